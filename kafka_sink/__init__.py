@@ -1,0 +1,1 @@
+"""kafkalite: a Kafka sink for PySpark and an embedded broker, without a jar."""

@@ -1,0 +1,13 @@
+"""What counts as bytes here: anything that can be gathered into a socket without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+def total_size(buffers: Iterable[Buffer]) -> int:
+    """Bytes in all *buffers* together."""
+    return sum(memoryview(buffer).nbytes for buffer in buffers)

@@ -1,0 +1,192 @@
+"""Configuration as one typed table per component.
+
+A component declares a frozen dataclass whose fields are made by :func:`key`: property name, type, default, validator and
+documentation stand together, once. :func:`parse` turns properties (strings from a file, a Spark option map, or Python
+values) into the dataclass; :func:`markdown_table` prints the page that the README shows. Nothing else parses properties.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass
+from typing import Any, TypeVar
+
+from kafka_sink.common.errors import ConfigError
+
+T = TypeVar("T")
+
+REDACTED = "[hidden]"
+_META = "kafkalite.config"
+REQUIRED: Any = MISSING
+
+
+@dataclass(frozen=True)
+class ConfigType:
+    """How a property is read: *parse* takes what the user gave and raises ValueError when it is not of this type."""
+
+    name: str
+    parse: Callable[[Any], Any]
+
+
+def _parse_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in ("true", "false"):
+        return text == "true"
+    raise ValueError
+
+
+def _parse_int(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError
+    return int(value)
+
+
+def _parse_list(value: Any) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else list(value)
+    return tuple(text for text in (str(item).strip() for item in items) if text)
+
+
+def _parse_string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value.strip()
+
+
+BOOLEAN = ConfigType("true or false", _parse_bool)
+INT = ConfigType("a whole number", _parse_int)
+DOUBLE = ConfigType("a number", float)
+STRING = ConfigType("text", _parse_string)
+LIST = ConfigType("a comma-separated list", _parse_list)
+
+
+@dataclass(frozen=True)
+class Validator:
+    """A rule on a parsed value: *expected* completes the sentence "expected …"."""
+
+    expected: str
+    accepts: Callable[[Any], bool]
+
+
+def at_least(low: float) -> Validator:
+    return Validator(f"at least {low:g}", lambda value: bool(value >= low))
+
+
+def between(low: float, high: float) -> Validator:
+    return Validator(f"from {low:g} to {high:g}", lambda value: bool(low <= value <= high))
+
+
+def one_of(*allowed: str) -> Validator:
+    return Validator("one of " + ", ".join(allowed), lambda value: value in allowed)
+
+
+NON_EMPTY = Validator("at least one entry", bool)
+
+
+@dataclass(frozen=True)
+class ConfigKey:
+    """One row of a component's configuration table."""
+
+    name: str
+    type: ConfigType
+    doc: str
+    validator: Validator | None
+    sensitive: bool
+
+    def read(self, value: Any, shown_as: str) -> Any:
+        """Parse and validate *value*; *shown_as* is the name the user wrote, so that errors speak the user's words."""
+        seen = REDACTED if self.sensitive else repr(value)
+        try:
+            parsed = self.type.parse(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"option {shown_as}: {seen} is not {self.type.name}; {self.doc}") from None
+        if self.validator is not None and not self.validator.accepts(parsed):
+            raise ConfigError(f"option {shown_as}: {seen} is not allowed, expected {self.validator.expected}; {self.doc}")
+        return parsed
+
+
+def key(
+    name: str,
+    type: ConfigType,
+    default: Any,
+    doc: str,
+    *,
+    validator: Validator | None = None,
+    sensitive: bool = False,
+) -> Any:
+    """A dataclass field that is also a configuration key. ``default=REQUIRED`` makes it mandatory."""
+    entry = ConfigKey(name, type, doc, validator, sensitive)
+    return dataclasses.field(default=default, metadata={_META: entry}, repr=not sensitive, kw_only=True)
+
+
+def keys(config: type[Any]) -> dict[str, tuple[ConfigKey, Field[Any]]]:
+    """Property name → (key, dataclass field) of *config*, in declaration order."""
+    found: dict[str, tuple[ConfigKey, Field[Any]]] = {}
+    for item in dataclasses.fields(config):
+        entry = item.metadata.get(_META)
+        if entry is not None:
+            found[entry.name] = (entry, item)
+    return found
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`` (did you mean …?)`` for the known name most like *name*, or nothing."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {matches[0]}?)" if matches else ""
+
+
+def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "") -> T:
+    """Build *config* from *properties* (names without *prefix*; errors show the name with it).
+
+    :raises ConfigError: unknown name (with the nearest known one), value of the wrong type or out of range, or a
+        required key that is missing.
+    """
+    table = keys(config)
+    values: dict[str, Any] = {}
+    for name, value in properties.items():
+        if name not in table:
+            hint = nearest(name, table).replace("did you mean ", f"did you mean {prefix}")
+            raise ConfigError(f"unknown option {prefix}{name}{hint}")
+        entry, item = table[name]
+        values[item.name] = entry.read(value, f"{prefix}{name}")
+    for name, (entry, item) in table.items():
+        if item.default is MISSING and item.name not in values:
+            raise ConfigError(f"option {prefix}{name} is required: {entry.doc}")
+    return config(**values)
+
+
+def load_properties(path: str) -> dict[str, str]:
+    """Read a Java-style ``.properties`` file of ``name=value`` lines; ``#`` and ``!`` start comments."""
+    found: dict[str, str] = {}
+    with open(path, encoding="utf-8") as lines:
+        for number, raw in enumerate(lines, 1):
+            line = raw.strip()
+            if not line or line[0] in "#!":
+                continue
+            name, separator, value = line.partition("=")
+            if not separator:
+                raise ConfigError(f"{path} line {number}: {line!r} is not name=value")
+            found[name.strip()] = value.strip()
+    return found
+
+
+def markdown_table(config: type[Any], *, prefix: str = "") -> str:
+    """The option table of *config* in Markdown: name, default, meaning."""
+    rows = ["| option | default | meaning |", "| --- | --- | --- |"]
+    for name, (entry, item) in keys(config).items():
+        rule = f" ({entry.validator.expected})" if entry.validator else ""
+        rows.append(f"| `{prefix}{name}` | {_shown_default(item.default)} | {entry.doc}{rule} |")
+    return "\n".join(rows)
+
+
+def _shown_default(default: Any) -> str:
+    if default is MISSING:
+        return "required"
+    if default is None or default == () or default == "":
+        return "none"
+    if isinstance(default, bool):
+        return str(default).lower()
+    return ",".join(default) if isinstance(default, tuple) else str(default)

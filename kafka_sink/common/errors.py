@@ -1,0 +1,273 @@
+"""Kafka's error codes and the exceptions that stand for them.
+
+Two families: :class:`ApiError` is what the cluster (or the way to it) answered; :class:`ConfigError`,
+:class:`SerializationError` and the builtin ``ValueError``/``RuntimeError`` are misuse on our side of the wire.
+
+Source: https://kafka.apache.org/protocol#protocol_error_codes (codes), apache/kafka ``Errors.java`` (which are retriable).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ErrorCode(IntEnum):
+    """Protocol error codes that this project sends or understands; unlisted ones arrive as UNKNOWN_SERVER_ERROR."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
+    MESSAGE_TOO_LARGE = 10
+    STALE_CONTROLLER_EPOCH = 11
+    OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
+    OPERATION_NOT_ATTEMPTED = 55
+    KAFKA_STORAGE_ERROR = 56
+    LOG_DIR_NOT_FOUND = 57
+    SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    LISTENER_NOT_FOUND = 72
+    TOPIC_DELETION_DISABLED = 73
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    STALE_BROKER_EPOCH = 77
+    OFFSET_NOT_AVAILABLE = 78
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    TRANSACTION_ABORTABLE = 120
+
+    @classmethod
+    def of(cls, code: int) -> ErrorCode:
+        """The member for *code*; a code from a newer broker becomes UNKNOWN_SERVER_ERROR."""
+        return _BY_CODE.get(code, cls.UNKNOWN_SERVER_ERROR)
+
+    @property
+    def is_retriable(self) -> bool:
+        """A later attempt may succeed without anybody changing anything."""
+        return self in _RETRIABLE
+
+    @property
+    def is_invalid_metadata(self) -> bool:
+        """Says that the sender's picture of leaders is out of date: refresh it before the next attempt."""
+        return self in _INVALID_METADATA
+
+
+_BY_CODE: dict[int, ErrorCode] = {int(code): code for code in ErrorCode}
+
+_INVALID_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+_RETRIABLE = _INVALID_METADATA | frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+
+class KafkaError(Exception):
+    """Base of everything this project raises on purpose."""
+
+
+class ConfigError(KafkaError, ValueError):
+    """A configuration value is missing, unknown or of the wrong form; the text names the key and what was expected."""
+
+
+class SerializationError(KafkaError, ValueError):
+    """A key, value or header could not be turned into bytes."""
+
+
+class ProtocolError(KafkaError):
+    """The peer sent bytes that are not what the protocol says; the connection they came by is not usable any more."""
+
+
+class InvalidReceiveError(ProtocolError):
+    """A frame announced a size that is negative or over the limit."""
+
+
+class CorruptRecordError(ProtocolError):
+    """A record batch is damaged: bad CRC, bad lengths, or it does not decompress within its limit."""
+
+
+class ApiError(KafkaError):
+    """An error answer of a broker, or a failure on the way to it, under the protocol's own code."""
+
+    code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+
+    def __init__(self, message: str, code: ErrorCode | None = None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
+
+    @property
+    def is_retriable(self) -> bool:
+        return self.code.is_retriable
+
+
+class KafkaTimeoutError(ApiError, TimeoutError):
+    """A deadline of ours (max.block.ms, delivery.timeout.ms, a get with time-out) has passed."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+
+class BufferExhaustedError(KafkaTimeoutError):
+    """buffer.memory stayed full for the whole of max.block.ms."""
+
+
+class DisconnectError(ApiError):
+    """The connection went away while a request was waiting for its answer."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+
+class BrokersUnreachableError(KafkaTimeoutError):
+    """No broker could be reached in time; the text lists every address tried and its cause."""
+
+
+class UnsupportedVersionError(ApiError):
+    """The broker and this client have no version of an API in common."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class RecordTooLargeError(ApiError):
+    """A record is larger than max.request.size, buffer.memory or the broker's limit."""
+
+    code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class UnknownTopicOrPartitionError(ApiError):
+    """The topic or the partition does not exist (and may not be created by asking for it)."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class InvalidTopicError(ApiError):
+    """The topic's name is not a legal one."""
+
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class AuthenticationError(ApiError):
+    """The broker refused who we say we are."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class OutOfOrderSequenceError(ApiError):
+    """The broker has a gap before this batch: data of this producer may have been lost."""
+
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class ProducerFencedError(ApiError):
+    """A newer producer took over this producer's id."""
+
+    code = ErrorCode.PRODUCER_FENCED
+
+
+_EXCEPTIONS: dict[ErrorCode, type[ApiError]] = {
+    kind.code: kind
+    for kind in (
+        DisconnectError,
+        UnsupportedVersionError,
+        RecordTooLargeError,
+        UnknownTopicOrPartitionError,
+        InvalidTopicError,
+        AuthenticationError,
+        OutOfOrderSequenceError,
+        ProducerFencedError,
+    )
+}
+
+
+def error_for(code: int, message: str | None = None) -> ApiError:
+    """The exception for a protocol error *code*; *message* (the broker's or ours) follows the code's name."""
+    known = ErrorCode.of(code)
+    name = known.name if int(known) == code else f"error code {code}"
+    text = f"{name}: {message}" if message else name
+    return _EXCEPTIONS.get(known, ApiError)(text, known)
