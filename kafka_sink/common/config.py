@@ -1,8 +1,9 @@
 """Configuration as one typed table per component.
 
-A component declares a frozen dataclass whose fields are made by :func:`key`: property name, type, default, validator and
-documentation stand together, once. :func:`parse` turns properties (strings from a file, a Spark option map, or Python
-values) into the dataclass; :func:`markdown_table` prints the page that the README shows. Nothing else parses properties.
+A component declares a frozen dataclass whose fields are made by :func:`key`: property name, type, default, validator
+and documentation stand together, once. :func:`parse` turns properties (strings from a file, a Spark option map, or
+Python values) into the dataclass; :func:`markdown_table` prints the page that the README shows. Nothing else parses
+properties.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from kafka_sink.common.errors import ConfigError
@@ -104,7 +106,8 @@ class ConfigKey:
         except (TypeError, ValueError):
             raise ConfigError(f"option {shown_as}: {seen} is not {self.type.name}; {self.doc}") from None
         if self.validator is not None and not self.validator.accepts(parsed):
-            raise ConfigError(f"option {shown_as}: {seen} is not allowed, expected {self.validator.expected}; {self.doc}")
+            rule = self.validator.expected
+            raise ConfigError(f"option {shown_as}: {seen} is not allowed, expected {rule}; {self.doc}")
         return parsed
 
 
@@ -161,7 +164,7 @@ def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "") -
 def load_properties(path: str) -> dict[str, str]:
     """Read a Java-style ``.properties`` file of ``name=value`` lines; ``#`` and ``!`` start comments."""
     found: dict[str, str] = {}
-    with open(path, encoding="utf-8") as lines:
+    with Path(path).open(encoding="utf-8") as lines:
         for number, raw in enumerate(lines, 1):
             line = raw.strip()
             if not line or line[0] in "#!":

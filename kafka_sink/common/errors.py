@@ -3,7 +3,7 @@
 Two families: :class:`ApiError` is what the cluster (or the way to it) answered; :class:`ConfigError`,
 :class:`SerializationError` and the builtin ``ValueError``/``RuntimeError`` are misuse on our side of the wire.
 
-Source: https://kafka.apache.org/protocol#protocol_error_codes (codes), apache/kafka ``Errors.java`` (which are retriable).
+Source: https://kafka.apache.org/protocol#protocol_error_codes (codes), apache/kafka ``Errors.java`` (retriable or not).
 """
 
 from __future__ import annotations
