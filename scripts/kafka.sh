@@ -1,0 +1,219 @@
+#!/usr/bin/env bash
+# A real Apache Kafka for tests, benchmarks and comparisons: KRaft brokers on the loopback interface.
+#
+#   scripts/kafka.sh start [--nodes N] [--port P] [--dir DIR] [property=value …]
+#   scripts/kafka.sh status [--dir DIR]
+#   scripts/kafka.sh stop [--dir DIR]
+#   scripts/kafka.sh run CLASS [argument …]     one of Kafka's own tools, as org.apache.kafka.tools.DumpLogSegments
+#
+# start prints `bootstrap.servers=…` when every node serves. Node i listens on P+i-1 (--port 0: on free ports). DIR
+# (default .work/kafka/cluster) keeps data and logs, and a later start goes on with them. Every property=value is
+# added to each node's server.properties. The jars are fetched once into .work/kafka/libs; KAFKALITE_KAFKA_LIBS names a
+# folder that has them already. KAFKALITE_KAFKA_HEAP is the heap of one node (default 1g).
+
+# shellcheck source=scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+READY_TIMEOUT_S=60
+STOP_TIMEOUT_S=30
+
+usage() {
+    sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    exit "$1"
+}
+
+# Where it is only to stop or to look, neither an environment nor Java is set up.
+prepare() {
+    ensure_venv
+    ensure_java
+    if [ -n "${KAFKALITE_KAFKA_LIBS:-}" ]; then
+        LIBS=$KAFKALITE_KAFKA_LIBS
+        ls "$LIBS"/kafka_2.13-*.jar >/dev/null 2>&1 || die "KAFKALITE_KAFKA_LIBS=$LIBS holds no Kafka."
+    else
+        LIBS="$WORK/kafka/libs"
+        fetch_jars "$ROOT/scripts/kafka-ivy.xml" "$LIBS"
+    fi
+}
+
+# kafka_java LEVEL ARGUMENT…: run a class with Kafka's jars; LEVEL is the least one that is logged to stderr.
+kafka_java() {
+    local level=$1
+    shift
+    java -Djava.awt.headless=true -Dorg.slf4j.simpleLogger.defaultLogLevel="$level" \
+        -Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS \
+        -cp "$LIBS/*" "$@"
+}
+
+# A pid may have gone to another process since: the time it started tells. Small images have no ps, macOS has no /proc.
+started_at() {
+    if [ -d /proc/self ]; then
+        sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20
+    else
+        ps -o lstart= -p "$1" 2>/dev/null
+    fi
+}
+
+# is_ours PID_FILE: the process that we started and wrote down there is still alive.
+is_ours() {
+    local pid started
+    { read -r pid && read -r started; } 2>/dev/null <"$1" || return 1
+    [ -n "$started" ] && [ "$(started_at "$pid")" = "$started" ]
+}
+
+free_ports() {
+    "$PYTHON_BIN" -c '
+import socket, sys
+held = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
+print(*(s.getsockname()[1] for s in held))' "$1"
+}
+
+write_properties() { # NODE NODES PORT CONTROLLER_PORT VOTERS PROPERTY…
+    local node=$1 nodes=$2 port=$3 controller_port=$4 voters=$5 replicas min_isr
+    shift 5
+    replicas=$((nodes < 3 ? nodes : 3))
+    min_isr=$((nodes < 3 ? 1 : 2))
+    cat <<PROPERTIES
+process.roles=broker,controller
+node.id=$node
+controller.quorum.voters=$voters
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$controller_port
+advertised.listeners=PLAINTEXT://127.0.0.1:$port
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs=$DIR/node-$node/data
+default.replication.factor=$replicas
+min.insync.replicas=$min_isr
+offsets.topic.replication.factor=$replicas
+transaction.state.log.replication.factor=$replicas
+transaction.state.log.min.isr=$min_isr
+share.coordinator.state.topic.replication.factor=$replicas
+share.coordinator.state.topic.min.isr=$min_isr
+group.initial.rebalance.delay.ms=0
+PROPERTIES
+    [ $# = 0 ] || printf '%s\n' "$@"
+}
+
+show_failure() {
+    local log
+    for log in "$DIR"/node-*/server.log; do
+        say "--- the last lines of $log"
+        tail -n 20 "$log" >&2
+    done
+}
+
+start() {
+    local nodes=1 port=9092 properties=() node ports all controllers voters="" bootstrap="" pids="" cluster_id pid
+    while [ $# -gt 0 ]; do
+        case "$1" in
+            --nodes) nodes=$2 && shift 2 ;;
+            --port) port=$2 && shift 2 ;;
+            --dir) DIR=$2 && shift 2 ;;
+            *=*) properties+=("$1") && shift ;;
+            *) usage 2 ;;
+        esac
+    done
+    [ "$nodes" -ge 1 ] 2>/dev/null || die "--nodes wants a number from 1, not $nodes."
+    prepare
+    mkdir -p "$DIR"
+    DIR=$(cd "$DIR" && pwd)
+    for node in "$DIR"/node-*/pid; do
+        ! is_ours "$node" || die "Kafka runs already in $DIR: scripts/kafka.sh stop --dir $DIR"
+    done
+    read -r -a all <<<"$(free_ports $((2 * nodes)))"
+    ports=("${all[@]:0:nodes}")
+    controllers=("${all[@]:nodes}")
+    for ((node = 1; node <= nodes; node++)); do
+        if [ "$port" != 0 ]; then ports[node - 1]=$((port + node - 1)); fi
+        voters="${voters:+$voters,}$node@127.0.0.1:${controllers[node - 1]}"
+        bootstrap="${bootstrap:+$bootstrap,}127.0.0.1:${ports[node - 1]}"
+    done
+    if [ ! -s "$DIR/cluster.id" ]; then
+        "$PYTHON_BIN" -c 'import base64, uuid
+print(base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode().replace("-", "A", 1))' >"$DIR/cluster.id"
+    fi
+    cluster_id=$(cat "$DIR/cluster.id")
+    for ((node = 1; node <= nodes; node++)); do
+        mkdir -p "$DIR/node-$node"
+        write_properties "$node" "$nodes" "${ports[node - 1]}" "${controllers[node - 1]}" "$voters" \
+            ${properties[@]+"${properties[@]}"} >"$DIR/node-$node/server.properties"
+        kafka_java warn kafka.tools.StorageTool format --ignore-formatted -t "$cluster_id" \
+            -c "$DIR/node-$node/server.properties" >"$DIR/node-$node/server.log" 2>&1 </dev/null || {
+            show_failure
+            die "the data folder of node $node could not be formatted."
+        }
+    done
+    for ((node = 1; node <= nodes; node++)); do
+        # stdin and both outputs are redirected: a caller that reads our output must not wait for the brokers' end.
+        kafka_java_in_background "$node"
+        pids="$pids $BACKGROUND_PID"
+    done
+    # shellcheck disable=SC2086 # lists of words
+    if ! "$PYTHON_BIN" "$ROOT/scripts/kafka_ready.py" --timeout "$READY_TIMEOUT_S" --pids $pids -- ${bootstrap//,/ }; then
+        show_failure
+        stop_nodes
+        die "Kafka did not start."
+    fi
+    printf 'bootstrap.servers=%s\n' "$bootstrap" | tee "$DIR/bootstrap"
+}
+
+kafka_java_in_background() { # NODE
+    local home="$DIR/node-$1"
+    nohup java "-Xmx${KAFKALITE_KAFKA_HEAP:-1g}" -Djava.awt.headless=true \
+        -Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS \
+        -cp "$LIBS/*" kafka.Kafka "$home/server.properties" </dev/null >>"$home/server.log" 2>&1 &
+    BACKGROUND_PID=$!
+    printf '%s\n%s\n' "$BACKGROUND_PID" "$(started_at "$BACKGROUND_PID")" >"$home/pid"
+}
+
+stop_nodes() {
+    local file pid deadline=$((SECONDS + STOP_TIMEOUT_S))
+    for file in "$DIR"/node-*/pid; do
+        if is_ours "$file"; then kill "$(head -n 1 "$file")" 2>/dev/null || true; fi
+    done
+    for file in "$DIR"/node-*/pid; do
+        [ -e "$file" ] || continue
+        pid=$(head -n 1 "$file")
+        while is_ours "$file" && [ "$SECONDS" -lt "$deadline" ]; do sleep 0.1; done
+        # A node that waits for a quorum of which the rest has stopped already never ends by itself.
+        if is_ours "$file"; then kill -KILL "$pid" 2>/dev/null || true; fi
+        rm -f "$file"
+    done
+}
+
+status() {
+    local file node state=0 found=0
+    for file in "$DIR"/node-*/server.properties; do
+        [ -e "$file" ] || continue
+        found=1
+        node=$(dirname "$file")
+        if is_ours "$node/pid"; then
+            echo "$(basename "$node") runs as process $(head -n 1 "$node/pid")"
+        else
+            echo "$(basename "$node") is stopped"
+            state=3
+        fi
+    done
+    [ "$found" = 1 ] || { echo "no Kafka in $DIR" && exit 3; }
+    [ "$state" != 0 ] || cat "$DIR/bootstrap"
+    exit "$state"
+}
+
+only_dir() {
+    if [ $# = 2 ] && [ "$1" = --dir ]; then DIR=$2; elif [ $# != 0 ]; then usage 2; fi
+}
+
+DIR="$WORK/kafka/cluster"
+command=${1:-}
+[ $# = 0 ] || shift
+case "$command" in
+    start) start "$@" ;;
+    stop) only_dir "$@" && stop_nodes ;;
+    status) only_dir "$@" && status ;;
+    run)
+        [ $# -ge 1 ] || usage 2
+        prepare
+        kafka_java warn "$@"
+        ;;
+    -h | --help) usage 0 ;;
+    *) usage 2 ;;
+esac

@@ -1,0 +1,174 @@
+# shellcheck shell=bash
+# What the scripts share: the virtual environment, Java, and jars. Sourced, never run.
+# Works with the bash 3.2 of macOS; needs nothing but python3 (3.11 or newer) and, for Java, a package manager.
+
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+WORK="$ROOT/.work"
+VENV="$ROOT/.venv"
+PYTHON_BIN="$VENV/bin/python"
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+    say "error: $*"
+    exit 1
+}
+
+# as_root COMMAND…: run it as root, or fail quietly where that would need a password.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null 2>&1 && sudo -n true >/dev/null 2>&1; then
+        sudo -n "$@"
+    else
+        return 1
+    fi
+}
+
+# install_first_of PACKAGE…: install the first of these packages that the system's package manager knows.
+# The names of all managers stand in one list: a name that a manager does not know is passed over.
+install_first_of() {
+    local manager package log="$WORK/system-install.log"
+    mkdir -p "$WORK"
+    for manager in apt-get dnf apk brew; do
+        if command -v "$manager" >/dev/null 2>&1; then break; fi
+        manager=
+    done
+    [ -n "$manager" ] || return 1
+    if [ "$manager" = apt-get ]; then
+        as_root apt-get update >"$log" 2>&1 || return 1
+    fi
+    for package in "$@"; do
+        case "$manager" in
+            apt-get) as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$package" ;;
+            dnf) as_root dnf install -y "$package" ;;
+            apk) as_root apk add "$package" ;;
+            brew) brew install "$package" ;; # Homebrew refuses to run as root
+        esac >>"$log" 2>&1 </dev/null && return 0
+    done
+    return 1
+}
+
+# usable_python INTERPRETER: new enough, and able to make a virtual environment.
+new_enough_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11 python3.14; do
+        if new_enough_python "$candidate"; then
+            command -v "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
+make_venv() {
+    local python
+    python=$(find_python) || die "Python 3.11 or newer is needed: install it, or name its interpreter in PYTHON."
+    if ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
+        say "installing the venv module of $python …"
+        install_first_of "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv" python3-venv ||
+            die "$python cannot make virtual environments: install its venv module (Debian: python3-venv)."
+    fi
+    "$python" -m venv --clear "$VENV"
+}
+
+# The stamp changes with everything that an installed environment depends on.
+venv_stamp() {
+    "$PYTHON_BIN" -c '
+import hashlib, pathlib, sys
+digest = hashlib.sha256(sys.version.encode())
+for name in ("setup.cfg", "pyproject.toml"):
+    digest.update(pathlib.Path(sys.argv[1], name).read_bytes())
+print(digest.hexdigest())' "$ROOT"
+}
+
+# The environment runs, and was made for this very folder (scripts in it name their interpreter by its full path).
+venv_is_sound() {
+    [ "$("$PYTHON_BIN" -c 'import sys; print(sys.prefix)' 2>/dev/null)" = "$VENV" ] &&
+        grep -q "^command = .* $VENV\$" "$VENV/pyvenv.cfg"
+}
+
+# ensure_venv [EXTRA…]: an environment in .venv with this checkout and the named extras of setup.cfg installed; a
+# second call finds the stamps of the first and installs nothing. Exports what Spark needs to find the environment.
+ensure_venv() {
+    local stamp extra missing="" named
+    venv_is_sound || make_venv
+    stamp=$(venv_stamp)
+    for extra in core "$@"; do
+        if [ "$(cat "$VENV/.kafkalite-$extra" 2>/dev/null)" != "$stamp" ]; then
+            missing="${missing:+$missing,}$extra"
+        fi
+    done
+    if [ -n "$missing" ]; then
+        named=${missing#core}
+        named=${named#,}
+        say "installing kafkalite${named:+[$named]} into .venv (the first time this downloads PySpark: some minutes) …"
+        (cd "$ROOT" && "$PYTHON_BIN" -m pip install --quiet --no-input --disable-pip-version-check --use-pep517 \
+            -e ".${named:+[$named]}") </dev/null >&2
+        for extra in ${missing//,/ }; do
+            printf '%s\n' "$stamp" >"$VENV/.kafkalite-$extra"
+        done
+    fi
+    # Workers run the first python3 of the PATH unless told otherwise, and would miss pyarrow; another Spark on this
+    # machine must not be mixed with the one of the environment.
+    export PYSPARK_PYTHON="$PYTHON_BIN" PYSPARK_DRIVER_PYTHON="$PYTHON_BIN"
+    export PATH="$VENV/bin:$PATH"
+    unset SPARK_HOME
+    export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-127.0.0.1}"
+}
+
+# java_home_of JAVA: prints its home when it is Java 17 or newer.
+java_home_of() {
+    local settings version
+    [ -n "$1" ] && settings=$("$1" -XshowSettings:properties -version 2>&1) || return 1
+    version=$(printf '%s\n' "$settings" | sed -n 's/^ *java\.specification\.version = //p')
+    [ "${version%%.*}" -ge 17 ] 2>/dev/null || return 1
+    printf '%s\n' "$settings" | sed -n 's/^ *java\.home = //p'
+}
+
+find_java() {
+    local candidate
+    for candidate in "${JAVA_HOME:+$JAVA_HOME/bin/java}" "$(command -v java || true)" \
+        /usr/lib/jvm/*/bin/java /opt/homebrew/opt/openjdk*/bin/java /usr/local/opt/openjdk*/bin/java; do
+        java_home_of "$candidate" && return 0
+    done
+    return 1
+}
+
+# ensure_java: JAVA_HOME and PATH lead to Java 17 or newer, installed now if need be and if allowed.
+ensure_java() {
+    local home
+    if ! home=$(find_java); then
+        say "no Java 17 or newer found: installing one with the system's package manager …"
+        install_first_of openjdk-17-jre-headless openjdk-21-jre-headless java-17-openjdk-headless java-21-openjdk-headless \
+            openjdk17-jre-headless openjdk@17 || true
+        home=$(find_java) ||
+            die "Java 17 or newer is needed: install it (Debian: openjdk-17-jre-headless) or set JAVA_HOME."
+    fi
+    export JAVA_HOME="$home" PATH="$home/bin:$PATH"
+}
+
+# fetch_jars IVY_FILE DIR: the jars of an Ivy module file in DIR, downloaded once; needs ensure_venv and ensure_java.
+# PySpark ships Ivy, so neither Maven nor curl has to be there. KAFKALITE_IVY_SETTINGS names an ivysettings.xml for
+# networks that reach Maven Central only through a mirror.
+fetch_jars() {
+    local ivy_file=$1 target=$2 fresh="$2.part" log="$WORK/ivy.log" ivy
+    if [ -f "$target/.complete" ] && cmp -s "$ivy_file" "$target/.complete"; then return 0; fi
+    ivy=$("$PYTHON_BIN" -c '
+import pathlib, importlib.util
+print(next(pathlib.Path(importlib.util.find_spec("pyspark").origin).parent.glob("jars/ivy-*.jar")))')
+    say "fetching the jars of $(basename "$ivy_file") (once) …"
+    rm -rf "$fresh" && mkdir -p "$fresh"
+    java -cp "$ivy" org.apache.ivy.Main ${KAFKALITE_IVY_SETTINGS:+-settings "$KAFKALITE_IVY_SETTINGS"} \
+        -cache "$WORK/ivy" -ivy "$ivy_file" -confs default -types jar bundle \
+        -retrieve "$fresh/[artifact]-[revision](-[classifier]).[ext]" >"$log" 2>&1 </dev/null || {
+        tail -n 25 "$log" >&2
+        die "the jars could not be fetched; the whole log: $log"
+    }
+    cp "$ivy_file" "$fresh/.complete"
+    rm -rf "$target" && mv "$fresh" "$target"
+}
