@@ -1,0 +1,176 @@
+"""The header of a record batch: writing it in front of encoded records, reading it, patching it in place.
+
+The producer writes headers when it closes a batch; the broker parses, checks and patches them on a handler's thread.
+It must never look into the records themselves, which may be compressed.
+
+Source: https://kafka.apache.org/documentation/#recordbatch, KIP-98.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from kafka_sink.common.buffers import Buffer
+from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.records import layout
+from kafka_sink.records.compression import CompressionType
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """The 61 bytes before a batch's records; timestamps in ms since 1970, ``batch_length`` counts from byte 12 on."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of the whole batch: this header and its records."""
+        return layout.LOG_OVERHEAD_BYTES + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def compression(self) -> CompressionType:
+        """The codec of the records.
+
+        :raises CorruptRecordError: the attributes name a codec that does not exist.
+        """
+        try:
+            return CompressionType(self.attributes & layout.CODEC_MASK)
+        except ValueError:
+            raise CorruptRecordError(f"unknown compression codec {self.attributes & layout.CODEC_MASK}") from None
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """The broker's clock set the time stamps (``max_timestamp`` holds for every record)."""
+        return bool(self.attributes & layout.TIMESTAMP_TYPE_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & layout.TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """The batch holds a transaction marker, not data."""
+        return bool(self.attributes & layout.CONTROL_BIT)
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > layout.NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of the last record; sequences wrap from 2³¹ − 1 to 0. −1 without a sequence."""
+        if self.base_sequence == layout.NO_SEQUENCE:
+            return layout.NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFF_FFFF
+
+
+def write_header(
+    target: bytearray | memoryview,
+    records: Iterable[Buffer],
+    *,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    record_count: int,
+    compression: CompressionType = CompressionType.NONE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    base_offset: int = 0,
+    partition_leader_epoch: int = layout.NO_PARTITION_LEADER_EPOCH,
+    producer_id: int = layout.NO_PRODUCER_ID,
+    producer_epoch: int = layout.NO_PRODUCER_EPOCH,
+    base_sequence: int = layout.NO_SEQUENCE,
+) -> None:
+    """Write a batch header over the first 61 bytes of *target*.
+
+    *records* are the pieces that follow the header on the wire (compressed already, if they are to be): they are read
+    once for length and CRC, not copied.
+    """
+    pieces = [memoryview(piece) for piece in records]
+    attributes = int(compression)
+    if is_transactional:
+        attributes |= layout.TRANSACTIONAL_BIT
+    if is_control:
+        attributes |= layout.CONTROL_BIT
+    layout.HEADER.pack_into(
+        target,
+        0,
+        base_offset,
+        layout.HEADER_BYTES - layout.LOG_OVERHEAD_BYTES + sum(piece.nbytes for piece in pieces),
+        partition_leader_epoch,
+        layout.MAGIC,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    crc = crc32c(memoryview(target)[layout.ATTRIBUTES_AT : layout.HEADER_BYTES])
+    for piece in pieces:
+        crc = crc32c(piece, crc)
+    layout.UINT32.pack_into(target, layout.CRC_AT, crc)
+
+
+def parse_header(data: Buffer, offset: int = 0) -> BatchHeader:
+    """The header that starts at *offset*.
+
+    :raises CorruptRecordError: fewer than 61 bytes are left, another format version, or a length that no batch has.
+    """
+    left = len(data) - offset
+    if left < layout.HEADER_BYTES:
+        raise CorruptRecordError(f"a batch header takes {layout.HEADER_BYTES} bytes, {left} are left")
+    header = BatchHeader(*layout.HEADER.unpack_from(data, offset))
+    if header.magic != layout.MAGIC:
+        raise CorruptRecordError(f"batch at byte {offset} has format version {header.magic}, expected {layout.MAGIC}")
+    if header.size_in_bytes < layout.HEADER_BYTES:
+        raise CorruptRecordError(f"batch at byte {offset} announces a length of {header.batch_length} bytes")
+    return header
+
+
+def verify_crc(batch: Buffer) -> bool:
+    """Whether *batch* (one whole batch, header included) matches the CRC-32C in its header."""
+    (stored,) = layout.UINT32.unpack_from(batch, layout.CRC_AT)
+    computed: int = crc32c(memoryview(batch)[layout.ATTRIBUTES_AT :])
+    return bool(computed == stored)
+
+
+def set_base_offset(target: bytearray | memoryview, base_offset: int, offset: int = 0) -> None:
+    """Give the batch at *offset* its place in the log; the CRC does not cover this field."""
+    layout.INT64.pack_into(target, offset + layout.BASE_OFFSET_AT, base_offset)
+
+
+def set_partition_leader_epoch(target: bytearray | memoryview, epoch: int, offset: int = 0) -> None:
+    """Stamp the batch at *offset* with the epoch of the leader that stored it; the CRC does not cover this field."""
+    layout.INT32.pack_into(target, offset + layout.PARTITION_LEADER_EPOCH_AT, epoch)
+
+
+def set_log_append_time(target: bytearray | memoryview, timestamp: int, offset: int = 0) -> None:
+    """Make *timestamp* (ms) the time of every record of the batch at *offset*; computes the CRC anew."""
+    header = parse_header(target, offset)
+    layout.INT16.pack_into(target, offset + layout.ATTRIBUTES_AT, header.attributes | layout.TIMESTAMP_TYPE_BIT)
+    layout.INT64.pack_into(target, offset + layout.MAX_TIMESTAMP_AT, timestamp)
+    covered = memoryview(target)[offset + layout.ATTRIBUTES_AT : offset + header.size_in_bytes]
+    layout.UINT32.pack_into(target, offset + layout.CRC_AT, crc32c(covered))

@@ -1,0 +1,275 @@
+"""Compressing and decompressing the records section of a batch.
+
+Producers call it on the thread that closes a batch, readers and brokers on theirs: contexts are kept per thread, and
+the codecs release the GIL. It must never produce more than the caller's limit, whatever the compressed bytes claim.
+
+Source: KIP-110 (zstd), KIP-57 (lz4 framing), KIP-390 (levels), snappy-java's ``SnappyOutputStream`` (xerial framing).
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final
+
+import lz4.frame
+import pyarrow as pa
+import zstandard
+
+from kafka_sink.common.buffers import Buffer
+from kafka_sink.common.errors import CorruptRecordError
+
+#: Kafka's default level where the codec's own default differs between libraries.
+DEFAULT_ZSTD_LEVEL: Final = 3
+
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+#: Magic, version 1, compatible with version 1.
+XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+#: What snappy-java writes; a reader takes any size.
+XERIAL_BLOCK_BYTES: Final = 32 * 1024
+
+# A zstd frame may ask its reader for a window of gigabytes; the format says every decoder should manage 8 MB, and
+# libzstd itself refuses more than 128 MB.
+_MAX_ZSTD_WINDOW_BYTES: Final = 1 << 27
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+#: The most that one block of a zstd frame holds (RFC 8878, 3.1.1.2).
+_ZSTD_BLOCK_BYTES: Final = 128 * 1024
+_ZSTD_RUN: Final = 1
+_ZSTD_COMPRESSED: Final = 2
+
+
+class CompressionType(IntEnum):
+    """Codec of a batch: the value is what bits 0 to 2 of its attributes hold."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def from_name(cls, name: str) -> CompressionType:
+        """The codec that ``compression.type`` calls *name* (``none``, ``gzip``, ``snappy``, ``lz4``, ``zstd``).
+
+        :raises ValueError: no codec has that name.
+        """
+        try:
+            return cls[name.upper()]
+        except KeyError:
+            known = ", ".join(member.config_name for member in cls)
+            raise ValueError(f"{name!r} is no compression type, expected one of {known}") from None
+
+    @property
+    def config_name(self) -> str:
+        """The name as ``compression.type`` spells it."""
+        return self.name.lower()
+
+
+class _Contexts(threading.local):
+    """The zstd contexts of one thread: making one costs more than compressing a small batch."""
+
+    def __init__(self) -> None:
+        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self.decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW_BYTES)
+
+    def compressor(self, level: int) -> zstandard.ZstdCompressor:
+        found = self.compressors.get(level)
+        if found is None:
+            found = self.compressors[level] = zstandard.ZstdCompressor(level=level)
+        return found
+
+
+_contexts = _Contexts()
+_SNAPPY: Final = pa.Codec("snappy")
+
+
+def compress(kind: CompressionType, data: Buffer, level: int | None = None) -> Buffer:
+    """*data* compressed as Kafka's Java client frames it; ``level=None`` is Kafka's default, snappy has no levels."""
+    return _COMPRESSORS[kind](data, level)
+
+
+def decompress(kind: CompressionType, data: Buffer, max_bytes: int) -> Buffer:
+    """The bytes that were compressed into *data*, at most *max_bytes* of them.
+
+    :raises CorruptRecordError: *data* is damaged or incomplete, or holds more than *max_bytes*.
+    """
+    try:
+        return _DECOMPRESSORS[kind](data, max_bytes)
+    except (zlib.error, zstandard.ZstdError, RuntimeError, OSError, EOFError, ValueError, MemoryError) as error:
+        raise CorruptRecordError(f"{kind.config_name} data does not decompress: {error}") from error
+
+
+def _too_large(max_bytes: int) -> CorruptRecordError:
+    return CorruptRecordError(f"compressed records hold more than the limit of {max_bytes} bytes")
+
+
+def _keep(data: Buffer, level: int | None) -> Buffer:
+    return data
+
+
+def _keep_bounded(data: Buffer, max_bytes: int) -> Buffer:
+    if len(data) > max_bytes:
+        raise CorruptRecordError(f"{len(data)} bytes of records are more than the limit of {max_bytes}")
+    return data
+
+
+def _gzip(data: Buffer, level: int | None) -> Buffer:
+    return zlib.compress(data, -1 if level is None else level, wbits=31)
+
+
+def _gunzip(data: Buffer, max_bytes: int) -> Buffer:
+    parts: list[bytes] = []
+    room = max_bytes
+    rest: Buffer = data
+    while len(rest) or not parts:
+        stream = zlib.decompressobj(wbits=31)
+        # One byte more than allowed tells "exactly full" from "too large".
+        part = stream.decompress(rest, room + 1)
+        if len(part) > room:
+            raise _too_large(max_bytes)
+        if not stream.eof:
+            raise CorruptRecordError("gzip data ends within a member")
+        parts.append(part)
+        room -= len(part)
+        rest = stream.unused_data
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _lz4(data: Buffer, level: int | None) -> Buffer:
+    # Kafka's Java reader refuses blocks that depend on earlier ones.
+    packed: bytes = lz4.frame.compress(
+        data, compression_level=level or 0, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
+    )
+    return packed
+
+
+def _unlz4(data: Buffer, max_bytes: int) -> Buffer:
+    stream = lz4.frame.LZ4FrameDecompressor()
+    plain: bytes = stream.decompress(data, max_length=max_bytes + 1)
+    if len(plain) > max_bytes:
+        raise _too_large(max_bytes)
+    if not stream.eof:
+        raise CorruptRecordError("lz4 data ends within a frame")
+    return plain
+
+
+def _zstd(data: Buffer, level: int | None) -> Buffer:
+    packed: bytes = _contexts.compressor(DEFAULT_ZSTD_LEVEL if level is None else level).compress(data)
+    return packed
+
+
+def _unzstd(data: Buffer, max_bytes: int) -> Buffer:
+    view = memoryview(data)
+    parts: list[bytes] = []
+    room = max_bytes
+    position = 0
+    while position < len(view) or not parts:
+        end, most_bytes = _scan_zstd_frame(view, position)
+        frame = view[position:end]
+        claimed = zstandard.frame_content_size(frame)
+        if claimed > room:
+            raise _too_large(max_bytes)
+        if claimed > most_bytes:
+            raise CorruptRecordError(
+                f"zstd frame claims {claimed} bytes, its blocks cannot hold more than {most_bytes}"
+            )
+        # One byte more than allowed tells "exactly full" from "too large".
+        part = _contexts.decompressor.decompress(frame, max_output_size=min(most_bytes, room) + 1)
+        if len(part) > room:
+            raise _too_large(max_bytes)
+        parts.append(part)
+        room -= len(part)
+        position = end
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _scan_zstd_frame(view: memoryview, start: int) -> tuple[int, int]:
+    """Where the frame at *start* ends, and the most bytes its blocks can decompress to (RFC 8878, 3.1.1).
+
+    libzstd's streaming reader takes a frame that is cut off for one whose rest is still to come, and a size must be
+    known before a buffer is made: both are answered by walking over the block headers.
+    """
+    if bytes(view[start : start + 4]) != _ZSTD_MAGIC:
+        raise CorruptRecordError("zstd data has no frame header")
+    has_checksum = zstandard.get_frame_parameters(view[start:]).has_checksum
+    position = start + zstandard.frame_header_size(view[start:])
+    most_bytes = 0
+    last = False
+    while not last:
+        if position + 3 > len(view):
+            raise CorruptRecordError("zstd data ends within a frame")
+        block = int.from_bytes(view[position : position + 3], "little")
+        last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
+        most_bytes += _ZSTD_BLOCK_BYTES if kind == _ZSTD_COMPRESSED else size
+        position += 3 + (1 if kind == _ZSTD_RUN else size)
+    position += 4 if has_checksum else 0
+    if position > len(view):
+        raise CorruptRecordError("zstd data ends within a frame")
+    return position, most_bytes
+
+
+def _snappy(data: Buffer, level: int | None) -> Buffer:
+    view = memoryview(data)
+    out = [XERIAL_HEADER]
+    for start in range(0, len(view), XERIAL_BLOCK_BYTES):
+        block: bytes = _SNAPPY.compress(view[start : start + XERIAL_BLOCK_BYTES], asbytes=True)
+        out.append(len(block).to_bytes(4, "big"))
+        out.append(block)
+    return b"".join(out)
+
+
+def _unsnappy(data: Buffer, max_bytes: int) -> Buffer:
+    view = memoryview(data)
+    if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        return _unsnappy_block(view, max_bytes, max_bytes)
+    if len(view) < len(XERIAL_HEADER):
+        raise CorruptRecordError("snappy data ends within its header")
+    parts: list[bytes] = []
+    room = max_bytes
+    position = len(XERIAL_HEADER)
+    while position < len(view):
+        size = int.from_bytes(view[position : position + 4], "big", signed=True)
+        position += 4
+        if size < 0 or position + size > len(view):
+            raise CorruptRecordError(f"snappy block of {size} bytes does not fit into {len(view) - position}")
+        part = _unsnappy_block(view[position : position + size], room, max_bytes)
+        parts.append(part)
+        room -= len(part)
+        position += size
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _unsnappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
+    size = _snappy_block_size(block)
+    if size > room:
+        raise _too_large(max_bytes)
+    plain: bytes = _SNAPPY.decompress(block, decompressed_size=size, asbytes=True)
+    return plain
+
+
+def _snappy_block_size(block: memoryview) -> int:
+    """The uncompressed size at the head of a raw snappy block: a plain varint of 32 bits."""
+    size = 0
+    for index, byte in enumerate(block[:5]):
+        size |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return size
+    raise CorruptRecordError("snappy block has no valid size")
+
+
+_COMPRESSORS: Final[dict[CompressionType, Callable[[Buffer, int | None], Buffer]]] = {
+    CompressionType.NONE: _keep,
+    CompressionType.GZIP: _gzip,
+    CompressionType.SNAPPY: _snappy,
+    CompressionType.LZ4: _lz4,
+    CompressionType.ZSTD: _zstd,
+}
+_DECOMPRESSORS: Final[dict[CompressionType, Callable[[Buffer, int], Buffer]]] = {
+    CompressionType.NONE: _keep_bounded,
+    CompressionType.GZIP: _gunzip,
+    CompressionType.SNAPPY: _unsnappy,
+    CompressionType.LZ4: _unlz4,
+    CompressionType.ZSTD: _unzstd,
+}

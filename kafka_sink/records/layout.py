@@ -1,0 +1,51 @@
+"""The one statement of how a record batch (magic 2) lies in memory.
+
+Imported by whatever writes, reads or patches batches, on any thread; it holds constants only.
+It must never hold behaviour, and no other module may write an offset or an attribute bit as a bare number.
+
+Source: https://kafka.apache.org/documentation/#recordbatch, KIP-98.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+MAGIC: Final = 2
+
+#: base_offset, batch_length, partition_leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp,
+#: max_timestamp, producer_id, producer_epoch, base_sequence, record_count
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = 61
+#: base_offset and batch_length: what must be there to know how long a batch is.
+LOG_OVERHEAD_BYTES: Final = 12
+SIZE_PREFIX: Final = struct.Struct(">qi")
+
+BASE_OFFSET_AT: Final = 0
+LENGTH_AT: Final = 8
+PARTITION_LEADER_EPOCH_AT: Final = 12
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+#: The CRC-32C covers everything from the attributes to the end of the batch.
+ATTRIBUTES_AT: Final = 21
+MAX_TIMESTAMP_AT: Final = 35
+
+INT16: Final = struct.Struct(">h")
+INT32: Final = struct.Struct(">i")
+UINT32: Final = struct.Struct(">I")
+INT64: Final = struct.Struct(">q")
+
+CODEC_MASK: Final = 0x07
+TIMESTAMP_TYPE_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_PARTITION_LEADER_EPOCH: Final = -1
+
+#: Kafka's bound for what a record adds to its key, value and headers: length (5), attributes (1),
+#: timestamp delta (10), offset delta (5).
+MAX_RECORD_OVERHEAD_BYTES: Final = 21

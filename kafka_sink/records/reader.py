@@ -1,0 +1,187 @@
+"""Record batches back into records, and the checks that a broker makes before it stores one.
+
+Consumers call it with fetch answers, the broker's handlers with produce requests, on their own threads. It must never
+trust a length, a count or a codec's claim: damage is a CorruptRecordError, never a crash or an unbounded allocation.
+
+Source: https://kafka.apache.org/documentation/#recordbatch, apache/kafka ``DefaultRecordBatch`` and ``LogValidator``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from kafka_sink.common.buffers import Buffer
+from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.common.model import Header
+from kafka_sink.records import layout
+from kafka_sink.records.batch import BatchHeader, parse_header, verify_crc
+from kafka_sink.records.compression import decompress
+from kafka_sink.records.varint import read_varint, read_varlong
+
+#: What one batch may hold once decompressed, if the caller names no limit: batches are of a few MB, and a thousandfold
+#: bomb of the usual 100 MB request is refused by it.
+DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
+
+
+class Record(NamedTuple):
+    """A record as a consumer sees it; *timestamp* in ms since 1970, −1 for none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+class RecordBatchView:
+    """A batch within a larger buffer; nothing is copied or decompressed until its records are asked for."""
+
+    __slots__ = ("data", "header")
+
+    def __init__(self, header: BatchHeader, data: memoryview) -> None:
+        self.header = header
+        #: The batch's bytes, header included.
+        self.data = data
+
+    @property
+    def base_offset(self) -> int:
+        return self.header.base_offset
+
+    @property
+    def last_offset(self) -> int:
+        return self.header.last_offset
+
+    @property
+    def is_control(self) -> bool:
+        return self.header.is_control
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.header.is_transactional
+
+    def verify_crc(self) -> bool:
+        """Whether the batch matches its CRC-32C."""
+        return verify_crc(self.data)
+
+    def records(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> list[Record]:
+        """All records, decompressed and decoded.
+
+        :raises CorruptRecordError: the records are damaged, fewer or more than the header says, or take more than
+            *max_decompressed_bytes*.
+        """
+        header = self.header
+        packed = self.data[layout.HEADER_BYTES :]
+        plain = bytes(decompress(header.compression, packed, max_decompressed_bytes))
+        return list(_walk(header, plain))
+
+
+def read_batches(data: Buffer) -> Iterator[RecordBatchView]:
+    """The complete batches of *data*, in order; a last one that is cut off ends the walk, as fetch answers have it.
+
+    :raises CorruptRecordError: a batch of another format version, or an impossible length.
+    """
+    view = memoryview(data)
+    offset = 0
+    while len(view) - offset >= layout.HEADER_BYTES:
+        header = parse_header(view, offset)
+        end = offset + header.size_in_bytes
+        if end > len(view):
+            return
+        yield RecordBatchView(header, view[offset:end])
+        offset = end
+
+
+def validate_batch(
+    data: Buffer,
+    offset: int = 0,
+    *,
+    deep: bool = False,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> BatchHeader:
+    """The header of the batch at *offset* of a produce request, after the checks a broker makes before it stores one.
+
+    Format version, length, CRC, codec and count against offsets are always checked; *deep* also decodes every record.
+    What follows the batch is the caller's to judge: ``offset + header.size_in_bytes``.
+
+    :raises CorruptRecordError: any of these does not hold.
+    """
+    header = parse_header(data, offset)
+    batch = memoryview(data)[offset : offset + header.size_in_bytes]
+    if len(batch) < header.size_in_bytes:
+        raise CorruptRecordError(f"batch of {header.size_in_bytes} bytes is cut off after {len(batch)}")
+    if not verify_crc(batch):
+        raise CorruptRecordError(f"batch does not match its CRC {header.crc:#010x}")
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        raise CorruptRecordError(
+            f"batch of {header.record_count} records claims the offsets 0 to {header.last_offset_delta}"
+        )
+    if header.has_producer_id and header.base_sequence < 0 and not header.is_control:
+        raise CorruptRecordError(f"batch of producer {header.producer_id} has no sequence number")
+    codec = header.compression
+    if deep:
+        plain = bytes(decompress(codec, batch[layout.HEADER_BYTES :], max_decompressed_bytes))
+        for index, record in enumerate(_walk(header, plain)):
+            if record.offset != header.base_offset + index:
+                raise CorruptRecordError(f"record {index} of a new batch has the offset delta {record.offset}")
+    return header
+
+
+def _walk(header: BatchHeader, data: bytes) -> Iterator[Record]:
+    position = 0
+    for index in range(header.record_count):
+        if position >= len(data):
+            raise CorruptRecordError(f"batch announces {header.record_count} records but holds {index}")
+        size, position = read_varint(data, position)
+        end = position + size
+        if size < 0 or end > len(data):
+            raise CorruptRecordError(f"record {index} of {size} bytes does not fit into {len(data) - position}")
+        yield _read_record(header, data, position, end)
+        position = end
+    if position != len(data):
+        raise CorruptRecordError(f"{len(data) - position} bytes follow the last of {header.record_count} records")
+
+
+def _read_record(header: BatchHeader, data: bytes, position: int, end: int) -> Record:
+    # The byte at `position` is the record's attributes: none is defined, Kafka ignores them too.
+    timestamp_delta, position = read_varlong(data, position + 1)
+    offset_delta, position = read_varint(data, position)
+    key, position = _read_bytes(data, position, end)
+    value, position = _read_bytes(data, position, end)
+    count, position = read_varint(data, position)
+    # A header takes at least two bytes, so that a false count cannot make us loop for long.
+    if not 0 <= count <= (end - position) // 2:
+        raise CorruptRecordError(f"record announces {count} headers in {end - position} bytes")
+    headers = _read_headers(data, position, end, count) if count else ()
+    if not count and position != end:
+        raise CorruptRecordError(f"record ends at byte {position}, its length says {end}")
+    timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
+    return Record(header.base_offset + offset_delta, timestamp, key, value, headers)
+
+
+def _read_headers(data: bytes, position: int, end: int, count: int) -> tuple[Header, ...]:
+    headers = []
+    for _ in range(count):
+        name, position = _read_bytes(data, position, end)
+        value, position = _read_bytes(data, position, end)
+        if name is None:
+            raise CorruptRecordError("a header has no key")
+        try:
+            headers.append((name.decode(), value))
+        except UnicodeDecodeError as error:
+            raise CorruptRecordError(f"a header key is not UTF-8: {error.reason}") from None
+    if position != end:
+        raise CorruptRecordError(f"record ends at byte {position}, its length says {end}")
+    return tuple(headers)
+
+
+def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    size, position = read_varint(data, position)
+    if size < 0:
+        if size == -1:
+            return None, position
+        raise CorruptRecordError(f"field has a length of {size}")
+    after = position + size
+    if after > end:
+        raise CorruptRecordError(f"field of {size} bytes does not fit into {end - position}")
+    return data[position:after], after

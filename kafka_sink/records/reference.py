@@ -1,0 +1,81 @@
+"""One record at a time, the plain way: the encoder of the per-record path, and the judge of the vectorised one.
+
+Called by the producer's ``send`` on the caller's thread and by tests. It must never know about batches or columns.
+
+Source: https://kafka.apache.org/documentation/#record, KIP-82 (headers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kafka_sink.common.model import Header
+from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
+from kafka_sink.records.varint import NULL_LENGTH, encode_varint, varint_size
+
+_NO_HEADERS = b"\x00"
+
+
+def write_record(
+    target: bytearray,
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Iterable[Header] = (),
+) -> None:
+    """Append one record to *target*; the deltas are against the batch's base offset and base timestamp (ms)."""
+    body = b"".join(
+        (
+            b"\x00",
+            encode_varint(timestamp_delta),
+            encode_varint(offset_delta),
+            NULL_LENGTH if key is None else encode_varint(len(key)) + key,
+            NULL_LENGTH if value is None else encode_varint(len(value)) + value,
+            _encode_headers(headers) if headers else _NO_HEADERS,
+        )
+    )
+    target += encode_varint(len(body))
+    target += body
+
+
+def _encode_headers(headers: Iterable[Header]) -> bytes:
+    entries = list(headers)
+    parts = [encode_varint(len(entries))]
+    for name, value in entries:
+        raw = name.encode()
+        parts += (encode_varint(len(raw)), raw)
+        parts.append(NULL_LENGTH if value is None else encode_varint(len(value)) + value)
+    return b"".join(parts)
+
+
+def record_size(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[Header] = (),
+) -> int:
+    """Exactly how many bytes :func:`write_record` appends for the same arguments."""
+    body = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + _contents_size(key, value, headers)
+    return varint_size(body) + body
+
+
+def record_size_upper_bound(key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()) -> int:
+    """The most bytes that a batch of this one record can take, its batch header included.
+
+    It is what ``max.request.size`` and ``batch.size`` are held against before the deltas are known
+    (Kafka's ``estimateSizeInBytesUpperBound``).
+    """
+    return HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES + _contents_size(key, value, headers)
+
+
+def _contents_size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+    size = _bytes_size(key) + _bytes_size(value) + varint_size(len(headers))
+    for name, header_value in headers:
+        size += _bytes_size(name.encode()) + _bytes_size(header_value)
+    return size
+
+
+def _bytes_size(data: bytes | None) -> int:
+    return 1 if data is None else varint_size(len(data)) + len(data)

@@ -1,0 +1,99 @@
+"""Zig-zag variable-length integers, one at a time and as numpy arrays.
+
+Called by the encoders on the task's thread and by the reader on any thread.
+It must never accept more bytes than the type allows: a longer varint is damage, not a number.
+
+Source: https://kafka.apache.org/documentation/#recordbatch, KIP-98 (Protocol Buffers' ``sint32`` and ``sint64``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kafka_sink.common.errors import CorruptRecordError
+
+MAX_VARINT_BYTES: Final = 5
+MAX_VARLONG_BYTES: Final = 10
+NULL_LENGTH: Final = b"\x01"
+
+_UINT64: Final = 0xFFFF_FFFF_FFFF_FFFF
+
+
+def _encode(value: int) -> bytes:
+    raw = ((value << 1) ^ (value >> 63)) & _UINT64
+    out = bytearray()
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+# Lengths and deltas are nearly always small and never negative: a look-up spares the loop.
+_SMALL: Final = tuple(_encode(value) for value in range(1 << 13))
+
+
+def encode_varint(value: int) -> bytes:
+    """The bytes of *value* (any signed 64-bit number; a 32-bit one takes at most five)."""
+    return _SMALL[value] if 0 <= value < 8192 else _encode(value)
+
+
+def varint_size(value: int) -> int:
+    """How many bytes :func:`encode_varint` makes of *value*."""
+    raw = ((value << 1) ^ (value >> 63)) & _UINT64
+    return max(1, -(-raw.bit_length() // 7))
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """The 32-bit number at *position* and the position after it.
+
+    :raises CorruptRecordError: the data ends within the number, or it is longer than five bytes.
+    """
+    return _read(data, position, MAX_VARINT_BYTES)
+
+
+def read_varlong(data: bytes, position: int) -> tuple[int, int]:
+    """The 64-bit number at *position* and the position after it.
+
+    :raises CorruptRecordError: the data ends within the number, or it is longer than ten bytes.
+    """
+    return _read(data, position, MAX_VARLONG_BYTES)
+
+
+def _read(data: bytes, position: int, limit: int) -> tuple[int, int]:
+    try:
+        byte = data[position]
+        raw = byte & 0x7F
+        shift = 0
+        start = position
+        while byte > 0x7F:
+            position += 1
+            if position - start == limit:
+                raise CorruptRecordError(f"varint at byte {start} is longer than {limit} bytes")
+            byte = data[position]
+            shift += 7
+            raw |= (byte & 0x7F) << shift
+    except IndexError:
+        raise CorruptRecordError(f"data ends within the varint at byte {start}") from None
+    raw &= _UINT64
+    return (raw >> 1) ^ -(raw & 1), position + 1
+
+
+def zigzag_array(values: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Zig-zag of each value: small numbers of either sign become small unsigned ones."""
+    return ((values << np.int64(1)) ^ (values >> np.int64(63))).view(np.uint64)
+
+
+def varint_size_array(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Encoded size of each value in bytes, int64[n]."""
+    raw = zigzag_array(values)
+    sizes = np.ones(len(values), dtype=np.int64)
+    limit = 1 << 7
+    largest = int(raw.max()) if len(raw) else 0
+    while limit <= largest:
+        sizes += raw >= np.uint64(limit)
+        limit <<= 7
+    return sizes
