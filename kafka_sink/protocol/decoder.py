@@ -1,0 +1,238 @@
+"""Compiles declarations into closures that read one version of a message.
+
+:mod:`codec` asks for a reader once per (class, version), on any thread; readers hold no state and may be shared.
+A reader must never allocate by an unchecked length, copy ``records``, or keep an unknown tagged field. Where the data
+ends too early it may raise IndexError or struct.error: :mod:`codec` turns them into ProtocolError.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from struct import Struct as Layout
+from struct import calcsize, unpack_from
+from typing import Any, NamedTuple, TypeAlias
+
+from kafka_sink.common.errors import ProtocolError
+from kafka_sink.protocol.primitives import (
+    end_of,
+    read_compact_length,
+    read_int16_length,
+    read_int32_length,
+    read_uvarint,
+)
+from kafka_sink.protocol.schema import (
+    BYTES,
+    RECORDS,
+    STRING,
+    UUID,
+    ZERO_UUID,
+    Array,
+    Field,
+    FieldType,
+    Primitive,
+    Struct,
+)
+
+#: (data, position) → (value, position behind it)
+Read: TypeAlias = Callable[[memoryview, int], tuple[Any, int]]
+
+
+class _Step(NamedTuple):
+    """A run of fixed-size fields read at once (or None), then one field of another kind (or None)."""
+
+    unpack: Callable[[memoryview, int], tuple[Any, ...]] | None
+    size: int
+    read: Read | None
+
+
+def struct_reader(kind: type[Struct], version: int, flexible: bool) -> Read:
+    """A reader of *kind* as it is in *version*."""
+    steps = tuple(_steps(kind, version, flexible))
+    read_tags = _tags_reader(kind, version) if flexible else None
+
+    def read(data: memoryview, pos: int) -> tuple[Any, int]:
+        values: list[Any] = []
+        for unpack, size, read_field in steps:
+            if unpack is not None:
+                values += unpack(data, pos)
+                pos += size
+            if read_field is not None:
+                value, pos = read_field(data, pos)
+                values.append(value)
+        item = kind(*values)
+        if read_tags is None:
+            return item, pos
+        if data[pos] == 0:
+            return item, pos + 1
+        return item, read_tags(data, pos, item)
+
+    return read
+
+
+def _steps(kind: type[Struct], version: int, flexible: bool) -> Iterator[_Step]:
+    run = ""
+    for field in kind.SCHEMA.fields:
+        travels = version in field.versions and field.tag is None
+        if travels and isinstance(field.type, Primitive) and field.type.format:
+            run += field.type.format
+            continue
+        layout = Layout(">" + run)
+        read = _reader(field.type, version, flexible, version in field.nullable) if travels else _absent(field)
+        yield _Step(layout.unpack_from if run else None, layout.size, read)
+        run = ""
+    if run:
+        layout = Layout(">" + run)
+        yield _Step(layout.unpack_from, layout.size, None)
+
+
+def _absent(field: Field) -> Read:
+    make_default = field.make_default
+
+    def read(data: memoryview, pos: int) -> tuple[Any, int]:
+        return make_default(), pos
+
+    return read
+
+
+def _tags_reader(kind: type[Struct], version: int) -> Callable[[memoryview, int, Struct], int]:
+    readers = {
+        field.tag: (field.name, _reader(field.type, version, True, version in field.nullable))
+        for field in kind.SCHEMA.fields
+        if field.tag is not None and version in field.versions
+    }
+
+    def read_tags(data: memoryview, pos: int, item: Struct) -> int:
+        count, pos = read_uvarint(data, pos)
+        for _ in range(count):
+            tag, pos = read_uvarint(data, pos)
+            size, pos = read_uvarint(data, pos)
+            end = end_of(data, pos, size)
+            known = readers.get(tag)
+            if known is not None:
+                name, read = known
+                value, pos = read(data, pos)
+                if pos != end:
+                    raise ProtocolError(f"tagged field {name} does not fill the {size} bytes it announced")
+                setattr(item, name, value)
+            pos = end
+        return pos
+
+    return read_tags
+
+
+def _reader(type: FieldType, version: int, flexible: bool, nullable: bool) -> Read:
+    if isinstance(type, Array):
+        return _array_reader(type.element, version, flexible, nullable)
+    if not isinstance(type, Primitive):
+        read_struct = struct_reader(type, version, flexible)
+        return _nullable_struct_reader(read_struct) if nullable else read_struct
+    if type is STRING:
+        return _string_reader(flexible, nullable)
+    if type is BYTES or type is RECORDS:
+        return _bytes_reader(flexible, nullable, copy=type is BYTES)
+    return _read_uuid if type is UUID else _fixed_reader(type)
+
+
+def _fixed_reader(type: Primitive) -> Read:
+    layout = Layout(">" + type.format)
+
+    def read(data: memoryview, pos: int) -> tuple[Any, int]:
+        return layout.unpack_from(data, pos)[0], pos + layout.size
+
+    return read
+
+
+def _read_uuid(data: memoryview, pos: int) -> tuple[Any, int]:
+    end = end_of(data, pos, 16)
+    raw = bytes(data[pos:end])
+    return uuid.UUID(bytes=raw) if any(raw) else ZERO_UUID, end
+
+
+def _string_reader(flexible: bool, nullable: bool) -> Read:
+    read_length = read_compact_length if flexible else read_int16_length
+
+    def read(data: memoryview, pos: int) -> tuple[Any, int]:
+        length, pos = read_length(data, pos)
+        if length < 0:
+            _require_nullable(nullable)
+            return None, pos
+        end = end_of(data, pos, length)
+        return str(data[pos:end], "utf-8"), end
+
+    return read
+
+
+def _bytes_reader(flexible: bool, nullable: bool, *, copy: bool) -> Read:
+    read_length = read_compact_length if flexible else read_int32_length
+
+    def read(data: memoryview, pos: int) -> tuple[Any, int]:
+        length, pos = read_length(data, pos)
+        if length < 0:
+            _require_nullable(nullable)
+            return None, pos
+        end = end_of(data, pos, length)
+        view = data[pos:end]
+        return bytes(view) if copy else view, end
+
+    return read
+
+
+def _nullable_struct_reader(read_struct: Read) -> Read:
+    def read(data: memoryview, pos: int) -> tuple[Any, int]:
+        present = data[pos]
+        if present == 0xFF:
+            return None, pos + 1
+        if present != 1:
+            raise ProtocolError(f"{present} says neither null nor present")
+        return read_struct(data, pos + 1)
+
+    return read
+
+
+def _array_reader(element: Primitive | type[Struct], version: int, flexible: bool, nullable: bool) -> Read:
+    read_length = read_compact_length if flexible else read_int32_length
+    smallest = max(1, _smallest_size(element, version, flexible))
+    layout = element.format if isinstance(element, Primitive) else ""
+    read_element = _reader(element, version, flexible, False)
+
+    def read(data: memoryview, pos: int) -> tuple[Any, int]:
+        count, pos = read_length(data, pos)
+        if count < 0:
+            _require_nullable(nullable)
+            return None, pos
+        end = end_of(data, pos, count * smallest)
+        if layout:
+            return list(unpack_from(f">{count}{layout}", data, pos)), end
+        items: list[Any] = []
+        for _ in range(count):
+            item, pos = read_element(data, pos)
+            items.append(item)
+        return items, pos
+
+    return read
+
+
+def _require_nullable(nullable: bool) -> None:
+    if not nullable:
+        raise ProtocolError("null where a value is required")
+
+
+def _smallest_size(type: FieldType, version: int, flexible: bool) -> int:
+    """The fewest bytes a value of *type* can take: what a count of them has to be measured against."""
+    if isinstance(type, Array):
+        return 1 if flexible else 4
+    if isinstance(type, Primitive):
+        if type is UUID:
+            return 16
+        if type.format:
+            return calcsize(">" + type.format)
+        return 1 if flexible else (2 if type is STRING else 4)
+    own = (field for field in type.SCHEMA.fields if version in field.versions and field.tag is None)
+    return int(flexible) + sum(_smallest_field_size(field, version, flexible) for field in own)
+
+
+def _smallest_field_size(field: Field, version: int, flexible: bool) -> int:
+    if not isinstance(field.type, (Primitive, Array)) and version in field.nullable:
+        return 1
+    return _smallest_size(field.type, version, flexible)

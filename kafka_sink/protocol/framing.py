@@ -1,0 +1,31 @@
+"""Frames: how one message is told from the next on a connection.
+
+The network layer calls this on its own threads for every send; it is the only part of the protocol it may know.
+It must never copy a message's bytes nor look into them.
+
+Source: Kafka protocol guide, "Protocol": a frame is a 4-byte big-endian length, then that many bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from kafka_sink.common.buffers import Buffer, total_size
+
+_SIZE: Final = Struct(">i")
+
+#: Bytes of the length that precedes every message.
+SIZE_BYTES: Final = _SIZE.size
+
+
+def frame(segments: Sequence[Buffer]) -> list[Buffer]:
+    """The *segments* of one message behind the length of them all.
+
+    :raises ValueError: the message is larger than a frame can say (2 GiB).
+    """
+    size = total_size(segments)
+    if size > 0x7FFF_FFFF:
+        raise ValueError(f"a message of {size} bytes does not fit into a frame")
+    return [_SIZE.pack(size), *segments]

@@ -1,0 +1,118 @@
+"""Request and response headers, and whole messages: a header with its body, without the frame's length.
+
+Client and broker call it on their network threads. It must never decide what to do about an error: what it cannot
+read it refuses, what it can read it returns.
+
+Source: Kafka protocol guide, "Request and response headers"; KIP-482 (header versions), KIP-511 (ApiVersions).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_sink.common.buffers import Buffer
+from kafka_sink.common.errors import ErrorCode, ProtocolError
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.codec import decode, encode_into
+from kafka_sink.protocol.primitives import MAX_STRING_BYTES, NULL, Writer, end_of, read_int16_length, skip_tags
+from kafka_sink.protocol.registry import APIS, Api, api
+from kafka_sink.protocol.schema import Struct
+
+_REQUEST: Final = struct.Struct(">hhih")
+_CORRELATION_ID: Final = struct.Struct(">i")
+_ERROR_CODE: Final = struct.Struct(">h")
+
+#: Bytes of a request header before the length of the client id.
+_CLIENT_ID_AT: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeader:
+    """What stands before every request; *correlation_id* is echoed by the response."""
+
+    api_key: ApiKey
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def encode_request(
+    api_key: ApiKey, version: int, correlation_id: int, client_id: str | None, body: Struct
+) -> list[Buffer]:
+    """Header and *body* of a request, without the frame's length; raises as :func:`codec.encode` does."""
+    out = Writer()
+    # The client id keeps its classic form in flexible headers too, so that any broker can read it (KIP-511).
+    encoded = b"" if client_id is None else client_id.encode()
+    if len(encoded) > MAX_STRING_BYTES:
+        raise ValueError(f"a client id of {len(encoded)} bytes is longer than {MAX_STRING_BYTES}")
+    out += _REQUEST.pack(api_key, version, correlation_id, NULL if client_id is None else len(encoded))
+    out += encoded
+    if version >= api(api_key).flexible_from:
+        out.append(0)
+    encode_into(out, body, version)
+    return out.segments()
+
+
+def encode_response(api_key: ApiKey, version: int, correlation_id: int, body: Struct) -> list[Buffer]:
+    """Header and *body* of a response, without the frame's length; raises as :func:`codec.encode` does."""
+    out = Writer()
+    out += _CORRELATION_ID.pack(correlation_id)
+    if _has_response_tags(api(api_key), version):
+        out.append(0)
+    encode_into(out, body, version)
+    return out.segments()
+
+
+def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """The header of a request and where its body starts.
+
+    The version is not checked: a broker answers ApiVersions of a version it does not know (KIP-511).
+
+    :raises ProtocolError: the bytes are no request header, or its API has no messages here.
+    """
+    data = memoryview(frame).cast("B")
+    try:
+        key, version, correlation_id, _ = _REQUEST.unpack_from(data)
+        length, pos = read_int16_length(data, _CLIENT_ID_AT)
+        end = end_of(data, pos, max(length, 0))
+        client_id = None if length == NULL else str(data[pos:end], "utf-8")
+        entry = APIS.get(key)
+        if entry is None:
+            raise ProtocolError(f"API key {key} is not known")
+        if version >= entry.flexible_from:
+            end = skip_tags(data, end)
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise ProtocolError(f"request header: {error}") from error
+    return RequestHeader(entry.key, version, correlation_id, client_id), end
+
+
+def decode_request_body(header: RequestHeader, frame: Buffer, offset: int) -> Struct:
+    """The body that starts at *offset* of *frame*; raises as :func:`codec.decode` does."""
+    return decode(api(header.api_key).request, memoryview(frame)[offset:], header.api_version)
+
+
+def decode_response(api_key: ApiKey, version: int, frame: Buffer) -> tuple[int, Struct]:
+    """Correlation id and body of a response to a request of *version*.
+
+    :raises ProtocolError: the bytes are no such response.
+    """
+    data = memoryview(frame).cast("B")
+    entry = api(api_key)
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(data)
+        pos = _CORRELATION_ID.size
+        if _has_response_tags(entry, version):
+            pos = skip_tags(data, pos)
+        if api_key == ApiKey.API_VERSIONS and _ERROR_CODE.unpack_from(data, pos)[0] == ErrorCode.UNSUPPORTED_VERSION:
+            # A broker that does not know the version answers in version 0, whatever was asked (KIP-511).
+            version = 0
+    except (IndexError, struct.error) as error:
+        raise ProtocolError(f"response header of {entry.key.name}: {error}") from error
+    return correlation_id, decode(entry.response, data[pos:], version)
+
+
+def _has_response_tags(entry: Api, version: int) -> bool:
+    # A client that does not know the broker's versions yet must be able to read the ApiVersions header: always v0.
+    return version >= entry.flexible_from and entry.key is not ApiKey.API_VERSIONS

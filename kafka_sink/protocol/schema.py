@@ -1,0 +1,184 @@
+"""How messages are declared: typed fields with version ranges, once, as data.
+
+Message modules use this at import; encoder and decoder read the declarations when they compile a version.
+It must never know how a value looks on the wire: that is the business of :mod:`encoder` and :mod:`decoder`.
+
+Source: the README of Apache Kafka's message definitions (versions, taggedVersions, nullableVersions, ignorable,
+defaults), KIP-482 (flexible versions and tagged fields).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, dataclass_transform
+
+from kafka_sink.common.buffers import Buffer
+
+#: No version of any API goes beyond it: versions travel as int16.
+MAX_VERSION: Final = 0x7FFF
+
+ZERO_UUID: Final = uuid.UUID(int=0)
+
+#: What a ``records`` field takes: one buffer, several to be gathered, or null. Decoding gives a memoryview or None.
+Records: TypeAlias = Buffer | Sequence[Buffer] | None
+
+_FIELD: Final = "kafkalite.field"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """Versions *min* to *max*, both included; empty when *max* is below *min*."""
+
+    min: int
+    max: int
+
+    @classmethod
+    def parse(cls, text: str) -> VersionRange:
+        """Read Kafka's notation: ``3+``, ``0-12``, ``4`` or ``none``."""
+        if text == "none":
+            return NO_VERSIONS
+        if text.endswith("+"):
+            return cls(int(text[:-1]), MAX_VERSION)
+        low, _, high = text.partition("-")
+        return cls(int(low), int(high or low))
+
+    def __contains__(self, version: int) -> bool:
+        return self.min <= version <= self.max
+
+    def __str__(self) -> str:
+        return f"{self.min} to {self.max}"
+
+
+NO_VERSIONS: Final = VersionRange(0, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """A type of the protocol that is not made of others; *format* is its struct code when its size is fixed."""
+
+    name: str
+    format: str
+    default: Any
+
+
+BOOL: Final = Primitive("bool", "?", False)
+INT8: Final = Primitive("int8", "b", 0)
+INT16: Final = Primitive("int16", "h", 0)
+UINT16: Final = Primitive("uint16", "H", 0)
+INT32: Final = Primitive("int32", "i", 0)
+UINT32: Final = Primitive("uint32", "I", 0)
+INT64: Final = Primitive("int64", "q", 0)
+FLOAT64: Final = Primitive("float64", "d", 0.0)
+UUID: Final = Primitive("uuid", "", ZERO_UUID)
+STRING: Final = Primitive("string", "", "")
+BYTES: Final = Primitive("bytes", "", b"")
+RECORDS: Final = Primitive("records", "", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A list of *element*."""
+
+    element: Primitive | type[Struct]
+
+
+FieldType: TypeAlias = "Primitive | Array | type[Struct]"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One declared field: name, type, the versions it exists in and those it may be null in, its tag if it has one."""
+
+    name: str
+    type: FieldType
+    versions: VersionRange
+    nullable: VersionRange
+    tag: int | None
+    ignorable: bool
+    make_default: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The declaration of one struct; *versions* is None for a struct that only lives inside others."""
+
+    fields: tuple[Field, ...]
+    versions: VersionRange | None
+    flexible: VersionRange
+
+
+class Struct:
+    """Base of every message and of the structs inside it. Fields have Kafka's names (snake_case) and defaults."""
+
+    __slots__ = ()
+    SCHEMA: ClassVar[Schema]
+
+
+S = TypeVar("S", bound=Struct)
+
+
+def array(element: Primitive | type[Struct]) -> Array:
+    """The type of a list of *element*."""
+    return Array(element)
+
+
+def field(
+    type: FieldType,
+    versions: str,
+    *,
+    default: Any = dataclasses.MISSING,
+    nullable: str = "none",
+    tag: int | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """Declare a field of a struct.
+
+    *versions*, *nullable*: where it exists and where null is allowed, in Kafka's notation. Without a *default* it is
+    Kafka's for the type: zero, empty, or a struct of defaults. With a *tag* it is a tagged field in all its versions.
+    A value other than the default in a version without the field is an error unless the field is *ignorable*.
+    ``records`` may not stand in a tagged field: its size has to be known before its bytes are.
+    """
+    spec = Field("", type, VersionRange.parse(versions), VersionRange.parse(nullable), tag, ignorable, lambda: None)
+    metadata = {_FIELD: spec}
+    if default is not dataclasses.MISSING:
+        return dataclasses.field(default=default, metadata=metadata)
+    if isinstance(type, Primitive):
+        return dataclasses.field(default=type.default, metadata=metadata)
+    return dataclasses.field(default_factory=list if isinstance(type, Array) else type, metadata=metadata)
+
+
+def _default_maker(item: dataclasses.Field[Any]) -> Callable[[], Any]:
+    if item.default_factory is not dataclasses.MISSING:
+        return item.default_factory
+    value = item.default
+    return lambda: value
+
+
+def _build(cls: type[S], versions: VersionRange | None, flexible: VersionRange) -> type[S]:
+    built = dataclass(slots=True)(cls)
+    declared: Any = built
+    fields = tuple(
+        dataclasses.replace(item.metadata[_FIELD], name=item.name, make_default=_default_maker(item))
+        for item in dataclasses.fields(declared)
+    )
+    built.SCHEMA = Schema(fields, versions, flexible)
+    return built
+
+
+@dataclass_transform()
+def struct(cls: type[S]) -> type[S]:
+    """Class decorator: a struct that lives inside messages, made of :func:`field` declarations."""
+    return _build(cls, None, NO_VERSIONS)
+
+
+@dataclass_transform()
+def message(*, versions: str, flexible: str) -> Callable[[type[S]], type[S]]:
+    """Class decorator: a whole request or response, its *versions* and those that are *flexible* (KIP-482)."""
+
+    def build(cls: type[S]) -> type[S]:
+        return _build(cls, VersionRange.parse(versions), VersionRange.parse(flexible))
+
+    return build
