@@ -1,0 +1,189 @@
+"""The seam between the log and the disk: everything the log does to files goes through :class:`FileSystem`.
+
+Called under a partition's lock by handler threads, and by the housekeeping thread. Must never interpret the bytes it
+moves, and must never report an append as done before the operating system has all of it: what was handed to
+``write()`` survives the death of the process, and acknowledgements stand on that.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from kafka_sink.common.buffers import Buffer
+
+# Linux's limit on the number of buffers of one writev.
+_IOV_MAX: Final = 1024
+
+
+class LogFile(Protocol):
+    """One append-only file that is read at any position."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file, as far as appends through this object went."""
+        ...
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write all *buffers* at the end.
+
+        :raises OSError: not everything was written; what arrived is still in the file, call :meth:`truncate`.
+        """
+        ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """At most *length* bytes from *position*; fewer at the end of the file."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to *size* bytes."""
+        ...
+
+    def flush(self) -> None:
+        """Return when everything appended is on the disk itself."""
+        ...
+
+    def close(self) -> None:
+        """Give the file back to the operating system. A second call does nothing."""
+        ...
+
+
+class FileSystem(Protocol):
+    """What the log needs from a disk."""
+
+    def open(self, path: Path) -> LogFile:
+        """Open *path* for appending and reading; created when it does not exist."""
+        ...
+
+    def make_directories(self, path: Path) -> None: ...
+
+    def list_directory(self, path: Path) -> list[str]:
+        """Names in *path*, sorted; empty when there is no such directory."""
+        ...
+
+    def read_file(self, path: Path) -> bytes | None:
+        """The whole of a small file, None when there is none."""
+        ...
+
+    def replace_file(self, path: Path, data: bytes) -> None:
+        """Put *data* at *path* so that a crash at any time leaves either the old or the new content, whole."""
+        ...
+
+    def remove_file(self, path: Path) -> None:
+        """Remove *path* if it exists."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None: ...
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory with all it holds, if it exists."""
+        ...
+
+
+class _OsLogFile:
+    """A :class:`LogFile` on a file descriptor."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._size = os.fstat(self._fd).st_size
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        pending = [view for view in (memoryview(buffer).cast("B") for buffer in buffers) if view.nbytes]
+        while pending:
+            written = os.writev(self._fd, pending[:_IOV_MAX])
+            self._size += written
+            while pending and written >= pending[0].nbytes:
+                written -= pending.pop(0).nbytes
+            if written:
+                pending[0] = pending[0][written:]
+
+    def read(self, position: int, length: int) -> bytes:
+        return os.pread(self._fd, length, position)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self._size = size
+
+    def flush(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsFileSystem:
+    """The real disk."""
+
+    def open(self, path: Path) -> LogFile:
+        return _OsLogFile(path)
+
+    def make_directories(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def list_directory(self, path: Path) -> list[str]:
+        try:
+            return sorted(os.listdir(path))  # noqa: PTH208 - names only, without a Path object for each
+        except FileNotFoundError:
+            return []
+
+    def read_file(self, path: Path) -> bytes | None:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def replace_file(self, path: Path, data: bytes) -> None:
+        temporary = path.with_name(path.name + ".tmp")
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fdatasync(file.fileno())
+        temporary.replace(path)
+        self._flush_directory(path.parent)
+
+    def remove_file(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.rename(target)
+        self._flush_directory(target.parent)
+
+    def remove_tree(self, path: Path) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
+    @staticmethod
+    def _flush_directory(path: Path) -> None:
+        # A rename is only certain once the directory that holds the names is on the disk.
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+class DirectoryLock:
+    """Holds a data directory for one process; two brokers that append to the same files would destroy them.
+
+    The operating system drops the lock when the process dies, so a kill leaves nothing behind to clean up.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._fd = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._fd)
+            raise OSError(f"data directory {directory} is in use by another broker process") from None
+
+    def release(self) -> None:
+        os.close(self._fd)

@@ -1,0 +1,105 @@
+"""Sparse index of one segment: offset → position, and timestamp → position.
+
+Owned by its segment and guarded by the partition's lock. Must never be needed for correctness: it only says where to
+start walking batch headers, and it can always be rebuilt from the segment.
+
+On disk an index file is also the *seal* of its segment: it is written only after the segment's bytes were flushed, and
+says how many of them it vouches for. Bytes beyond that (or a segment without a valid index file) are checked batch by
+batch when the log is opened.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from typing import Final
+
+from crc32c import crc32c
+
+from kafka_sink.common.model import NO_TIMESTAMP
+
+_MAGIC: Final = b"KLX1"
+# magic, CRC-32C of all that follows; sealed bytes, next offset, largest timestamp, its offset, number of entries
+_PREFIX: Final = struct.Struct(">4sI")
+_FIELDS: Final = struct.Struct(">qqqqi")
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What an index file vouches for about its segment."""
+
+    sealed_bytes: int
+    next_offset: int
+    max_timestamp: int
+    max_timestamp_offset: int
+
+
+def _int64s() -> array[int]:
+    return array("q")
+
+
+@dataclass(slots=True)
+class OffsetIndex:
+    """Every *interval_bytes* of segment one entry: base offset, position and largest timestamp of a batch.
+
+    An entry's timestamp is the largest one *before* its position, so the entries are sorted by it as well.
+    """
+
+    interval_bytes: int
+    _offsets: array[int] = field(default_factory=_int64s)
+    _positions: array[int] = field(default_factory=_int64s)
+    _timestamps: array[int] = field(default_factory=_int64s)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def add(self, base_offset: int, position: int, max_timestamp_before: int) -> None:
+        """Tell of the batch at *position*; remembered when the last entry is an interval away."""
+        if self._positions and position - self._positions[-1] < self.interval_bytes:
+            return
+        self._offsets.append(base_offset)
+        self._positions.append(position)
+        self._timestamps.append(max_timestamp_before)
+
+    def position_for_offset(self, offset: int) -> int:
+        """Position of a batch at or before the one that holds *offset*; 0 when nothing nearer is known."""
+        entry = bisect_right(self._offsets, offset) - 1
+        return self._positions[entry] if entry >= 0 else 0
+
+    def position_for_timestamp(self, timestamp: int) -> int:
+        """A position before which every record is older than *timestamp* (ms)."""
+        entry = bisect_left(self._timestamps, timestamp) - 1
+        return self._positions[entry] if entry >= 0 else 0
+
+    def to_bytes(self, seal: Seal) -> bytes:
+        """The index file for a segment whose first ``seal.sealed_bytes`` bytes are on the disk."""
+        count = len(self)
+        fields = _FIELDS.pack(seal.sealed_bytes, seal.next_offset, seal.max_timestamp, seal.max_timestamp_offset, count)
+        entries = struct.pack(f">{3 * count}q", *self._offsets, *self._positions, *self._timestamps)
+        body = fields + entries
+        return _PREFIX.pack(_MAGIC, crc32c(body)) + body
+
+    @classmethod
+    def from_bytes(cls, data: bytes, interval_bytes: int) -> tuple[OffsetIndex, Seal] | None:
+        """Read an index file; None when it is damaged in any way (the caller rebuilds it)."""
+        if len(data) < _PREFIX.size + _FIELDS.size:
+            return None
+        magic, checksum = _PREFIX.unpack_from(data)
+        if magic != _MAGIC or checksum != crc32c(memoryview(data)[_PREFIX.size :]):
+            return None
+        sealed_bytes, next_offset, max_timestamp, max_timestamp_offset, count = _FIELDS.unpack_from(data, _PREFIX.size)
+        values = struct.unpack_from(f">{3 * count}q", data, _PREFIX.size + _FIELDS.size)
+        index = cls(
+            interval_bytes,
+            array("q", values[:count]),
+            array("q", values[count : 2 * count]),
+            array("q", values[2 * count :]),
+        )
+        return index, Seal(sealed_bytes, next_offset, max_timestamp, max_timestamp_offset)
+
+
+def no_seal(base_offset: int) -> Seal:
+    """The seal of a segment that nothing vouches for."""
+    return Seal(0, base_offset, NO_TIMESTAMP, base_offset)

@@ -1,0 +1,305 @@
+"""The log of one partition: segments in order of offset, the newest one open for appends.
+
+Called by any handler thread and by the housekeeping thread; one lock guards all of it. Must never acknowledge before
+``write()`` has returned, must never decode records to store or to serve them, and must never show an offset at or
+beyond the end of the log.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kafka_sink.broker.log import recovery
+from kafka_sink.broker.log.filesystem import FileSystem
+from kafka_sink.broker.log.producer_state import AppendedBatch, ProducerStateManager
+from kafka_sink.broker.log.segment import Segment, TimestampOffset
+from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import NO_TIMESTAMP
+from kafka_sink.records.batch import BatchHeader, parse_header, set_log_append_time
+from kafka_sink.records.layout import INT32, MAGIC_AT, SIZE_PREFIX
+
+#: Bound on what a search for a timestamp may unpack of one batch.
+_MAX_DECOMPRESSED_BYTES: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Settings of one log, after topic settings were laid over the broker's."""
+
+    segment_bytes: int
+    index_interval_bytes: int
+    flush_interval_messages: int
+    retention_bytes: int
+    retention_ms: int
+    log_append_time: bool
+    producer_expiration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendInfo:
+    """Where a batch is: its first and last offset, the log's time if that rules (else −1), and the log's start."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """What a read found, with the state of the log at that moment (see :meth:`PartitionLog.appended_bytes`)."""
+
+    records: bytes
+    end_offset: int
+    start_offset: int
+    appended_bytes: int
+
+
+class PartitionLog:
+    """An append-only sequence of record batches, addressed by offset."""
+
+    def __init__(self, directory: Path, filesystem: FileSystem, config: LogConfig, wall_ms: int) -> None:
+        """Open *directory*, whatever state it was left in; what a crash tore off the end is cut away."""
+        self.directory = directory
+        self._filesystem = filesystem
+        self._config = config
+        self._log = ContextLogger(__name__, f"log {directory.name}")
+        self._lock = threading.Lock()
+        # Guarded by the lock from here on.
+        filesystem.make_directories(directory)
+        recovered = recovery.open_log(
+            directory, filesystem, config.index_interval_bytes, config.producer_expiration_ms, wall_ms
+        )
+        #: Bytes that were cut off because they were no whole, sound batches.
+        self.truncated_bytes = recovered.truncated_bytes
+        self._segments: list[Segment] = recovered.segments
+        self._producers: ProducerStateManager = recovered.producers
+        self._unsealed: list[Segment] = []
+        self._unflushed_messages = 0
+        self._appended_bytes = 0
+        self._failure: ApiError | None = None
+
+    # --- appending ---------------------------------------------------------------------------------------------------
+
+    def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int, wall_ms: int) -> AppendInfo:
+        """Store one validated batch at the end; when this returns, the operating system has it.
+
+        :raises ApiError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH; KAFKA_STORAGE_ERROR when the disk
+            refused it (nothing of it stays); UNKNOWN_TOPIC_OR_PARTITION when the log was deleted meanwhile.
+        """
+        if self._config.log_append_time:
+            stamped = bytearray(batch)
+            set_log_append_time(stamped, wall_ms)
+            batch = memoryview(stamped)
+            header = parse_header(stamped)
+        with self._lock:
+            self._raise_if_failed()
+            if header.has_producer_id:
+                duplicate = self._producers.check(header)
+                if duplicate is not None:
+                    return self._duplicate_info(duplicate)
+            base_offset = self._segments[-1].next_offset
+            self._write(batch, header, base_offset, leader_epoch)
+            self._producers.update(header, base_offset, wall_ms)
+            self._flush_if_due(header.record_count)
+            return AppendInfo(
+                base_offset,
+                base_offset + header.last_offset_delta,
+                wall_ms if self._config.log_append_time else NO_TIMESTAMP,
+                self._segments[0].base_offset,
+                duplicate=False,
+            )
+
+    def _duplicate_info(self, batch: AppendedBatch) -> AppendInfo:
+        return AppendInfo(
+            batch.base_offset, batch.last_offset, NO_TIMESTAMP, self._segments[0].base_offset, duplicate=True
+        )
+
+    def _write(self, batch: memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
+        active = self._segments[-1]
+        last_offset = base_offset + header.last_offset_delta
+        size = active.size
+        try:
+            if not active.has_room(header.size_in_bytes, last_offset, self._config.segment_bytes):
+                active = self._roll(base_offset)
+                size = active.size
+            # Offset and epoch lie before what the checksum covers: the batch itself goes to the file as received.
+            placed = SIZE_PREFIX.pack(base_offset, header.batch_length) + INT32.pack(leader_epoch)
+            active.append(header, base_offset, (placed, batch[MAGIC_AT : header.size_in_bytes]))
+        except OSError as error:
+            self._log.error("append failed: %s", error)
+            self._cut_torn_write(active, size)
+            raise ApiError(f"append failed: {error}", ErrorCode.KAFKA_STORAGE_ERROR) from error
+        self._appended_bytes += header.size_in_bytes
+
+    def _roll(self, base_offset: int) -> Segment:
+        recovery.write_snapshot(self.directory, self._filesystem, base_offset, self._producers)
+        segment = Segment(self.directory, base_offset, self._filesystem, self._config.index_interval_bytes)
+        self._unsealed.append(self._segments[-1])
+        self._segments.append(segment)
+        return segment
+
+    def _cut_torn_write(self, active: Segment, size: int) -> None:
+        try:
+            active.truncate(size)
+        except OSError as error:
+            # Whatever came next would stand behind half a batch, where no reader gets to.
+            self._failure = ApiError(f"a torn write could not be undone: {error}", ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _flush_if_due(self, messages: int) -> None:
+        self._unflushed_messages += messages
+        if self._unflushed_messages < self._config.flush_interval_messages:
+            return
+        try:
+            for segment in (*self._unsealed, self._segments[-1]):
+                segment.flush()
+        except OSError as error:
+            # After a failed fsync nobody knows what is on the disk, and asking again may lie (fsyncgate): stop here.
+            self._failure = ApiError(f"flush failed: {error}", ErrorCode.KAFKA_STORAGE_ERROR)
+            raise self._failure from error
+        self._unflushed_messages = 0
+
+    def _raise_if_failed(self) -> None:
+        if self._failure is not None:
+            raise ApiError(str(self._failure), self._failure.code)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int:
+        """Offset of the oldest record that is kept."""
+        with self._lock:
+            return self._segments[0].base_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Offset that the next record gets."""
+        with self._lock:
+            return self._segments[-1].next_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes in all segments."""
+        with self._lock:
+            return sum(segment.size for segment in self._segments)
+
+    def appended_bytes(self) -> int:
+        """Bytes appended since the log was opened; grows only."""
+        with self._lock:
+            return self._appended_bytes
+
+    def read(self, offset: int, max_bytes: int, *, whole_first_batch: bool) -> LogRead:
+        """Batches from the one that holds *offset* on, straight from a segment's bytes.
+
+        :raises ApiError: OFFSET_OUT_OF_RANGE; UNKNOWN_TOPIC_OR_PARTITION when the log was deleted meanwhile.
+        """
+        with self._lock:
+            self._raise_if_failed()
+            start, end = self._segments[0].base_offset, self._segments[-1].next_offset
+            if not start <= offset <= end:
+                raise ApiError(f"offset {offset} is outside of {start} to {end}", ErrorCode.OFFSET_OUT_OF_RANGE)
+            records = b""
+            # The batch may lie in the next segment when retention of compacted topics left a gap at a segment's end.
+            for segment in self._segments[self._segment_index(offset) :]:
+                position = segment.position_of(offset)
+                if position < segment.size:
+                    records = segment.read(position, max_bytes, whole_first_batch=whole_first_batch)
+                    break
+            return LogRead(records, end, start, self._appended_bytes)
+
+    def _segment_index(self, offset: int) -> int:
+        return bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record with at least this timestamp (ms), None when all are older.
+
+        :raises ApiError: CORRUPT_MESSAGE when the batch in question cannot be unpacked.
+        """
+        try:
+            with self._lock:
+                self._raise_if_failed()
+                for segment in self._segments:
+                    found = segment.offset_for_timestamp(timestamp, _MAX_DECOMPRESSED_BYTES)
+                    if found is not None:
+                        return found
+        except CorruptRecordError as error:
+            raise ApiError(str(error), ErrorCode.CORRUPT_MESSAGE) from error
+        return None
+
+    def max_timestamp_record(self) -> TimestampOffset | None:
+        """The first record that bears the largest timestamp of the log, None when the log is empty.
+
+        :raises ApiError: CORRUPT_MESSAGE when its batch cannot be unpacked.
+        """
+        try:
+            with self._lock:
+                self._raise_if_failed()
+                latest = max(self._segments, key=lambda segment: segment.max_timestamp)
+                return latest.max_timestamp_record(_MAX_DECOMPRESSED_BYTES)
+        except CorruptRecordError as error:
+            raise ApiError(str(error), ErrorCode.CORRUPT_MESSAGE) from error
+
+    # --- housekeeping ------------------------------------------------------------------------------------------------
+
+    def seal_rolled_segments(self) -> None:
+        """Flush segments that were rolled since the last call and write their indexes. OSErrors are the caller's."""
+        while True:
+            with self._lock:
+                if self._failure is not None or not self._unsealed:
+                    return
+                segment = self._unsealed[0]
+            # Outside the lock: a flush may take seconds, and nobody appends to a rolled segment.
+            segment.seal()
+            with self._lock:
+                if segment in self._unsealed:
+                    self._unsealed.remove(segment)
+
+    def apply_retention(self, wall_ms: int) -> int:
+        """Delete the oldest segments that time or size no longer keeps; returns how many. The active one stays."""
+        deleted = 0
+        with self._lock:
+            if self._failure is not None:
+                return 0
+            self._producers.expire(wall_ms)
+            total = sum(segment.size for segment in self._segments)
+            while len(self._segments) > 1 and self._is_expired(self._segments[0], total, wall_ms):
+                segment = self._segments.pop(0)
+                total -= segment.size
+                if segment in self._unsealed:
+                    self._unsealed.remove(segment)
+                segment.delete()
+                deleted += 1
+        return deleted
+
+    def _is_expired(self, segment: Segment, total: int, wall_ms: int) -> bool:
+        config = self._config
+        too_large = config.retention_bytes >= 0 and total - segment.size >= config.retention_bytes
+        dated = segment.max_timestamp != NO_TIMESTAMP
+        too_old = config.retention_ms >= 0 and dated and wall_ms - segment.max_timestamp > config.retention_ms
+        return too_large or too_old
+
+    def close(self) -> None:
+        """Flush everything, seal it and release the files; the next start need not check what is vouched for."""
+        with self._lock:
+            if self._failure is None and not all(segment.is_sealed for segment in self._segments):
+                end = self._segments[-1].next_offset
+                for segment in self._segments:
+                    segment.seal()
+                recovery.write_snapshot(self.directory, self._filesystem, end, self._producers)
+            self._release("closed")
+
+    def delete(self) -> None:
+        """Release the files for good; the caller removes the directory."""
+        with self._lock:
+            self._release("deleted")
+
+    def _release(self, how: str) -> None:
+        self._failure = ApiError(f"the log was {how}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        for segment in self._segments:
+            segment.close()

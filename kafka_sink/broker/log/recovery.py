@@ -1,0 +1,111 @@
+"""Opening a log that may have been left in the middle of anything.
+
+Called once per partition, before anybody else sees the log. What an index file vouches for (see ``offset_index``) is
+taken as it is; everything else is walked batch by batch, with checksums, and the log ends before the first batch that
+is not whole and sound. Must never guess: bytes behind a bad batch are cut off, later segments with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kafka_sink.broker.log.filesystem import FileSystem
+from kafka_sink.broker.log.producer_state import ProducerStateManager
+from kafka_sink.broker.log.segment import LOG_SUFFIX, Segment, segment_path
+from kafka_sink.common.log_context import ContextLogger
+
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+#: The newest snapshot may turn out to lie beyond the recovered end; then the one before it serves.
+_SNAPSHOTS_KEPT: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredLog:
+    """A log ready for use: at least one segment, the state of its producers, and what was cut off."""
+
+    segments: list[Segment]
+    producers: ProducerStateManager
+    truncated_bytes: int
+
+
+def open_log(
+    directory: Path, filesystem: FileSystem, index_interval_bytes: int, producer_expiration_ms: int, wall_ms: int
+) -> RecoveredLog:
+    """Open the segments in *directory* and bring indexes and producer state up to date with them."""
+    bases = _offsets(filesystem, directory, LOG_SUFFIX)
+    segments: list[Segment] = []
+    truncated = 0
+    for base in bases:
+        segment = Segment(directory, base, filesystem, index_interval_bytes)
+        if segments and (truncated or segments[-1].next_offset > base):
+            # What follows a cut, or overlaps what is there already, belongs to a history that did not survive.
+            truncated += segment.size
+            segment.delete()
+            continue
+        truncated += _load_segment(segment)
+        segments.append(segment)
+    if truncated:
+        ContextLogger(__name__, f"log {directory.name}").warning(
+            "cut off %d bytes that were no whole, sound batches; the log ends at offset %d",
+            truncated,
+            segments[-1].next_offset,
+        )
+    if not segments:
+        segments.append(Segment(directory, 0, filesystem, index_interval_bytes))
+    producers = _load_producers(directory, filesystem, segments, producer_expiration_ms, wall_ms)
+    return RecoveredLog(segments, producers, truncated)
+
+
+def _load_segment(segment: Segment) -> int:
+    """Walk what nothing vouches for; returns how many bytes had to be cut off."""
+    position = segment.load_index()
+    for at, header in segment.walk(position, verify=True):
+        if header.base_offset < segment.next_offset:
+            break
+        segment.note(header, header.base_offset, at)
+        position = at + header.size_in_bytes
+    torn = segment.size - position
+    if torn:
+        segment.truncate(position)
+    return torn
+
+
+def _load_producers(
+    directory: Path, filesystem: FileSystem, segments: list[Segment], expiration_ms: int, wall_ms: int
+) -> ProducerStateManager:
+    producers = ProducerStateManager(expiration_ms)
+    end = segments[-1].next_offset
+    covered = segments[0].base_offset
+    for offset in reversed(_offsets(filesystem, directory, SNAPSHOT_SUFFIX)):
+        path = segment_path(directory, offset, SNAPSHOT_SUFFIX)
+        data = filesystem.read_file(path)
+        if offset > end:
+            # It knows of batches that are lost; a producer would be told that they are duplicates.
+            filesystem.remove_file(path)
+        elif data is not None and producers.load(data):
+            covered = offset
+            break
+    for segment in segments:
+        if segment.next_offset <= covered:
+            continue
+        for _, header in segment.walk(segment.position_of(covered) if covered > segment.base_offset else 0):
+            if header.base_offset >= covered:
+                producers.update(header, header.base_offset, wall_ms)
+    producers.expire(wall_ms)
+    return producers
+
+
+def write_snapshot(directory: Path, filesystem: FileSystem, end_offset: int, producers: ProducerStateManager) -> None:
+    """Store what is known of the producers of all batches before *end_offset*; old snapshots go."""
+    offsets = _offsets(filesystem, directory, SNAPSHOT_SUFFIX)
+    filesystem.replace_file(segment_path(directory, end_offset, SNAPSHOT_SUFFIX), producers.to_bytes())
+    for offset in offsets[: -(_SNAPSHOTS_KEPT - 1)]:
+        if offset != end_offset:
+            filesystem.remove_file(segment_path(directory, offset, SNAPSHOT_SUFFIX))
+
+
+def _offsets(filesystem: FileSystem, directory: Path, suffix: str) -> list[int]:
+    names = (name.removesuffix(suffix) for name in filesystem.list_directory(directory) if name.endswith(suffix))
+    return sorted(int(name) for name in names if name.isdigit())

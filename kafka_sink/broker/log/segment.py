@@ -1,0 +1,211 @@
+"""One segment of a partition's log: a file of record batches and its sparse index.
+
+Guarded by the partition's lock. Must never look inside a batch on the way in or on a fetch: headers only. Records are
+decoded in one place, the search for a timestamp, and bounded there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kafka_sink.broker.log.filesystem import FileSystem, LogFile
+from kafka_sink.broker.log.offset_index import OffsetIndex, Seal, no_seal
+from kafka_sink.common.buffers import Buffer
+from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.records.batch import BatchHeader, parse_header, verify_crc
+from kafka_sink.records.layout import HEADER_BYTES
+from kafka_sink.records.reader import read_batches
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+_CHUNK_BYTES: Final = 1 << 20
+#: Room for a few headers of small batches; a larger read would mostly fetch records that the walk jumps over.
+_WALK_BYTES: Final = 1 << 13
+#: Kafka stores a segment's offsets relative to its base in 32 bits.
+_MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+
+
+def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
+    """File of a segment; names sort by offset."""
+    return directory / f"{base_offset:020d}{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """A record's timestamp (ms since the epoch) and its offset."""
+
+    timestamp: int
+    offset: int
+
+
+class Segment:
+    """Batches with offsets from *base_offset* on, in one file."""
+
+    def __init__(self, directory: Path, base_offset: int, filesystem: FileSystem, index_interval_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.path = segment_path(directory, base_offset, LOG_SUFFIX)
+        self._index_path = segment_path(directory, base_offset, INDEX_SUFFIX)
+        self._filesystem = filesystem
+        self._file: LogFile = filesystem.open(self.path)
+        self._index = OffsetIndex(index_interval_bytes)
+        self._seal = no_seal(base_offset)
+        self.next_offset = base_offset
+        self.max_timestamp = self._seal.max_timestamp
+        self._max_timestamp_offset = base_offset
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def load_index(self) -> int:
+        """Take over the index file if there is a sound one; returns how many bytes of the segment it vouches for."""
+        data = self._filesystem.read_file(self._index_path)
+        loaded = OffsetIndex.from_bytes(data, self._index.interval_bytes) if data is not None else None
+        if loaded is None or loaded[1].sealed_bytes > self._file.size:
+            return 0
+        self._index, self._seal = loaded
+        self.next_offset = self._seal.next_offset
+        self.max_timestamp = self._seal.max_timestamp
+        self._max_timestamp_offset = self._seal.max_timestamp_offset
+        return self._seal.sealed_bytes
+
+    def walk(self, start: int, *, verify: bool = False) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of every batch from *start* on; ends before the first one that is not whole and sound.
+
+        With *verify* the checksum of each is computed as well, which reads all the bytes.
+        """
+        end = self._file.size
+        step = _CHUNK_BYTES if verify else _WALK_BYTES
+        position, chunk, chunk_start = start, memoryview(b""), start
+        while position + HEADER_BYTES <= end:
+            at = position - chunk_start
+            if at + HEADER_BYTES > len(chunk):
+                chunk, chunk_start, at = memoryview(self._file.read(position, step)), position, 0
+            try:
+                header = parse_header(chunk, at)
+            except CorruptRecordError:
+                return
+            size = header.size_in_bytes
+            if position + size > end:
+                return
+            if verify:
+                if at + size > len(chunk):
+                    chunk, chunk_start, at = memoryview(self._file.read(position, max(size, step))), position, 0
+                if not verify_crc(chunk[at : at + size]):
+                    return
+            yield position, header
+            position += size
+
+    def note(self, header: BatchHeader, base_offset: int, position: int) -> None:
+        """Take a batch that stands at *position* into the index and the bookkeeping."""
+        self._index.add(base_offset, position, self.max_timestamp)
+        self.next_offset = base_offset + header.last_offset_delta + 1
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self._max_timestamp_offset = base_offset
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Bytes of batches."""
+        return self._file.size
+
+    def has_room(self, size: int, last_offset: int, segment_bytes: int) -> bool:
+        """Whether a batch of *size* bytes that ends at *last_offset* still belongs here."""
+        if self._file.size == 0:
+            return True
+        return self._file.size + size <= segment_bytes and last_offset - self.base_offset <= _MAX_RELATIVE_OFFSET
+
+    def append(self, header: BatchHeader, base_offset: int, parts: Sequence[Buffer]) -> None:
+        """Write one batch. :raises OSError: a part of it may be in the file now, :meth:`truncate` it."""
+        position = self._file.size
+        self._file.append(parts)
+        self.note(header, base_offset, position)
+
+    def truncate(self, size: int) -> None:
+        """Drop the bytes from *size* on, which were never noted."""
+        self._file.truncate(size)
+
+    def flush(self) -> None:
+        """Return when every batch is on the disk itself."""
+        self._file.flush()
+
+    @property
+    def is_sealed(self) -> bool:
+        """The index file vouches for all of it."""
+        return self._seal.sealed_bytes == self._file.size
+
+    def seal(self) -> None:
+        """Flush, then write the index file that vouches for the bytes flushed."""
+        if self.is_sealed:
+            return
+        size = self._file.size
+        seal = Seal(size, self.next_offset, self.max_timestamp, self._max_timestamp_offset)
+        data = self._index.to_bytes(seal)
+        self._file.flush()
+        self._filesystem.replace_file(self._index_path, data)
+        self._seal = seal
+
+    def close(self) -> None:
+        """Release the file."""
+        self._file.close()
+
+    def delete(self) -> None:
+        """Remove the segment's files. The index goes first: an index without its segment would vouch for nothing."""
+        self._file.close()
+        self._filesystem.remove_file(self._index_path)
+        self._filesystem.remove_file(self.path)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def position_of(self, offset: int) -> int:
+        """Position of the batch that holds *offset*, or of the first one after it; the segment's size when none."""
+        for position, header in self.walk(self._index.position_for_offset(offset)):
+            if header.last_offset >= offset:
+                return position
+        return self._file.size
+
+    def read(self, position: int, max_bytes: int, *, whole_first_batch: bool) -> bytes:
+        """Bytes of batches from *position* on, at most *max_bytes*; the last one may be cut off, as in Kafka.
+
+        With *whole_first_batch* the first one comes whole even when it is larger, so that a reader always gets on.
+        """
+        data = self._file.read(position, max(max_bytes, HEADER_BYTES if whole_first_batch else 0))
+        if whole_first_batch and len(data) >= HEADER_BYTES:
+            size = parse_header(memoryview(data), 0).size_in_bytes
+            if size > len(data):
+                return self._file.read(position, size)
+        return data
+
+    def offset_for_timestamp(self, timestamp: int, max_decompressed_bytes: int) -> TimestampOffset | None:
+        """The first record that is not older than *timestamp*, None when all are.
+
+        :raises CorruptRecordError: the batch it should be in does not decompress within *max_decompressed_bytes*.
+        """
+        if self.max_timestamp < timestamp:
+            return None
+        for position, header in self.walk(self._index.position_for_timestamp(timestamp)):
+            if header.max_timestamp >= timestamp:
+                found = self._first_in_batch(position, header, timestamp, max_decompressed_bytes)
+                if found is not None:
+                    return found
+        return None
+
+    def max_timestamp_record(self, max_decompressed_bytes: int) -> TimestampOffset | None:
+        """The first record that bears the segment's largest timestamp."""
+        position = self.position_of(self._max_timestamp_offset)
+        for at, header in self.walk(position):
+            return self._first_in_batch(at, header, header.max_timestamp, max_decompressed_bytes)
+        return None
+
+    def _first_in_batch(
+        self, position: int, header: BatchHeader, timestamp: int, max_decompressed_bytes: int
+    ) -> TimestampOffset | None:
+        data = self._file.read(position, header.size_in_bytes)
+        for batch in read_batches(data):
+            for record in batch.records(max_decompressed_bytes):
+                if record.timestamp >= timestamp:
+                    return TimestampOffset(record.timestamp, record.offset)
+        return None
