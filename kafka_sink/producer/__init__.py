@@ -1,0 +1,1 @@
+"""The producer: accumulator, buffer pool, sender thread, and the facade over them."""

@@ -1,0 +1,404 @@
+"""RecordAccumulator: the queues between the threads that send records and the one that talks to the brokers.
+
+Calling threads append (:meth:`append`, :meth:`append_columns`); the sender thread asks what is ready, drains, re-enqueues,
+expires and gives memory back. Each partition has a deque of batches under its own lock; no lock is ever held while memory
+is awaited, records are encoded or a batch is compressed. It never performs I/O and never calls user code while holding a
+lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from kafka_sink.client.cluster import Cluster
+from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import FOREVER_MS, Clock
+from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
+from kafka_sink.common.model import Header, Node, TopicPartition
+from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
+from kafka_sink.producer.idempotence import IdempotenceManager
+from kafka_sink.producer.producer_batch import Compression, ProducerBatch
+from kafka_sink.records import reference
+from kafka_sink.records.layout import HEADER_BYTES
+
+#: How often a forced close looks again for appends that are still under way, ms.
+_STRAGGLER_CHECK_MS = 100
+
+
+class PartitionQueue:
+    """The batches of one partition, oldest first; only the last may be open for appends. Every access holds ``lock``."""
+
+    __slots__ = ("batches", "lock", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.lock = threading.Lock()
+        self.batches: deque[ProducerBatch] = deque()
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """What an append did; ``future`` is None when ``abort_for_new_batch`` asks the caller to choose a partition anew."""
+
+    future: FutureRecordMetadata | None
+    batch_is_full: bool
+    new_batch_created: bool
+    abort_for_new_batch: bool
+
+
+@dataclass(slots=True)
+class ReadyCheckResult:
+    """Answer of :meth:`RecordAccumulator.ready`."""
+
+    ready_nodes: set[Node] = field(default_factory=set)
+    next_ready_check_delay_ms: int = FOREVER_MS
+    unknown_leader_topics: set[str] = field(default_factory=set)
+
+
+class RecordAccumulator:
+    """Bounded staging area for records (apache/kafka ``RecordAccumulator``)."""
+
+    def __init__(
+        self,
+        *,
+        batch_size_bytes: int,
+        compression: Compression,
+        linger_ms: int,
+        retry_backoff: ExponentialBackoff,
+        delivery_timeout_ms: int,
+        pool: BufferPool,
+        clock: Clock,
+        idempotence: IdempotenceManager | None,
+    ) -> None:
+        self._batch_size_bytes = batch_size_bytes
+        self._compression = compression
+        self._linger_ms = linger_ms
+        self._retry_backoff = retry_backoff
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._clock = clock
+        self._idempotence = idempotence
+        self.pool = pool
+        # Shared by all threads.
+        self._closed = False
+        self._counters = threading.Condition()
+        self._flushes_in_progress = 0
+        self._appends_in_progress = 0
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._incomplete_lock = threading.Lock()
+        self._incomplete: set[ProducerBatch] = set()
+        # Sender thread only.
+        self._muted: set[TopicPartition] = set()
+        self._drain_index: dict[int, int] = {}
+        self.next_batch_expiry_ms = FOREVER_MS
+
+    # --- appending (calling threads) ---------------------------------------------------------------------------------
+
+    def append(
+        self,
+        topic_partition: TopicPartition,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        callback: DeliveryCallback | None,
+        max_block_ms: int,
+        *,
+        abort_on_new_batch: bool,
+        now_ms: int,
+    ) -> AppendResult:
+        """Add one record to its partition's newest batch, opening one where needed.
+
+        :raises BufferExhaustedError: no memory within *max_block_ms*.
+        :raises KafkaError: the producer was closed meanwhile.
+        """
+        with AppendInProgress(self):
+            queue = self.queue(topic_partition)
+            with queue.lock:
+                result = self._try_append(queue, timestamp, key, value, headers, callback, now_ms)
+            if result is not None:
+                return result
+            if abort_on_new_batch:
+                return AppendResult(None, False, False, True)
+            size = max(self._batch_size_bytes, reference.record_size_upper_bound(key, value, headers))
+            buffer: bytearray | None = self.pool.allocate(size, max_block_ms)
+            assert buffer is not None
+            try:
+                now_ms = self._clock.monotonic_ms()
+                with queue.lock:
+                    # Another thread may have opened a batch meanwhile; two would leave the older one half empty.
+                    result = self._try_append(queue, timestamp, key, value, headers, callback, now_ms)
+                    if result is not None:
+                        return result
+                    batch = self.new_batch(topic_partition, buffer, now_ms)
+                    future = batch.try_append(timestamp, key, value, headers, callback, now_ms)
+                    if future is None:
+                        raise RuntimeError(f"a fresh batch of {size} bytes refused its first record")
+                    self.add_batch(queue, batch)
+                    buffer = None
+                    return AppendResult(future, len(queue.batches) > 1 or batch.is_full, True, False)
+            finally:
+                if buffer is not None:
+                    self.pool.deallocate(buffer)
+
+    def _try_append(
+        self,
+        queue: PartitionQueue,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        callback: DeliveryCallback | None,
+        now_ms: int,
+    ) -> AppendResult | None:
+        self.check_open()
+        if not queue.batches:
+            return None
+        last = queue.batches[-1]
+        future = last.try_append(timestamp, key, value, headers, callback, now_ms)
+        if future is None:
+            last.close_for_appends()
+            return None
+        return AppendResult(future, len(queue.batches) > 1 or last.is_full, False, False)
+
+    def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
+        """The partition's queue, made when first asked for and never removed."""
+        found = self._queues.get(topic_partition)
+        return found if found is not None else self._queues.setdefault(topic_partition, PartitionQueue(topic_partition))
+
+    def new_batch(self, topic_partition: TopicPartition, buffer: bytearray, now_ms: int) -> ProducerBatch:
+        return ProducerBatch(topic_partition, buffer, self._compression, self._clock, now_ms)
+
+    def add_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Make *batch* the newest of its partition; the queue's lock is held."""
+        queue.batches.append(batch)
+        with self._incomplete_lock:
+            self._incomplete.add(batch)
+
+    @property
+    def batch_size_bytes(self) -> int:
+        return self._batch_size_bytes
+
+    @property
+    def batch_room_bytes(self) -> int:
+        """Bytes of records that a pooled batch takes."""
+        return self._batch_size_bytes - HEADER_BYTES
+
+    def check_open(self) -> None:
+        """:raises KafkaError: the producer was closed."""
+        if self._closed:
+            raise KafkaError("producer closed while send in progress")
+
+    # --- readiness and draining (sender thread) ----------------------------------------------------------------------
+
+    def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
+        """Which nodes have something to send, when to look again, and which topics have data but no known leader."""
+        result = ReadyCheckResult()
+        exhausted = self.pool.queued > 0
+        urgent = exhausted or self._closed or self._flushes_in_progress > 0
+        for topic_partition, queue in tuple(self._queues.items()):
+            with queue.lock:
+                if not queue.batches:
+                    continue
+                first = queue.batches[0]
+                full = len(queue.batches) > 1 or first.is_full
+            leader = cluster.leader_for(topic_partition)
+            if leader is None:
+                result.unknown_leader_topics.add(topic_partition.topic)
+            elif leader not in result.ready_nodes and topic_partition not in self._muted:
+                self._check_batch(result, leader, first, full or urgent, now_ms)
+        return result
+
+    def _check_batch(
+        self, result: ReadyCheckResult, leader: Node, first: ProducerBatch, sendable: bool, now_ms: int
+    ) -> None:
+        backoff_ms = self._backoff_left_ms(first, now_ms)
+        waited_ms = max(now_ms - first.last_attempt_ms, 0)
+        left_ms = backoff_ms if backoff_ms > 0 else max(self._linger_ms - waited_ms, 0)
+        if backoff_ms == 0 and (sendable or left_ms == 0 or first.attempts > 0):
+            result.ready_nodes.add(leader)
+        else:
+            result.next_ready_check_delay_ms = min(result.next_ready_check_delay_ms, left_ms)
+
+    def _backoff_left_ms(self, batch: ProducerBatch, now_ms: int) -> int:
+        """How long a batch that failed must still wait; backing off beats every reason to send."""
+        if batch.attempts == 0:
+            return 0
+        return max(batch.retry_backoff_ms - (now_ms - batch.last_attempt_ms), 0)
+
+    def drain(
+        self, cluster: Cluster, nodes: Collection[Node], max_request_bytes: int, now_ms: int
+    ) -> dict[int, list[ProducerBatch]]:
+        """Take what fits into one request per node: at most one batch of each partition, closed and ready for the wire."""
+        return {node.id: self._drain_node(cluster, node, max_request_bytes, now_ms) for node in nodes}
+
+    def _drain_node(self, cluster: Cluster, node: Node, max_request_bytes: int, now_ms: int) -> list[ProducerBatch]:
+        partitions = cluster.partitions_for_node(node.id)
+        drained: list[ProducerBatch] = []
+        if not partitions:
+            return drained
+        size = 0
+        start = self._drain_index.get(node.id, 0) % len(partitions)
+        for step in range(len(partitions)):
+            index = (start + step) % len(partitions)
+            # The next drain starts behind the partition that ended this one, so none is starved.
+            self._drain_index[node.id] = (index + 1) % len(partitions)
+            topic_partition = partitions[index]
+            queue = self._queues.get(topic_partition)
+            if queue is None or topic_partition in self._muted:
+                continue
+            with queue.lock:
+                if not queue.batches:
+                    continue
+                first = queue.batches[0]
+                if self._backoff_left_ms(first, now_ms) > 0:
+                    continue
+                if drained and size + first.wire_bytes > max_request_bytes:
+                    break
+                if self._idempotence is not None and self._idempotence.must_wait(first):
+                    continue
+                batch = queue.batches.popleft()
+                batch.close_for_appends()
+            if self._idempotence is not None:
+                self._idempotence.assign_sequence(batch)
+            batch.close()
+            size += batch.wire_bytes
+            batch.drained_ms = now_ms
+            drained.append(batch)
+        return drained
+
+    def mute(self, topic_partition: TopicPartition) -> None:
+        """Keep the partition back until its batch in flight is answered."""
+        self._muted.add(topic_partition)
+
+    def unmute(self, topic_partition: TopicPartition) -> None:
+        self._muted.discard(topic_partition)
+
+    # --- expiry, retry, end (sender thread) --------------------------------------------------------------------------
+
+    def reset_next_batch_expiry(self) -> None:
+        self.next_batch_expiry_ms = FOREVER_MS
+
+    def note_expiry_of(self, batch: ProducerBatch) -> None:
+        """Wake up no later than when *batch* runs out of time."""
+        self.next_batch_expiry_ms = min(self.next_batch_expiry_ms, batch.created_ms + self._delivery_timeout_ms)
+
+    def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
+        """Take the queued batches whose delivery time-out has passed out of their queues."""
+        expired: list[ProducerBatch] = []
+        for queue in tuple(self._queues.values()):
+            with queue.lock:
+                while queue.batches:
+                    first = queue.batches[0]
+                    if not first.has_reached_delivery_timeout(self._delivery_timeout_ms, now_ms):
+                        self.note_expiry_of(first)
+                        break
+                    queue.batches.popleft()
+                    first.close_for_appends()
+                    expired.append(first)
+        return expired
+
+    def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
+        """Put a batch that failed back, before those not yet sent; with sequences, in their order."""
+        batch.reenqueued(now_ms)
+        batch.retry_backoff_ms = self._retry_backoff.backoff_ms(batch.attempts - 1)
+        queue = self.queue(batch.topic_partition)
+        with queue.lock:
+            position = 0
+            if self._idempotence is not None:
+                for other in queue.batches:
+                    if not other.has_sequence or other.base_sequence > batch.base_sequence:
+                        break
+                    position += 1
+            queue.batches.insert(position, batch)
+
+    def deallocate(self, batch: ProducerBatch) -> None:
+        """Forget a batch that is done; its memory goes back unless a request still points into it.
+
+        While one does, the buffer is kept and the caller calls again when that request has been answered, so that bytes
+        on their way out are never overwritten by another partition's records.
+        """
+        with self._incomplete_lock:
+            self._incomplete.discard(batch)
+        if batch.unanswered_sends == 0:
+            buffer = batch.release_buffer()
+            if buffer is not None:
+                self.pool.deallocate(buffer)
+
+    # --- flush and close ---------------------------------------------------------------------------------------------
+
+    def begin_flush(self) -> None:
+        """Make every batch sendable until :meth:`await_flush_completion` ends."""
+        with self._counters:
+            self._flushes_in_progress += 1
+
+    def await_flush_completion(self, timeout_ms: int) -> None:
+        """Wait for the batches that are incomplete now.
+
+        :raises KafkaTimeoutError: they were not all done after *timeout_ms*.
+        """
+        deadline = self._clock.monotonic_ms() + timeout_ms
+        try:
+            for batch in self._incomplete_snapshot():
+                if not batch.result.wait(max(deadline - self._clock.monotonic_ms(), 0)):
+                    raise KafkaTimeoutError(f"flush did not end within {timeout_ms} ms")
+        finally:
+            with self._counters:
+                self._flushes_in_progress -= 1
+
+    @property
+    def has_undrained(self) -> bool:
+        """Whether any queue holds a batch."""
+        return any(queue.batches for queue in tuple(self._queues.values()))
+
+    @property
+    def has_incomplete(self) -> bool:
+        """Whether any batch is queued or in flight."""
+        return bool(self._incomplete)
+
+    def close(self) -> None:
+        """Refuse further appends and wake those that wait for memory."""
+        self._closed = True
+        self.pool.close()
+
+    def abort_incomplete(self, reason: Exception) -> None:
+        """Fail every batch, also of appends that were under way when the producer closed."""
+        with self._counters:
+            # Appends end by themselves: the pool is closed and lets nobody wait.
+            while self._appends_in_progress > 0:
+                self._clock.wait(self._counters, _STRAGGLER_CHECK_MS)
+        self.abort_batches(reason)
+
+    def abort_batches(self, reason: Exception) -> None:
+        """Fail every batch there is now, queued or in flight."""
+        for batch in self._incomplete_snapshot():
+            queue = self.queue(batch.topic_partition)
+            with queue.lock:
+                batch.close_for_appends()
+                if batch in queue.batches:
+                    queue.batches.remove(batch)
+            batch.abort(reason)
+            self.deallocate(batch)
+
+    def _incomplete_snapshot(self) -> list[ProducerBatch]:
+        with self._incomplete_lock:
+            return list(self._incomplete)
+
+
+class AppendInProgress:
+    """Counts an append from its entry to its end, so that a forced close misses none."""
+
+    def __init__(self, accumulator: RecordAccumulator) -> None:
+        self._accumulator = accumulator
+
+    def __enter__(self) -> None:
+        with self._accumulator._counters:
+            self._accumulator._appends_in_progress += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._accumulator._counters:
+            self._accumulator._appends_in_progress -= 1
+            self._accumulator._counters.notify_all()

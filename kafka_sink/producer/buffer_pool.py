@@ -1,0 +1,141 @@
+"""BufferPool: the hard cap on the memory that unsent and unacknowledged batches hold.
+
+Appending threads allocate from it and may wait; the sender thread gives back. Buffers of exactly *poolable_size* are kept
+and reused, any other size is made and dropped. It never hands out more than *total_memory* and never favours a late
+comer over the head of its queue of waiters.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import BufferExhaustedError, KafkaError
+
+
+class BufferPool:
+    """Bounded pool of byte buffers, fair to waiters (apache/kafka ``BufferPool``).
+
+    :param total_memory: bytes that may be out at any time (``buffer.memory``).
+    :param poolable_size: size of the buffers worth keeping (``batch.size``).
+    """
+
+    def __init__(self, total_memory: int, poolable_size: int, clock: Clock) -> None:
+        self.total_memory = total_memory
+        self.poolable_size = poolable_size
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._free: deque[bytearray] = deque()
+        self._waiters: deque[threading.Condition] = deque()
+        self._non_pooled_available = total_memory
+        self._closed = False
+        self.wait_time_ms = 0
+
+    def allocate(self, size: int, max_block_ms: int) -> bytearray:
+        """A buffer of *size* bytes (contents undefined), waiting at most *max_block_ms* for memory.
+
+        :raises ValueError: *size* is more than the pool will ever have.
+        :raises BufferExhaustedError: memory stayed short for *max_block_ms*.
+        :raises KafkaError: the pool was closed.
+        """
+        if size > self.total_memory:
+            raise ValueError(f"cannot allocate {size} bytes: buffer.memory is {self.total_memory} bytes")
+        with self._lock:
+            self._check_open()
+            if size == self.poolable_size and self._free:
+                return self._free.popleft()
+            if self._available() >= size:
+                self._free_up(size)
+                self._non_pooled_available -= size
+                pooled = None
+            else:
+                pooled = self._wait_for(size, max_block_ms)
+        if pooled is not None:
+            return pooled
+        return self._make(size)
+
+    def _make(self, size: int) -> bytearray:
+        """Allocate outside the lock; if the machine has no memory, the reservation goes back."""
+        try:
+            return bytearray(size)
+        except MemoryError:
+            with self._lock:
+                self._non_pooled_available += size
+                self._signal_first()
+            raise
+
+    def _wait_for(self, size: int, max_block_ms: int) -> bytearray | None:
+        """Gather *size* bytes as others give back; the lock is held. Returns a pooled buffer, or None for reserved bytes."""
+        accumulated = 0
+        deadline = self._clock.monotonic_ms() + max_block_ms
+        started = self._clock.monotonic_ms()
+        more_memory = threading.Condition(self._lock)
+        self._waiters.append(more_memory)
+        try:
+            while accumulated < size:
+                remaining = deadline - self._clock.monotonic_ms()
+                signalled = remaining > 0 and self._clock.wait(more_memory, remaining)
+                self._check_open()
+                if not signalled and self._clock.monotonic_ms() >= deadline:
+                    raise BufferExhaustedError(
+                        f"no {size} bytes of memory came free within {max_block_ms} ms: buffer.memory "
+                        f"({self.total_memory} bytes) is full of batches that the brokers have not acknowledged; "
+                        "look at the brokers' health, or raise buffer.memory or max.block.ms"
+                    )
+                if accumulated == 0 and size == self.poolable_size and self._free:
+                    return self._free.popleft()
+                self._free_up(size - accumulated)
+                got = min(size - accumulated, self._non_pooled_available)
+                self._non_pooled_available -= got
+                accumulated += got
+            accumulated = 0
+            return None
+        finally:
+            self._non_pooled_available += accumulated
+            self._waiters.remove(more_memory)
+            self.wait_time_ms += self._clock.monotonic_ms() - started
+            if self._available() > 0:
+                self._signal_first()
+
+    def deallocate(self, buffer: bytearray) -> None:
+        """Give *buffer* back and wake the first waiter."""
+        with self._lock:
+            if len(buffer) == self.poolable_size:
+                self._free.append(buffer)
+            else:
+                self._non_pooled_available += len(buffer)
+            self._signal_first()
+
+    def close(self) -> None:
+        """Refuse further allocations and wake every waiter with an error."""
+        with self._lock:
+            self._closed = True
+            for waiter in self._waiters:
+                waiter.notify()
+
+    @property
+    def available_memory(self) -> int:
+        """Bytes not in use, kept buffers included."""
+        with self._lock:
+            return self._available()
+
+    @property
+    def queued(self) -> int:
+        """How many threads wait for memory."""
+        return len(self._waiters)
+
+    def _available(self) -> int:
+        return self._non_pooled_available + len(self._free) * self.poolable_size
+
+    def _free_up(self, size: int) -> None:
+        while self._free and self._non_pooled_available < size:
+            self._non_pooled_available += len(self._free.pop())
+
+    def _signal_first(self) -> None:
+        if self._waiters:
+            self._waiters[0].notify()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise KafkaError("producer closed while allocating memory")

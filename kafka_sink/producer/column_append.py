@@ -1,0 +1,246 @@
+"""Appending whole columns: where each row of a chunk will stand is planned first, then all rows are encoded at once.
+
+Runs on the calling thread, over the same queues, pool and batches as single records. A row's encoding depends on its place
+in its batch (offset delta, timestamp delta), so the plan reads the open batches, and an append that finds its batch drained
+meanwhile encodes just those rows again. It never loops over rows, and never holds a lock while it encodes or waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.producer.accumulator import AppendInProgress, PartitionQueue, RecordAccumulator
+from kafka_sink.producer.futures import DeliveryCallback
+from kafka_sink.producer.producer_batch import ProducerBatch
+from kafka_sink.records.columns import ColumnChunk
+from kafka_sink.records.layout import HEADER_BYTES
+from kafka_sink.records.vectorized import content_sizes, encode_records, sizes_from_content
+
+Int64s = NDArray[np.int64]
+
+#: No record is smaller than its content by less than length, attributes and two deltas take: one byte each.
+_LEAST_OVERHEAD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """Rows ``start … end - 1`` of the chunk, which go into one batch: *continued*, or a new one when that is None."""
+
+    queue: PartitionQueue
+    start: int
+    end: int
+    continued: ProducerBatch | None
+    records_before: int
+    is_last_of_run: bool
+
+
+class ColumnAppender:
+    """Appends :class:`ColumnChunk`\\ s to an accumulator."""
+
+    def __init__(self, accumulator: RecordAccumulator, clock: Clock) -> None:
+        self._accumulator = accumulator
+        self._clock = clock
+
+    def append(
+        self,
+        topic: str,
+        chunk: ColumnChunk,
+        run_partitions: NDArray[np.int32],
+        run_starts: Int64s,
+        wall_ms: int,
+        callback: DeliveryCallback | None,
+        max_block_ms: int,
+    ) -> bool:
+        """Append *chunk*, whose rows are grouped by partition: run ``i`` is rows ``run_starts[i] … run_starts[i+1]-1`` of
+        partition ``run_partitions[i]``. Rows without a timestamp get *wall_ms*. *callback* is told once per batch that
+        took rows. True when a batch became ready to be sent.
+
+        :raises BufferExhaustedError: no memory within *max_block_ms* (counted for the whole chunk).
+        :raises KafkaError: the producer was closed meanwhile.
+        """
+        deadline = self._clock.monotonic_ms() + max_block_ms
+        with AppendInProgress(self._accumulator):
+            self._accumulator.check_open()
+            plan = _Plan(self._accumulator, topic, chunk, run_partitions, run_starts, wall_ms)
+            encoded = encode_records(chunk, plan.offset_deltas, plan.timestamp_deltas)
+            wake = False
+            bounds = encoded.offsets
+            for segment in plan.segments:
+                records = encoded.data[int(bounds[segment.start]) : int(bounds[segment.end])]
+                first, newest = plan.timestamp_span(segment)
+                count = segment.end - segment.start
+                if segment.continued is not None:
+                    if self._continue_batch(segment, segment.continued, records, count, first, newest, callback):
+                        continue
+                    partition = np.array([segment.queue.topic_partition.partition], dtype=np.int32)
+                    rows = np.array([0, count], dtype=np.int64)
+                    left = deadline - self._clock.monotonic_ms()
+                    part = chunk.slice(segment.start, count)
+                    wake |= self.append(topic, part, partition, rows, wall_ms, callback, left)
+                else:
+                    left = deadline - self._clock.monotonic_ms()
+                    self._open_batch(segment, records, count, first, newest, callback, left)
+                    wake = True
+            return wake
+
+    def _continue_batch(
+        self,
+        segment: _Segment,
+        batch: ProducerBatch,
+        records: memoryview,
+        count: int,
+        first: int,
+        newest: int,
+        callback: DeliveryCallback | None,
+    ) -> bool:
+        """Append to the batch that the plan saw open; False when it has moved on since."""
+        queue = segment.queue
+        with queue.lock:
+            self._accumulator.check_open()
+            unchanged = queue.batches and queue.batches[-1] is batch and batch.record_count == segment.records_before
+            if not unchanged or len(records) > batch.room_bytes:
+                return False
+            batch.append_encoded(records, count, first, newest, callback, self._clock.monotonic_ms())
+            if not segment.is_last_of_run:
+                batch.close_for_appends()
+            return True
+
+    def _open_batch(
+        self,
+        segment: _Segment,
+        records: memoryview,
+        count: int,
+        first: int,
+        newest: int,
+        callback: DeliveryCallback | None,
+        max_block_ms: int,
+    ) -> None:
+        accumulator, queue = self._accumulator, segment.queue
+        size = max(accumulator.batch_size_bytes, HEADER_BYTES + len(records))
+        buffer: bytearray | None = accumulator.pool.allocate(size, max(max_block_ms, 0))
+        assert buffer is not None
+        try:
+            now_ms = self._clock.monotonic_ms()
+            with queue.lock:
+                accumulator.check_open()
+                if queue.batches:
+                    queue.batches[-1].close_for_appends()
+                batch = accumulator.new_batch(queue.topic_partition, buffer, now_ms)
+                batch.append_encoded(records, count, first, newest, callback, now_ms)
+                if not segment.is_last_of_run:
+                    batch.close_for_appends()
+                accumulator.add_batch(queue, batch)
+                buffer = None
+        finally:
+            if buffer is not None:
+                accumulator.pool.deallocate(buffer)
+
+
+class _Plan:
+    """Assigns every row of a chunk its batch, its offset delta and its timestamp delta."""
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        topic: str,
+        chunk: ColumnChunk,
+        run_partitions: NDArray[np.int32],
+        run_starts: Int64s,
+        wall_ms: int,
+    ) -> None:
+        self._accumulator = accumulator
+        self._timestamps = chunk.timestamps
+        self._wall_ms = wall_ms
+        self._content = content_sizes(chunk)
+        self.segments: list[_Segment] = []
+        queues = [accumulator.queue(TopicPartition(topic, int(partition))) for partition in run_partitions]
+        open_batches = [_open_batch_of(queue, accumulator.batch_room_bytes) for queue in queues]
+        lengths = np.diff(run_starts)
+        counts = np.array([before for _, before, _, _ in open_batches], dtype=np.int64)
+        self.offset_deltas: Int64s = np.arange(len(self._content), dtype=np.int64)
+        self.offset_deltas -= np.repeat(run_starts[:-1] - counts, lengths)
+        self.timestamp_deltas = self._first_timestamp_deltas(run_starts, open_batches, lengths)
+        sizes = sizes_from_content(self._content, self.offset_deltas, self.timestamp_deltas)
+        run_bytes = np.add.reduceat(sizes, run_starts[:-1]).tolist()
+        starts: list[int] = run_starts.tolist()
+        for run, queue in enumerate(queues):
+            batch, before, _, room = open_batches[run]
+            if run_bytes[run] <= room:
+                self.segments.append(_Segment(queue, starts[run], starts[run + 1], batch, before, True))
+            else:
+                self._roll_over(queue, starts[run], starts[run + 1], batch, before, room, sizes)
+
+    def _first_timestamp_deltas(
+        self, run_starts: Int64s, open_batches: list[tuple[ProducerBatch | None, int, int, int]], lengths: Int64s
+    ) -> Int64s:
+        """Deltas as if every run fitted into its open batch (or into one new batch)."""
+        if self._timestamps is None:
+            bases = np.array([self._wall_ms if batch is None else base for batch, _, base, _ in open_batches])
+            return np.repeat(self._wall_ms - bases, lengths)
+        firsts = self._timestamps[run_starts[:-1]]
+        bases = np.array([base for _, _, base, _ in open_batches], dtype=np.int64)
+        is_new = np.array([batch is None for batch, _, _, _ in open_batches], dtype=np.bool_)
+        return np.asarray(self._timestamps - np.repeat(np.where(is_new, firsts, bases), lengths), dtype=np.int64)
+
+    def _roll_over(
+        self,
+        queue: PartitionQueue,
+        start: int,
+        end: int,
+        batch: ProducerBatch | None,
+        before: int,
+        room: int,
+        sizes: Int64s,
+    ) -> None:
+        """Cut the run ``start … end - 1`` into the rest of the open batch and new batches behind it."""
+        least = np.cumsum(self._content[start:end] + _LEAST_OVERHEAD)
+        if batch is not None:
+            fitting = int(np.searchsorted(np.cumsum(sizes[start:end]), room, side="right"))
+            if fitting:
+                self.segments.append(_Segment(queue, start, start + fitting, batch, before, False))
+        else:
+            fitting = 0
+        position = start + fitting
+        while position < end:
+            done = int(least[position - start - 1]) if position > start else 0
+            window_end = start + int(np.searchsorted(least, done + self._accumulator.batch_room_bytes, side="right"))
+            window_end = min(max(window_end, position + 1), end)
+            taken = self._place_in_new_batch(position, window_end)
+            self.segments.append(_Segment(queue, position, position + taken, None, 0, position + taken == end))
+            position += taken
+
+    def _place_in_new_batch(self, start: int, window_end: int) -> int:
+        """Set the deltas of rows that begin a batch at *start*; how many of the window it takes. The first always fits."""
+        offset_deltas = np.arange(window_end - start, dtype=np.int64)
+        self.offset_deltas[start:window_end] = offset_deltas
+        if self._timestamps is None:
+            self.timestamp_deltas[start:window_end] = 0
+        else:
+            self.timestamp_deltas[start:window_end] = self._timestamps[start:window_end] - self._timestamps[start]
+        sizes = sizes_from_content(
+            self._content[start:window_end], offset_deltas, self.timestamp_deltas[start:window_end]
+        )
+        fitting = int(np.searchsorted(np.cumsum(sizes), self._accumulator.batch_room_bytes, side="right"))
+        return max(fitting, 1)
+
+    def timestamp_span(self, segment: _Segment) -> tuple[int, int]:
+        """Timestamps of the segment's first row and of its newest."""
+        if self._timestamps is None:
+            return self._wall_ms, self._wall_ms
+        rows = self._timestamps[segment.start : segment.end]
+        return int(rows[0]), int(rows.max())
+
+
+def _open_batch_of(queue: PartitionQueue, new_batch_room: int) -> tuple[ProducerBatch | None, int, int, int]:
+    """(open batch or None for a new one, its record count, its base timestamp, bytes of records that fit)."""
+    with queue.lock:
+        if queue.batches:
+            last = queue.batches[-1]
+            if last.room_bytes > 0:
+                return last, last.record_count, last.base_timestamp, last.room_bytes
+    return None, 0, 0, new_batch_room

@@ -1,0 +1,154 @@
+"""The producer's configuration table: Kafka's property names, types and defaults.
+
+Read once by the facade on the calling thread. Defaults are those of Apache Kafka's newest producer (ProducerConfig of
+kafka-clients 4.x); where this producer's meaning differs the text of the key says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.common import config as c
+from kafka_sink.common.errors import ConfigError
+
+_INT_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class ProducerConfig(ClientConfig):
+    """Everything a :class:`KafkaProducer` can be told."""
+
+    acks: str = c.key(
+        "acks",
+        c.STRING,
+        "all",
+        "which acknowledgements to wait for: all in-sync replicas (all or -1), the leader (1), none (0)",
+        validator=c.one_of("all", "-1", "0", "1"),
+    )
+    retries: int = c.key(
+        "retries", c.INT, _INT_MAX, "how often a batch may be sent again", validator=c.between(0, _INT_MAX)
+    )
+    batch_size_bytes: int = c.key(
+        "batch.size",
+        c.INT,
+        16384,
+        "bytes of one partition's batch, before compression; also the size of the buffers that buffer.memory is cut into",
+        validator=c.between(0, 2**30),
+    )
+    linger_ms: int = c.key(
+        "linger.ms",
+        c.INT,
+        5,
+        "how long a batch that is not full may wait for more records, ms",
+        validator=c.between(0, _INT_MAX),
+    )
+    buffer_memory_bytes: int = c.key(
+        "buffer.memory",
+        c.INT,
+        33554432,
+        "hard limit, in bytes, of what one producer holds that is not acknowledged; sending waits when it is reached",
+        validator=c.at_least(1),
+    )
+    max_request_size_bytes: int = c.key(
+        "max.request.size",
+        c.INT,
+        1048576,
+        "largest record, and most bytes of batches in one produce request",
+        validator=c.at_least(1),
+    )
+    max_block_ms: int = c.key(
+        "max.block.ms",
+        c.INT,
+        60000,
+        "how long sending may wait for the topic's metadata and for buffer memory together, ms",
+        validator=c.at_least(0),
+    )
+    delivery_timeout_ms: int = c.key(
+        "delivery.timeout.ms",
+        c.INT,
+        120000,
+        "time from sending a record to its acknowledgement or failure, retries included, ms; "
+        "at least linger.ms + request.timeout.ms",
+        validator=c.between(0, _INT_MAX),
+    )
+    compression_type: str = c.key(
+        "compression.type",
+        c.STRING,
+        "none",
+        "codec of the batches",
+        validator=c.one_of("none", "gzip", "snappy", "lz4", "zstd"),
+    )
+    compression_gzip_level: int = c.key(
+        "compression.gzip.level", c.INT, -1, "gzip's level, -1 for its default", validator=c.between(-1, 9)
+    )
+    compression_lz4_level: int = c.key(
+        "compression.lz4.level", c.INT, 0, "lz4's level; above 2 is the slower high-compression mode",
+        validator=c.between(0, 16),
+    )
+    compression_zstd_level: int = c.key(
+        "compression.zstd.level", c.INT, 3, "zstd's level", validator=c.between(-131072, 22)
+    )
+    enable_idempotence: bool = c.key(
+        "enable.idempotence",
+        c.BOOLEAN,
+        True,
+        "the broker drops repeated batches and refuses gaps, so a retry neither duplicates nor reorders (KIP-98)",
+    )
+
+    @property
+    def acks_code(self) -> int:
+        """acks as the protocol writes it: -1, 0 or 1."""
+        return -1 if self.acks == "all" else int(self.acks)
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level of the chosen codec; None for its default or where it has none."""
+        level = {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }.get(self.compression_type)
+        return None if level == -1 and self.compression_type == "gzip" else level
+
+
+def reconcile(config: ProducerConfig, given: frozenset[str], *, prefix: str = "") -> ProducerConfig:
+    """Check the keys against each other; *given* are the names that the user set (without *prefix*).
+
+    A conflict with a value that the user wrote is refused; one with a mere default is settled as Kafka settles it.
+
+    :raises ConfigError: naming both keys.
+    """
+    config = _reconcile_delivery_timeout(config, given, prefix)
+    return _reconcile_idempotence(config, given, prefix)
+
+
+def _reconcile_delivery_timeout(config: ProducerConfig, given: frozenset[str], prefix: str) -> ProducerConfig:
+    least = min(config.linger_ms + config.request_timeout_ms, _INT_MAX)
+    if config.delivery_timeout_ms >= least:
+        return config
+    if "delivery.timeout.ms" in given:
+        raise ConfigError(
+            f"option {prefix}delivery.timeout.ms ({config.delivery_timeout_ms}) is less than {prefix}linger.ms "
+            f"({config.linger_ms}) + {prefix}request.timeout.ms ({config.request_timeout_ms}); "
+            f"raise it to at least {least} or lower the other two"
+        )
+    return replace(config, delivery_timeout_ms=least)
+
+
+def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix: str) -> ProducerConfig:
+    if not config.enable_idempotence:
+        return config
+    conflicts = {
+        "acks": config.acks_code != -1,
+        "retries": config.retries == 0,
+        "max.in.flight.requests.per.connection": config.max_in_flight_requests_per_connection > 5,
+    }
+    for name in (name for name, violated in conflicts.items() if violated):
+        if "enable.idempotence" in given:
+            raise ConfigError(
+                f"option {prefix}enable.idempotence=true needs acks=all, retries above 0 and at most 5 requests in "
+                f"flight, but {prefix}{name} says otherwise; change {prefix}{name} or switch idempotence off"
+            )
+        return replace(config, enable_idempotence=False)
+    return config

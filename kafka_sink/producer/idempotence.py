@@ -1,0 +1,193 @@
+"""Producer id, epoch and sequence numbers: what lets a broker drop repeats and refuse gaps (KIP-98, KIP-360).
+
+Driven by the sender thread alone, so it has no lock. It never sends anything: it says what must be asked for, and is told
+what came back.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import NO_OFFSET, TopicPartition
+from kafka_sink.producer.producer_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, ProducerBatch
+
+_EPOCH_MAX = 2**15 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdAndEpoch:
+    """The identity under which sequences count."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_PRODUCER_EPOCH
+
+    @property
+    def is_valid(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+
+@dataclass(slots=True)
+class _PartitionState:
+    """Sequences of one partition. ``in_flight`` is ordered by base sequence."""
+
+    identity: ProducerIdAndEpoch
+    next_sequence: int = 0
+    last_acked_sequence: int = NO_SEQUENCE
+    last_acked_offset: int = NO_OFFSET
+    in_flight: list[ProducerBatch] = field(default_factory=list)
+
+
+class IdempotenceManager:
+    """Sequence bookkeeping of an idempotent producer (apache/kafka ``TransactionManager``, the part without transactions)."""
+
+    def __init__(self, log: ContextLogger) -> None:
+        self._log = log
+        self._identity = ProducerIdAndEpoch()
+        self._partitions: dict[TopicPartition, _PartitionState] = {}
+        self._unresolved: set[TopicPartition] = set()
+        self._to_rewrite: set[TopicPartition] = set()
+        self._epoch_bump_required = False
+        self.fatal_error: ApiError | None = None
+
+    # --- identity ----------------------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> ProducerIdAndEpoch:
+        return self._identity
+
+    def assign_producer_id(self, producer_id: int, epoch: int) -> None:
+        """The answer of InitProducerId."""
+        self._log.debug("producer id %d, epoch %d", producer_id, epoch)
+        self._adopt(ProducerIdAndEpoch(producer_id, epoch))
+
+    def bump_epoch_if_required(self) -> None:
+        """Begin a new epoch when a gap or lost state asked for one; at the last epoch a new id must be fetched."""
+        if not self._epoch_bump_required:
+            return
+        if self._identity.epoch == _EPOCH_MAX:
+            self._identity = ProducerIdAndEpoch()
+        else:
+            self._adopt(ProducerIdAndEpoch(self._identity.producer_id, self._identity.epoch + 1))
+        self._epoch_bump_required = False
+
+    def _adopt(self, identity: ProducerIdAndEpoch) -> None:
+        self._identity = identity
+        for topic_partition in self._to_rewrite:
+            self._start_sequences_at_beginning(topic_partition)
+            self._unresolved.discard(topic_partition)
+        self._to_rewrite.clear()
+
+    def request_epoch_bump(self, topic_partition: TopicPartition) -> None:
+        """Sequences of *topic_partition* cannot go on as they are."""
+        self._epoch_bump_required = True
+        self._to_rewrite.add(topic_partition)
+
+    def _start_sequences_at_beginning(self, topic_partition: TopicPartition) -> None:
+        state = self._state(topic_partition)
+        state.identity = self._identity
+        state.last_acked_sequence = NO_SEQUENCE
+        sequence = 0
+        for batch in state.in_flight:
+            batch.reset_producer_state(self._identity.producer_id, self._identity.epoch, sequence)
+            sequence += batch.record_count
+        state.next_sequence = sequence
+
+    # --- draining ----------------------------------------------------------------------------------------------------
+
+    def must_wait(self, first: ProducerBatch) -> bool:
+        """Whether the partition of *first*, the head of its queue, may not be drained now."""
+        if not self._identity.is_valid:
+            return True
+        state = self._state(first.topic_partition)
+        if not first.has_sequence:
+            if state.in_flight and state.identity != self._identity:
+                return True
+            if first.topic_partition in self._unresolved:
+                return True
+        # A retry waits until it is the oldest in flight: with one in flight nothing can overtake it.
+        return bool(
+            state.in_flight and first.has_sequence and first.base_sequence != state.in_flight[0].base_sequence
+        )
+
+    def assign_sequence(self, batch: ProducerBatch) -> None:
+        """Give a batch that is drained for the first time its sequence; a retry keeps the one it has."""
+        if batch.has_sequence:
+            return
+        state = self._state(batch.topic_partition)
+        if state.identity != self._identity and not state.in_flight:
+            self._start_sequences_at_beginning(batch.topic_partition)
+        batch.set_producer_state(self._identity.producer_id, self._identity.epoch, state.next_sequence)
+        state.next_sequence = (state.next_sequence + batch.record_count) & 0x7FFFFFFF
+        bisect.insort(state.in_flight, batch, key=lambda other: other.base_sequence)
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def completed(self, batch: ProducerBatch, base_offset: int) -> None:
+        """The broker stored *batch*."""
+        state = self._state(batch.topic_partition)
+        self._forget(state, batch)
+        if (batch.producer_id, batch.producer_epoch) == (state.identity.producer_id, state.identity.epoch):
+            state.last_acked_sequence = max(state.last_acked_sequence, batch.last_sequence)
+        if base_offset != NO_OFFSET:
+            state.last_acked_offset = max(state.last_acked_offset, base_offset + batch.record_count - 1)
+
+    def failed(self, batch: ProducerBatch, error: Exception, *, adjust_sequences: bool) -> None:
+        """*batch* is given up. *adjust_sequences*: its sequences leave a gap, so what follows needs a new epoch."""
+        self._forget(self._state(batch.topic_partition), batch)
+        lost_state = isinstance(error, ApiError) and error.code in (
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+        )
+        if batch.has_sequence and (lost_state or adjust_sequences):
+            self.request_epoch_bump(batch.topic_partition)
+
+    def mark_unresolved(self, topic_partition: TopicPartition) -> None:
+        """A batch that had been sent expired: whether the broker has it is known only when the rest has been answered."""
+        self._unresolved.add(topic_partition)
+
+    def resolve_sequences(self) -> None:
+        """Settle unresolved partitions that have nothing in flight any more."""
+        for topic_partition in tuple(self._unresolved):
+            state = self._state(topic_partition)
+            if not state.in_flight:
+                if not self._is_next(state, state.next_sequence):
+                    self.request_epoch_bump(topic_partition)
+                self._unresolved.discard(topic_partition)
+
+    def can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int) -> bool:
+        """Whether *batch* may be sent again after *code*; asks for an epoch bump where that is what makes it possible."""
+        state = self._state(batch.topic_partition)
+        if code is ErrorCode.UNKNOWN_PRODUCER_ID:
+            if log_start_offset == NO_OFFSET or batch.reopened_sequence:
+                return True
+            if state.last_acked_offset < log_start_offset:
+                # Retention removed the producer's last batch: the broker forgot it rightly.
+                self._start_sequences_at_beginning(batch.topic_partition)
+                return True
+            self.request_epoch_bump(batch.topic_partition)
+            return True
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            waits_for_predecessor = batch.topic_partition not in self._unresolved and (
+                batch.reopened_sequence or not self._is_next(state, batch.base_sequence)
+            )
+            if not waits_for_predecessor:
+                self.request_epoch_bump(batch.topic_partition)
+            return True
+        return code.is_retriable
+
+    @staticmethod
+    def _is_next(state: _PartitionState, sequence: int) -> bool:
+        return sequence == (state.last_acked_sequence + 1) & 0x7FFFFFFF
+
+    @staticmethod
+    def _forget(state: _PartitionState, batch: ProducerBatch) -> None:
+        state.in_flight = [other for other in state.in_flight if other is not batch]
+
+    def _state(self, topic_partition: TopicPartition) -> _PartitionState:
+        state = self._partitions.get(topic_partition)
+        if state is None:
+            state = self._partitions[topic_partition] = _PartitionState(self._identity)
+        return state

@@ -1,0 +1,306 @@
+"""ProducerBatch: the records of one partition that will travel together.
+
+Appended to by calling threads under their partition's lock while it is open; from the moment it is drained the sender
+thread alone owns it. It never allocates or frees its buffer: the accumulator does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from kafka_sink.common.buffers import Buffer, total_size
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
+from kafka_sink.producer.futures import Delivery, DeliveryCallback, FutureRecordMetadata, ProduceRequestResult
+from kafka_sink.records import batch as record_batch
+from kafka_sink.records import reference
+from kafka_sink.records.compression import CompressionType, compress
+from kafka_sink.records.layout import HEADER_BYTES
+
+_log = logging.getLogger(__name__)
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+
+
+class FinalState(Enum):
+    """How a batch ended; unset until then."""
+
+    ABORTED = "aborted"
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """Codec and level of a producer's batches."""
+
+    type: CompressionType
+    level: int | None
+
+
+@dataclass(slots=True)
+class _Thunk:
+    """Records that were appended together and whom to tell."""
+
+    first: int
+    count: int
+    size_bytes: int
+    callback: DeliveryCallback | None
+
+
+class ProducerBatch:
+    """One record batch under construction, in flight, or finished (apache/kafka ``ProducerBatch``).
+
+    :param buffer: room for the 61-byte header and the records, uncompressed; its length is the batch's limit.
+    :param base_timestamp: timestamp of the first record, ms since the epoch.
+    """
+
+    def __init__(
+        self, topic_partition: TopicPartition, buffer: bytearray, compression: Compression, clock: Clock, created_ms: int
+    ) -> None:
+        self.topic_partition = topic_partition
+        self._buffer: bytearray | None = buffer
+        self._limit = len(buffer)
+        self.created_ms = created_ms
+        self.attempts = 0
+        self.last_attempt_ms = created_ms
+        self.last_append_ms = created_ms
+        self.drained_ms = created_ms
+        self.retry_backoff_ms = 0
+        self.in_retry = False
+        self.reopened_sequence = False
+        self.record_count = 0
+        self.size_bytes = HEADER_BYTES
+        self.base_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.base_sequence = NO_SEQUENCE
+        self.result = ProduceRequestResult(topic_partition)
+        self.final_state: FinalState | None = None
+        #: Requests not yet answered that point into the buffer; while there is one the buffer must not be reused.
+        self.unanswered_sends = 0
+        self._compression = compression
+        self._clock = clock
+        self._closed_for_appends = False
+        self._thunks: list[_Thunk] = []
+        self._body: Buffer | None = None
+        self._wire: list[Buffer] = []
+        self._state_lock = threading.Lock()
+
+    # --- appending (partition's lock held) ---------------------------------------------------------------------------
+
+    @property
+    def room_bytes(self) -> int:
+        """Bytes of records that still fit."""
+        return 0 if self._closed_for_appends else self._limit - self.size_bytes
+
+    @property
+    def is_full(self) -> bool:
+        return self._closed_for_appends or (self.record_count > 0 and self.size_bytes >= self._limit)
+
+    def try_append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        callback: DeliveryCallback | None,
+        now_ms: int,
+    ) -> FutureRecordMetadata | None:
+        """Append one record, or return None when it does not fit any more."""
+        if self._closed_for_appends:
+            return None
+        timestamp_delta = 0 if self.record_count == 0 else timestamp - self.base_timestamp
+        size = reference.record_size(self.record_count, timestamp_delta, key, value, headers)
+        if size > self.room_bytes:
+            return None
+        encoded = bytearray()
+        reference.write_record(encoded, self.record_count, timestamp_delta, key, value, headers)
+        relative_offset = self.record_count
+        self._take(encoded, 1, timestamp, timestamp, callback, now_ms)
+        return FutureRecordMetadata(
+            self.result,
+            relative_offset,
+            timestamp,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+            self._clock,
+        )
+
+    def append_encoded(
+        self,
+        records: Buffer,
+        count: int,
+        first_timestamp: int,
+        max_timestamp: int,
+        callback: DeliveryCallback | None,
+        now_ms: int,
+    ) -> None:
+        """Append *count* records that are already encoded for this place (offset and timestamp deltas included)."""
+        if len(records) > self.room_bytes:
+            raise ValueError(f"{len(records)} bytes do not fit into the {self.room_bytes} that are left")
+        self._take(records, count, first_timestamp, max_timestamp, callback, now_ms)
+
+    def _take(
+        self,
+        records: Buffer,
+        count: int,
+        first_timestamp: int,
+        max_timestamp: int,
+        callback: DeliveryCallback | None,
+        now_ms: int,
+    ) -> None:
+        size = len(records)
+        if self.record_count == 0:
+            self.base_timestamp = first_timestamp
+        self._open_buffer()[self.size_bytes : self.size_bytes + size] = records
+        self._thunks.append(_Thunk(self.record_count, count, size, callback))
+        self.size_bytes += size
+        self.record_count += count
+        self.max_timestamp = max(self.max_timestamp, max_timestamp)
+        self.last_append_ms = now_ms
+
+    def _open_buffer(self) -> bytearray:
+        if self._buffer is None:
+            raise RuntimeError(f"the memory of this batch of {self.topic_partition} was given back")
+        return self._buffer
+
+    def close_for_appends(self) -> None:
+        """Nothing more may be added; the rest is done by :meth:`close`."""
+        self._closed_for_appends = True
+
+    # --- sending (sender thread) -------------------------------------------------------------------------------------
+
+    @property
+    def has_sequence(self) -> bool:
+        return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; sequences wrap from 2^31 - 1 to 0."""
+        return (self.base_sequence + self.record_count - 1) & 0x7FFFFFFF
+
+    def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Give the batch its place in the producer's sequence; rewrites the header of a batch that is closed already."""
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+        if self._body is not None:
+            self._write_header()
+
+    def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """A new epoch begins while this batch waits for its retry: it gets a new sequence (KIP-360)."""
+        self.reopened_sequence = True
+        self.set_producer_state(producer_id, producer_epoch, base_sequence)
+
+    def close(self) -> None:
+        """Compress the records and write the header; later calls change nothing."""
+        self._closed_for_appends = True
+        if self._body is None:
+            records = memoryview(self._open_buffer())[HEADER_BYTES : self.size_bytes]
+            if self._compression.type is CompressionType.NONE:
+                self._body = records
+            else:
+                self._body = compress(self._compression.type, records, self._compression.level)
+            self._write_header()
+
+    def _write_header(self) -> None:
+        if self._body is None:
+            raise RuntimeError("the batch must be closed before its header is written")
+        # A fresh header: the old one may still be on its way out with an earlier attempt.
+        header = bytearray(HEADER_BYTES)
+        record_batch.write_header(
+            header,
+            records=[self._body],
+            compression=self._compression.type,
+            last_offset_delta=self.record_count - 1,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=self.max_timestamp,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+            record_count=self.record_count,
+        )
+        self._wire = [header, self._body]
+
+    @property
+    def wire(self) -> list[Buffer]:
+        """The closed batch as it goes into a produce request: header and records, never copied."""
+        return self._wire
+
+    @property
+    def wire_bytes(self) -> int:
+        """Size of the closed batch after compression; of an open one, before it."""
+        return total_size(self._wire) if self._wire else self.size_bytes
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_done(self) -> bool:
+        return self.final_state is not None
+
+    def has_reached_delivery_timeout(self, delivery_timeout_ms: int, now_ms: int) -> bool:
+        return delivery_timeout_ms <= now_ms - self.created_ms
+
+    def reenqueued(self, now_ms: int) -> None:
+        """The batch goes back to its queue after a failed attempt."""
+        self.attempts += 1
+        self.last_attempt_ms = max(self.last_append_ms, now_ms)
+        self.in_retry = True
+
+    def abort(self, error: Exception) -> bool:
+        """End the batch because the producer gives up; True when this call ended it."""
+        return self._finish(FinalState.ABORTED, NO_OFFSET, NO_TIMESTAMP, error)
+
+    def done(self, base_offset: int, log_append_time: int, error: Exception | None) -> bool:
+        """End the batch with the broker's answer; True when this call ended it, False when it had ended before.
+
+        :raises RuntimeError: it had ended in success, and success is final.
+        """
+        target = FinalState.SUCCEEDED if error is None else FinalState.FAILED
+        if self._finish(target, base_offset, log_append_time, error):
+            return True
+        if self.final_state is FinalState.SUCCEEDED:
+            raise RuntimeError(f"a batch of {self.topic_partition} that had succeeded was ended again as {target.value}")
+        _log.debug("ignored %s of a batch of %s that was %s", target.value, self.topic_partition, self.final_state)
+        return False
+
+    def release_buffer(self) -> bytearray | None:
+        """Hand over the buffer of a batch that is done and on no wire; None when it was handed over before."""
+        with self._state_lock:
+            buffer, self._buffer = self._buffer, None
+        self._body = None
+        self._wire = []
+        return buffer
+
+    def _finish(self, state: FinalState, base_offset: int, log_append_time: int, error: Exception | None) -> bool:
+        with self._state_lock:
+            if self.final_state is not None:
+                return False
+            self.final_state = state
+        self.result.set(base_offset, log_append_time, error)
+        for thunk in self._thunks:
+            if thunk.callback is not None:
+                self._tell(thunk, thunk.callback, base_offset, log_append_time, error)
+        self.result.done()
+        return True
+
+    def _tell(
+        self,
+        thunk: _Thunk,
+        callback: DeliveryCallback,
+        base_offset: int,
+        log_append_time: int,
+        error: Exception | None,
+    ) -> None:
+        first = NO_OFFSET if base_offset == NO_OFFSET else base_offset + thunk.first
+        delivery = Delivery(self.topic_partition, first, thunk.count, thunk.size_bytes, log_append_time, error)
+        try:
+            callback(delivery)
+        except Exception:
+            _log.exception("a delivery callback for %s raised; the other records' callbacks go on", self.topic_partition)
