@@ -1,0 +1,26 @@
+"""Why a connection ended, in words a user can act on.
+
+Called by the selector when a channel fails. Never raises, whatever the error.
+"""
+
+from __future__ import annotations
+
+from kafka_sink.common.errors import KafkaError
+
+
+def cause_of(error: BaseException) -> str:
+    """Short lower-case text for *error*, without address: whoever reports it adds where."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, TimeoutError):
+        return "connection timed out"
+    if isinstance(error, ConnectionResetError | BrokenPipeError | ConnectionAbortedError):
+        return "connection reset by the other side"
+    if isinstance(error, EOFError):
+        return "closed by the other side"
+    if isinstance(error, KafkaError):
+        return str(error)
+    if isinstance(error, OSError):
+        text = error.strerror or str(error)
+        return text[:1].lower() + text[1:]
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,409 @@
+"""Many connections, one thread: Kafka's Selector over the system's epoll (or what the platform has).
+
+A client's sender thread or a broker's processor thread owns a :class:`KSelector` and calls everything but
+:meth:`KSelector.wakeup`. Nothing waits but :meth:`KSelector.poll`, and nothing is read or written outside it. It knows
+frames and nothing of what is in them.
+
+Socket events are registered lazily: a frame is first tried without asking for a write event, and a muted channel keeps
+its read event until that fires. In the usual exchange of one request and one answer no registration changes at all.
+"""
+
+from __future__ import annotations
+
+import random
+import selectors
+from enum import Enum
+from typing import Final
+
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.network.causes import cause_of
+from kafka_sink.network.channel import KafkaChannel
+from kafka_sink.network.channel_builder import ChannelBuilder
+from kafka_sink.network.idle_expiry import IdleExpiryManager
+from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
+from kafka_sink.network.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
+from kafka_sink.network.resolver import SocketAddress
+from kafka_sink.network.selectable import ChannelState, Disconnect
+from kafka_sink.network.send import NetworkSend
+from kafka_sink.network.transport import READ, WRITE, Socket, begin_connect
+from kafka_sink.network.wakeup import Wakeup
+
+#: Connections never expire for being idle.
+NO_IDLE_TIMEOUT_MS: Final = -1
+
+# epoll counts milliseconds in a C int.
+_LONGEST_SELECT_MS: Final = 2**31 - 1
+
+
+class _CloseMode(Enum):
+    """What becomes of a closed channel's unread frames, and whether its end is reported."""
+
+    GRACEFUL = "hand out what was received, then report"
+    NOTIFY_ONLY = "read nothing more, report"
+    DISCARD_NO_NOTIFY = "drop everything silently"
+
+
+class KSelector:
+    """The real :class:`~kafka_sink.network.selectable.Selectable`.
+
+    *max_receive_bytes* bounds one frame (−1 = any size), *connections_max_idle_ms* closes the longest silent connection
+    (−1 = never), *memory_pool* bounds the frames handed out and not yet released.
+    """
+
+    def __init__(
+        self,
+        channel_builder: ChannelBuilder,
+        clock: Clock,
+        *,
+        max_receive_bytes: int = UNLIMITED,
+        connections_max_idle_ms: int = NO_IDLE_TIMEOUT_MS,
+        memory_pool: MemoryPool = UNLIMITED_MEMORY_POOL,
+        log_context: str = "",
+    ) -> None:
+        self._channel_builder = channel_builder
+        self._clock = clock
+        self._max_receive_bytes = max_receive_bytes
+        self._max_idle_ms = connections_max_idle_ms
+        self._idle = IdleExpiryManager(connections_max_idle_ms) if connections_max_idle_ms >= 0 else None
+        self._memory_pool = memory_pool
+        self._log = ContextLogger(__name__, log_context)
+        self._selector = selectors.DefaultSelector()
+        self._wakeup = Wakeup()
+        self._selector.register(self._wakeup, READ, None)
+        self._scratch = memoryview(bytearray(READ_AHEAD_BYTES))
+
+        self._channels: dict[str, KafkaChannel] = {}
+        # Closed, but with frames that were received before and have to be handed out first.
+        self._closing: dict[str, KafkaChannel] = {}
+        self._explicitly_muted: set[KafkaChannel] = set()
+        self._unwritten: list[KafkaChannel] = []
+        self._buffered: set[KafkaChannel] = set()
+        self._failed_sends: dict[str, str] = {}
+        self._out_of_memory = False
+        self._made_read_progress = True
+
+        # Results of the last poll.
+        self.completed_sends: list[NetworkSend] = []
+        self.completed_receives: list[NetworkReceive] = []
+        self.connected: list[str] = []
+        self.disconnected: dict[str, Disconnect] = {}
+        self._received_from: set[str] = set()
+
+    # -- connections
+
+    def connect(
+        self, connection_id: str, address: SocketAddress, send_buffer_bytes: int, receive_buffer_bytes: int
+    ) -> None:
+        """See :class:`~kafka_sink.network.selectable.Selectable`."""
+        self._refuse_duplicate(connection_id)
+        sock = begin_connect(address, send_buffer_bytes, receive_buffer_bytes)
+        self._adopt(connection_id, sock, connected=False)
+
+    def register(self, connection_id: str, sock: Socket) -> None:
+        """See :class:`~kafka_sink.network.selectable.Selectable`."""
+        self._refuse_duplicate(connection_id)
+        sock.setblocking(False)
+        self._adopt(connection_id, sock, connected=True)
+
+    def _refuse_duplicate(self, connection_id: str) -> None:
+        if connection_id in self._channels or connection_id in self._closing:
+            raise RuntimeError(f"there is a connection {connection_id} already")
+
+    def _adopt(self, connection_id: str, sock: Socket, *, connected: bool) -> None:
+        reader = FrameReader(connection_id, self._max_receive_bytes, self._memory_pool, self._scratch)
+        try:
+            channel = self._channel_builder.build_channel(connection_id, sock, connected=connected, reader=reader)
+            self._register_events(channel)
+        except BaseException:
+            sock.close()
+            raise
+        self._channels[connection_id] = channel
+        if self._idle is not None:
+            self._idle.update(connection_id, self._clock.monotonic_ms())
+
+    def is_channel_ready(self, connection_id: str) -> bool:
+        channel = self._channels.get(connection_id)
+        return channel is not None and channel.ready
+
+    def is_open(self, connection_id: str) -> bool:
+        return connection_id in self._channels or connection_id in self._closing
+
+    def mute(self, connection_id: str) -> None:
+        channel = self._open_or_closing(connection_id)
+        channel.muted = True
+        self._explicitly_muted.add(channel)
+        self._buffered.discard(channel)
+
+    def unmute(self, connection_id: str) -> None:
+        channel = self._open_or_closing(connection_id)
+        channel.muted = False
+        self._explicitly_muted.discard(channel)
+        if connection_id not in self._channels:
+            return
+        self._register_events(channel)
+        if channel.has_bytes_buffered:
+            self._buffered.add(channel)
+            self._made_read_progress = True
+
+    def _open_or_closing(self, connection_id: str) -> KafkaChannel:
+        channel = self._channels.get(connection_id) or self._closing.get(connection_id)
+        if channel is None:
+            raise RuntimeError(f"there is no connection {connection_id}")
+        return channel
+
+    def lowest_priority_connection(self) -> str | None:
+        """The connection to give up first when there are too many: a closing one, else the longest silent."""
+        if self._closing:
+            return next(iter(self._closing))
+        if self._idle is not None:
+            return self._idle.least_recently_active
+        return next(iter(self._channels), None)
+
+    def close_connection(self, connection_id: str) -> None:
+        channel = self._channels.get(connection_id)
+        if channel is not None:
+            channel.state = ChannelState.LOCAL_CLOSE
+            self._close(channel, _CloseMode.DISCARD_NO_NOTIFY)
+            return
+        channel = self._closing.pop(connection_id, None)
+        if channel is not None:
+            self._free(channel)
+
+    def close(self) -> None:
+        """Close every connection and the selector itself; nothing is reported."""
+        for connection_id in [*self._channels, *self._closing]:
+            self.close_connection(connection_id)
+        self._selector.close()
+        self._wakeup.close()
+
+    # -- sending
+
+    def send(self, send: NetworkSend) -> None:
+        """See :class:`~kafka_sink.network.selectable.Selectable`."""
+        closing = self._closing.get(send.destination)
+        if closing is not None:
+            self._failed_sends[send.destination] = closing.cause
+            return
+        channel = self._channels.get(send.destination)
+        if channel is None:
+            raise RuntimeError(f"there is no connection {send.destination}")
+        try:
+            channel.set_send(send)
+        except RuntimeError as error:
+            channel.state = ChannelState.FAILED_SEND
+            self._failed_sends[send.destination] = str(error)
+            self._close(channel, _CloseMode.DISCARD_NO_NOTIFY)
+            raise
+        self._unwritten.append(channel)
+
+    # -- polling
+
+    def wakeup(self) -> None:
+        """See :class:`~kafka_sink.network.selectable.Selectable`."""
+        self._wakeup.signal()
+
+    def poll(self, timeout_ms: int) -> None:
+        """See :class:`~kafka_sink.network.selectable.Selectable`.
+
+        :raises ValueError: *timeout_ms* is below zero.
+        """
+        if timeout_ms < 0:
+            raise ValueError(f"timeout_ms must not be below zero, but is {timeout_ms}")
+        made_progress = self._made_read_progress
+        self._clear()
+        if self._out_of_memory and not self._memory_pool.is_out_of_memory:
+            self._recover_memory()
+            made_progress = True
+        self._write_unwritten()
+        nothing_to_wait_for = (
+            (made_progress and self._buffered) or self.completed_sends or self.completed_receives or self.disconnected
+        )
+        events = self._select(0 if nothing_to_wait_for else timeout_ms)
+        # The time after the wait: a long one must not make busy connections look idle.
+        now_ms = self._clock.monotonic_ms()
+        if events or self._buffered:
+            self._process_all(events, now_ms)
+        else:
+            self._made_read_progress = True
+        self._close_idle(now_ms)
+
+    def _clear(self) -> None:
+        """Forget the last poll's results, and let go of closed channels that have handed out all they had."""
+        self.completed_sends = []
+        self.completed_receives = []
+        self.connected = []
+        self.disconnected = {}
+        self._received_from.clear()
+        for connection_id, channel in list(self._closing.items()):
+            failed = self._failed_sends.pop(connection_id, None) is not None
+            if failed or not self._has_pending_receive(channel):
+                del self._closing[connection_id]
+                self._free(channel)
+                self._report(channel)
+        for connection_id, cause in self._failed_sends.items():
+            self.disconnected[connection_id] = Disconnect(ChannelState.FAILED_SEND, cause)
+        self._failed_sends.clear()
+        self._made_read_progress = False
+
+    def _recover_memory(self) -> None:
+        self._out_of_memory = False
+        for channel in self._channels.values():
+            if channel.is_in_mutable_state and channel not in self._explicitly_muted:
+                channel.muted = False
+                self._register_events(channel)
+                if channel.has_bytes_buffered:
+                    self._buffered.add(channel)
+
+    def _write_unwritten(self) -> None:
+        """Try the frames queued since the last poll: mostly the socket takes them without our asking for an event."""
+        unwritten, self._unwritten = self._unwritten, []
+        for channel in unwritten:
+            if self._channels.get(channel.id) is channel and channel.ready:
+                self._guard_write(channel)
+
+    def _select(self, timeout_ms: int) -> list[tuple[KafkaChannel, int]]:
+        events: list[tuple[KafkaChannel, int]] = []
+        for selected, mask in self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000):
+            if selected.data is None:
+                self._wakeup.drain()
+            else:
+                events.append((selected.data, mask))
+        return events
+
+    def _process_all(self, events: list[tuple[KafkaChannel, int]], now_ms: int) -> None:
+        # Buffered channels first, each channel once; processing puts those back that still have something.
+        buffered, self._buffered = self._buffered, set()
+        if buffered:
+            buffered.difference_update(channel for channel, _ in events)
+            for channel in buffered:
+                self._process(channel, 0, now_ms)
+        if not self._out_of_memory and self._memory_pool.available_bytes < self._memory_pool.low_memory_threshold_bytes:
+            random.shuffle(events)
+        for channel, mask in events:
+            self._process(channel, mask, now_ms)
+
+    def _process(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
+        """Let one channel get on with whatever it is at."""
+        if self._idle is not None:
+            self._idle.update(channel.id, now_ms)
+        try:
+            if channel.state is not ChannelState.READY:
+                self._establish(channel)
+            if channel.ready and channel not in self._explicitly_muted:
+                if (mask & READ or channel.has_bytes_buffered) and channel.id not in self._received_from:
+                    self._attempt_read(channel)
+                if channel.has_bytes_buffered:
+                    self._buffered.add(channel)
+        except Exception as error:
+            # After a frame of impossible size the stream has no frames any more, only bytes.
+            broken = isinstance(error, OSError | EOFError)
+            self._fail(channel, error, _CloseMode.GRACEFUL if broken else _CloseMode.NOTIFY_ONLY)
+            return
+        if mask & WRITE and channel.has_send and channel.ready:
+            self._guard_write(channel)
+        elif channel.id in self._channels:
+            self._register_events(channel)
+
+    def _establish(self, channel: KafkaChannel) -> None:
+        """Connect, handshake, authenticate: as far as is possible now."""
+        if not channel.transport.is_connected:
+            channel.finish_connect()
+            self.connected.append(channel.id)
+        if not channel.ready:
+            channel.prepare()
+        if channel.ready:
+            channel.state = ChannelState.READY
+
+    def _attempt_read(self, channel: KafkaChannel) -> None:
+        received = channel.read()
+        if channel.muted:
+            self._out_of_memory = True
+        else:
+            self._made_read_progress = True
+        if received is not None:
+            self.completed_receives.append(received)
+            self._received_from.add(channel.id)
+
+    def _guard_write(self, channel: KafkaChannel) -> None:
+        try:
+            written = channel.write()
+            self._register_events(channel)
+        except Exception as error:
+            self._fail(channel, error, _CloseMode.NOTIFY_ONLY)
+            return
+        if written is not None:
+            self.completed_sends.append(written)
+
+    def _register_events(self, channel: KafkaChannel) -> None:
+        wanted = channel.wanted_events
+        registered = channel.registered_events
+        if wanted == registered:
+            return
+        if not wanted:
+            self._selector.unregister(channel.transport.fileno())
+        elif registered:
+            self._selector.modify(channel.transport.fileno(), wanted, channel)
+        else:
+            self._selector.register(channel.transport.fileno(), wanted, channel)
+        channel.registered_events = wanted
+
+    # -- closing
+
+    def _fail(self, channel: KafkaChannel, error: Exception, mode: _CloseMode) -> None:
+        channel.cause = cause_of(error)
+        if isinstance(error, OSError | EOFError | KafkaError):
+            self._log.debug("connection %s ended: %s", channel.id, channel.cause)
+        else:
+            self._log.error("unexpected error on connection %s, closing it", channel.id, exc_info=error)
+        self._close(channel, mode)
+
+    def _close_idle(self, now_ms: int) -> None:
+        expired = self._idle.poll_expired(now_ms) if self._idle is not None else None
+        channel = self._channels.get(expired) if expired is not None else None
+        if channel is not None:
+            channel.state = ChannelState.EXPIRED
+            channel.cause = f"idle for more than {self._max_idle_ms} ms"
+            self._log.debug("closing connection %s: %s", channel.id, channel.cause)
+            self._close(channel, _CloseMode.GRACEFUL)
+
+    def _close(self, channel: KafkaChannel, mode: _CloseMode) -> None:
+        del self._channels[channel.id]
+        if self._idle is not None:
+            self._idle.remove(channel.id)
+        if channel.id in self.connected:
+            self.connected.remove(channel.id)
+        if channel.registered_events:
+            self._selector.unregister(channel.transport.fileno())
+            channel.registered_events = 0
+        self._buffered.discard(channel)
+        received = channel.id in self._received_from
+        if mode is not _CloseMode.DISCARD_NO_NOTIFY and (
+            received or (mode is _CloseMode.GRACEFUL and self._has_pending_receive(channel))
+        ):
+            self._closing[channel.id] = channel
+            return
+        self._free(channel)
+        if mode is not _CloseMode.DISCARD_NO_NOTIFY:
+            self._report(channel)
+
+    def _has_pending_receive(self, channel: KafkaChannel) -> bool:
+        """Frames of a closed channel are still to be handed out; reads the next one if nobody muted the channel."""
+        if not channel.ready:
+            return False
+        if channel in self._explicitly_muted or channel.id in self._received_from:
+            return True
+        try:
+            self._attempt_read(channel)
+        except Exception:
+            return False
+        return channel.id in self._received_from
+
+    def _free(self, channel: KafkaChannel) -> None:
+        self._explicitly_muted.discard(channel)
+        self._buffered.discard(channel)
+        channel.close()
+
+    def _report(self, channel: KafkaChannel) -> None:
+        self.disconnected[channel.id] = Disconnect(channel.state, channel.cause, channel.failure)
