@@ -24,6 +24,7 @@ usage() {
 
 # Where it is only to stop or to look, neither an environment nor Java is set up.
 prepare() {
+    # shellcheck disable=SC2119 # no extras are wanted here
     ensure_venv
     ensure_java
     if [ -n "${KAFKALITE_KAFKA_LIBS:-}" ]; then
@@ -67,6 +68,16 @@ held = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
 print(*(s.getsockname()[1] for s in held))' "$1"
 }
 
+require_free_ports() { # FIRST COUNT
+    "$PYTHON_BIN" -c '
+import socket, sys
+for port in range(int(sys.argv[1]), int(sys.argv[1]) + int(sys.argv[2])):
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except (OSError, OverflowError) as failure:
+        sys.exit(f"error: port {port} cannot be used ({failure}); --port 0 takes free ones.")' "$@"
+}
+
 write_properties() { # NODE NODES PORT CONTROLLER_PORT VOTERS PROPERTY…
     local node=$1 nodes=$2 port=$3 controller_port=$4 voters=$5 replicas min_isr
     shift 5
@@ -102,7 +113,7 @@ show_failure() {
 }
 
 start() {
-    local nodes=1 port=9092 properties=() node ports all controllers voters="" bootstrap="" pids="" cluster_id pid
+    local nodes=1 port=9092 properties=() node ports all controllers voters="" bootstrap="" pids="" cluster_id
     while [ $# -gt 0 ]; do
         case "$1" in
             --nodes) nodes=$2 && shift 2 ;;
@@ -119,6 +130,7 @@ start() {
     for node in "$DIR"/node-*/pid; do
         ! is_ours "$node" || die "Kafka runs already in $DIR: scripts/kafka.sh stop --dir $DIR"
     done
+    if [ "$port" != 0 ]; then require_free_ports "$port" "$nodes"; fi
     read -r -a all <<<"$(free_ports $((2 * nodes)))"
     ports=("${all[@]:0:nodes}")
     controllers=("${all[@]:nodes}")
@@ -148,7 +160,8 @@ print(base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode().replace
         pids="$pids $BACKGROUND_PID"
     done
     # shellcheck disable=SC2086 # lists of words
-    if ! "$PYTHON_BIN" "$ROOT/scripts/kafka_ready.py" --timeout "$READY_TIMEOUT_S" --pids $pids -- ${bootstrap//,/ }; then
+    if ! "$PYTHON_BIN" "$ROOT/scripts/kafka_ready.py" --timeout "$READY_TIMEOUT_S" \
+        --cluster-id "$cluster_id" --pids $pids -- ${bootstrap//,/ }; then
         show_failure
         stop_nodes
         die "Kafka did not start."

@@ -1,7 +1,7 @@
-"""Waits until a Kafka cluster is whole: every given address answers and knows as many brokers as there are addresses.
+"""Waits until a Kafka cluster is whole: every given address answers for it and knows all of its brokers.
 
-Run by ``scripts/kafka.sh start`` in a process of its own. It speaks two requests by hand and must never use kafka_sink:
-what judges the project must not depend on it.
+Run by ``scripts/kafka.sh start`` in a process of its own. It speaks its one request by hand and must never use
+kafka_sink: what judges the project must not depend on it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,27 @@ import struct
 import sys
 import time
 
-METADATA_ALL_TOPICS = struct.pack(">hhih", 3, 0, 1, -1) + struct.pack(">i", 0)
+# api key 3 (Metadata), version 2, correlation id 0, no client id; no topics
+METADATA_REQUEST = struct.pack(">hhih", 3, 2, 0, -1) + struct.pack(">i", 0)
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+
+
+class Reader:
+    """Takes big-endian fields off the front of a response."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def int32(self) -> int:
+        (value,) = struct.unpack_from(">i", self.data)
+        self.data = self.data[4:]
+        return int(value)
+
+    def string(self) -> str:
+        (length,) = struct.unpack_from(">h", self.data)
+        end = 2 + max(length, 0)
+        text, self.data = self.data[2:end], self.data[end:]
+        return text.decode()
 
 
 def read_exactly(connection: socket.socket, size: int) -> bytes:
@@ -27,16 +46,20 @@ def read_exactly(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def known_brokers(address: str, timeout_s: float) -> int:
-    """Number of brokers in the answer of *address* to Metadata version 0."""
+def describe_cluster(address: str, timeout_s: float) -> tuple[str, int]:
+    """Cluster id and number of brokers, as *address* tells them; OSError when it does not."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
-        connection.sendall(struct.pack(">i", len(METADATA_ALL_TOPICS)) + METADATA_ALL_TOPICS)
-        (size,) = struct.unpack(">i", read_exactly(connection, 4))
+        connection.sendall(struct.pack(">i", len(METADATA_REQUEST)) + METADATA_REQUEST)
+        size = Reader(read_exactly(connection, 4)).int32()
         if not 8 <= size <= MAX_RESPONSE_BYTES:
             raise ConnectionError(f"an answer of {size} bytes is none of Kafka's")
-        _correlation_id, brokers = struct.unpack(">ii", read_exactly(connection, size)[:8])
-        return int(brokers)
+        response = Reader(read_exactly(connection, size))
+    response.int32()  # correlation id
+    brokers = response.int32()
+    for _ in range(brokers):
+        response.int32(), response.string(), response.int32(), response.string()  # node id, host, port, rack
+    return response.string(), brokers
 
 
 def is_running(pid: int) -> bool:
@@ -48,11 +71,13 @@ def is_running(pid: int) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Wait until a Kafka cluster is whole.")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds")
+    parser.add_argument("--cluster-id", required=True)
     parser.add_argument("--pids", type=int, nargs="+", required=True, help="processes that must stay alive meanwhile")
     parser.add_argument("addresses", nargs="+", metavar="host:port")
     options = parser.parse_args()
+    whole = (options.cluster_id, len(options.addresses))
     deadline = time.monotonic() + options.timeout
     state = "not asked yet"
     while time.monotonic() < deadline:
@@ -61,13 +86,13 @@ def main() -> int:
             print(f"process {dead[0]} ended before the cluster was ready", file=sys.stderr)
             return 1
         try:
-            counts = [known_brokers(address, 2.0) for address in options.addresses]
-        except OSError as failure:
+            answers = [describe_cluster(address, 2.0) for address in options.addresses]
+        except (OSError, struct.error) as failure:
             state = str(failure)
         else:
-            if counts == [len(options.addresses)] * len(options.addresses):
+            if all(answer == whole for answer in answers):
                 return 0
-            state = f"the nodes know {counts} brokers"
+            state = f"the nodes answer with (cluster id, brokers) {answers}, not {whole}"
         time.sleep(0.1)
     print(f"not ready after {options.timeout:g} s: {state}", file=sys.stderr)
     return 1
