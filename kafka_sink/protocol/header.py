@@ -78,9 +78,9 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         length, pos = read_int16_length(data, _CLIENT_ID_AT)
         end = end_of(data, pos, max(length, 0))
         client_id = None if length == NULL else str(data[pos:end], "utf-8")
-        entry = APIS.get(key)
-        if entry is None:
+        if key not in APIS:
             raise ProtocolError(f"API key {key} is not known")
+        entry = api(key)
         if version >= entry.flexible_from:
             end = skip_tags(data, end)
     except (IndexError, struct.error, UnicodeDecodeError) as error:

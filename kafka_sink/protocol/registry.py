@@ -1,30 +1,32 @@
 """Every API this project speaks: its messages and its versions.
 
-Read by client (negotiation), broker (ApiVersions, dispatch) and :mod:`header`, on any thread; never changed at run
-time. It must never claim a version that the messages do not have. A new API is a module in ``messages`` and a
-line here.
+Read by client (negotiation), broker (ApiVersions, dispatch) and :mod:`header`, on any thread. Messages are imported
+when their API is first asked for, because a Spark worker pays for every import and needs four APIs.
+It must never claim a version that the messages do not have. A new API is a module in ``messages`` and a line here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from importlib import import_module
 from typing import Final
 
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import (
-    api_versions,
-    create_topics,
-    delete_topics,
-    fetch,
-    find_coordinator,
-    init_producer_id,
-    list_offsets,
-    metadata,
-    produce,
-)
 from kafka_sink.protocol.schema import MAX_VERSION, Struct, VersionRange
+
+#: Key to module in ``messages``; the classes have Kafka's names, ``ListOffsetsRequest`` for ``LIST_OFFSETS``.
+_MODULES: Final = {
+    ApiKey.PRODUCE: "produce",
+    ApiKey.FETCH: "fetch",
+    ApiKey.LIST_OFFSETS: "list_offsets",
+    ApiKey.METADATA: "metadata",
+    ApiKey.FIND_COORDINATOR: "find_coordinator",
+    ApiKey.API_VERSIONS: "api_versions",
+    ApiKey.CREATE_TOPICS: "create_topics",
+    ApiKey.DELETE_TOPICS: "delete_topics",
+    ApiKey.INIT_PRODUCER_ID: "init_producer_id",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,37 +40,45 @@ class Api:
     flexible_from: int
 
 
-def _api(key: ApiKey, request: type[Struct], response: type[Struct]) -> Api:
+class _Apis(Mapping[ApiKey, Api]):
+    """The APIs by key; each is loaded at its first use."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[int, Api] = {}
+
+    def __getitem__(self, key: int) -> Api:
+        entry = self._loaded.get(key)
+        if entry is None:
+            entry = self._loaded[key] = _load(ApiKey(key), _MODULES[ApiKey(key)])
+        return entry
+
+    def __contains__(self, key: object) -> bool:
+        return key in _MODULES
+
+    def __iter__(self) -> Iterator[ApiKey]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
+
+
+def _load(key: ApiKey, module_name: str) -> Api:
+    module = import_module(f"kafka_sink.protocol.messages.{module_name}")
+    name = key.name.title().replace("_", "")
+    request: type[Struct] = getattr(module, f"{name}Request")
+    response: type[Struct] = getattr(module, f"{name}Response")
     schema = request.SCHEMA
-    if schema.versions is None or schema.versions != response.SCHEMA.versions:
-        raise TypeError(f"{request.__name__} and {response.__name__} differ in their versions")
+    if schema.versions is None or (schema.versions, schema.flexible) != (
+        response.SCHEMA.versions,
+        response.SCHEMA.flexible,
+    ):
+        raise TypeError(f"{name}: request and response differ in their versions")
     flexible_from = schema.flexible.min if schema.flexible.max >= 0 else MAX_VERSION + 1
     return Api(key, request, response, schema.versions, flexible_from)
 
 
 #: Every API by its key.
-APIS: Final[Mapping[ApiKey, Api]] = MappingProxyType(
-    {
-        entry.key: entry
-        for entry in (
-            _api(ApiKey.PRODUCE, produce.ProduceRequest, produce.ProduceResponse),
-            _api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse),
-            _api(ApiKey.LIST_OFFSETS, list_offsets.ListOffsetsRequest, list_offsets.ListOffsetsResponse),
-            _api(ApiKey.METADATA, metadata.MetadataRequest, metadata.MetadataResponse),
-            _api(
-                ApiKey.FIND_COORDINATOR,
-                find_coordinator.FindCoordinatorRequest,
-                find_coordinator.FindCoordinatorResponse,
-            ),
-            _api(ApiKey.API_VERSIONS, api_versions.ApiVersionsRequest, api_versions.ApiVersionsResponse),
-            _api(ApiKey.CREATE_TOPICS, create_topics.CreateTopicsRequest, create_topics.CreateTopicsResponse),
-            _api(ApiKey.DELETE_TOPICS, delete_topics.DeleteTopicsRequest, delete_topics.DeleteTopicsResponse),
-            _api(
-                ApiKey.INIT_PRODUCER_ID, init_producer_id.InitProducerIdRequest, init_producer_id.InitProducerIdResponse
-            ),
-        )
-    }
-)
+APIS: Final[Mapping[ApiKey, Api]] = _Apis()
 
 
 def api(key: int) -> Api:
@@ -76,7 +86,6 @@ def api(key: int) -> Api:
 
     :raises ValueError: Kafka has no such API, or it has no messages here.
     """
-    entry = APIS.get(ApiKey(key))
-    if entry is None:
-        raise ValueError(f"{ApiKey(key).name} has no messages here")
-    return entry
+    if key not in APIS:
+        raise ValueError(f"API key {key} has no messages here")
+    return APIS[ApiKey(key)]
