@@ -1,1 +1,38 @@
-"""kafkalite: a Kafka sink for PySpark and an embedded broker, without a jar."""
+"""kafkalite: a Kafka sink for PySpark and an embedded broker, without a jar.
+
+In a Spark session: ``df.write.format("kafkalite")`` (installed with pip it registers itself, else call
+:func:`register`). Without Spark: :class:`KafkaProducer`. Without Kafka: :class:`EmbeddedCluster`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafka_sink.broker.embedded_broker import EmbeddedCluster
+    from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
+
+__all__ = ["EmbeddedCluster", "KafkaProducer", "ProducerRecord", "register"]
+
+_HOMES = {
+    "EmbeddedCluster": "kafka_sink.broker.embedded_broker",
+    "KafkaProducer": "kafka_sink.producer.kafka_producer",
+    "ProducerRecord": "kafka_sink.producer.kafka_producer",
+}
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("kafkalite")`` known to *spark*; needed only where the package came by ``--py-files`` or a path."""
+    from kafka_sink.spark.data_source import KafkaliteDataSource
+
+    spark.dataSource.register(KafkaliteDataSource)
+
+
+def __getattr__(name: str) -> Any:
+    # A Spark worker imports this package for every task: what it does not need is not loaded.
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

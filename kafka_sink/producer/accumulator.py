@@ -1,9 +1,9 @@
 """RecordAccumulator: the queues between the threads that send records and the one that talks to the brokers.
 
-Calling threads append (:meth:`append`, :meth:`append_columns`); the sender thread asks what is ready, drains, re-enqueues,
-expires and gives memory back. Each partition has a deque of batches under its own lock; no lock is ever held while memory
-is awaited, records are encoded or a batch is compressed. It never performs I/O and never calls user code while holding a
-lock.
+Calling threads append (:meth:`append`, :meth:`append_columns`); the sender thread asks what is ready, drains,
+re-enqueues, expires and gives memory back. Each partition has a deque of batches under its own lock; no lock is ever
+held while memory is awaited, records are encoded or a batch is compressed. It never performs I/O and never calls user
+code while holding a lock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STRAGGLER_CHECK_MS = 100
 
 
 class PartitionQueue:
-    """The batches of one partition, oldest first; only the last may be open for appends. Every access holds ``lock``."""
+    """The batches of one partition, oldest first; only the last may be open. Every access holds ``lock``."""
 
     __slots__ = ("batches", "lock", "topic_partition")
 
@@ -42,7 +42,7 @@ class PartitionQueue:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """What an append did; ``future`` is None when ``abort_for_new_batch`` asks the caller to choose a partition anew."""
+    """What an append did; ``future`` is None when ``abort_for_new_batch`` asks for another choice of partition."""
 
     future: FutureRecordMetadata | None
     batch_is_full: bool
@@ -232,7 +232,7 @@ class RecordAccumulator:
     def drain(
         self, cluster: Cluster, nodes: Collection[Node], max_request_bytes: int, now_ms: int
     ) -> dict[int, list[ProducerBatch]]:
-        """Take what fits into one request per node: at most one batch of each partition, closed and ready for the wire."""
+        """Take what fits into one request per node: at most one batch of each partition, closed for the wire."""
         return {node.id: self._drain_node(cluster, node, max_request_bytes, now_ms) for node in nodes}
 
     def _drain_node(self, cluster: Cluster, node: Node, max_request_bytes: int, now_ms: int) -> list[ProducerBatch]:

@@ -1,8 +1,8 @@
 """BufferPool: the hard cap on the memory that unsent and unacknowledged batches hold.
 
-Appending threads allocate from it and may wait; the sender thread gives back. Buffers of exactly *poolable_size* are kept
-and reused, any other size is made and dropped. It never hands out more than *total_memory* and never favours a late
-comer over the head of its queue of waiters.
+Appending threads allocate from it and may wait; the sender thread gives back. Buffers of exactly *poolable_size* are
+kept and reused, any other size is made and dropped. It never hands out more than *total_memory* and never favours a
+late comer over the head of its queue of waiters.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BufferPool:
             raise
 
     def _wait_for(self, size: int, max_block_ms: int) -> bytearray | None:
-        """Gather *size* bytes as others give back; the lock is held. Returns a pooled buffer, or None for reserved bytes."""
+        """Gather *size* bytes as others give back, lock held: a pooled buffer, or None when they are reserved."""
         accumulated = 0
         deadline = self._clock.monotonic_ms() + max_block_ms
         started = self._clock.monotonic_ms()

@@ -1,8 +1,9 @@
 """Appending whole columns: where each row of a chunk will stand is planned first, then all rows are encoded at once.
 
-Runs on the calling thread, over the same queues, pool and batches as single records. A row's encoding depends on its place
-in its batch (offset delta, timestamp delta), so the plan reads the open batches, and an append that finds its batch drained
-meanwhile encodes just those rows again. It never loops over rows, and never holds a lock while it encodes or waits.
+Runs on the calling thread, over the same queues, pool and batches as single records. A row's encoding depends on its
+place in its batch (offset delta, timestamp delta), so the plan reads the open batches, and an append that finds its
+batch drained meanwhile encodes just those rows again. It never loops over rows, and never holds a lock while it
+encodes or waits.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class ColumnAppender:
         callback: DeliveryCallback | None,
         max_block_ms: int,
     ) -> bool:
-        """Append *chunk*, whose rows are grouped by partition: run ``i`` is rows ``run_starts[i] … run_starts[i+1]-1`` of
-        partition ``run_partitions[i]``. Rows without a timestamp get *wall_ms*. *callback* is told once per batch that
+        """Append *chunk*, whose rows are grouped by partition: run ``i`` is the rows ``run_starts[i]`` to
+        ``run_starts[i+1] - 1``, of partition ``run_partitions[i]``. Rows without a timestamp get *wall_ms*. *callback* is told once per batch that
         took rows. True when a batch became ready to be sent.
 
         :raises BufferExhaustedError: no memory within *max_block_ms* (counted for the whole chunk).
@@ -215,7 +216,7 @@ class _Plan:
             position += taken
 
     def _place_in_new_batch(self, start: int, window_end: int) -> int:
-        """Set the deltas of rows that begin a batch at *start*; how many of the window it takes. The first always fits."""
+        """Set the deltas of rows that begin a batch at *start*; how many of them it takes (the first always fits)."""
         offset_deltas = np.arange(window_end - start, dtype=np.int64)
         self.offset_deltas[start:window_end] = offset_deltas
         if self._timestamps is None:

@@ -33,7 +33,7 @@ class ProducerConfig(ClientConfig):
         "batch.size",
         c.INT,
         16384,
-        "bytes of one partition's batch, before compression; also the size of the buffers that buffer.memory is cut into",
+        "bytes of one partition's batch, before compression; also the size of the buffers in buffer.memory",
         validator=c.between(0, 2**30),
     )
     linger_ms: int = c.key(
@@ -83,7 +83,10 @@ class ProducerConfig(ClientConfig):
         "compression.gzip.level", c.INT, -1, "gzip's level, -1 for its default", validator=c.between(-1, 9)
     )
     compression_lz4_level: int = c.key(
-        "compression.lz4.level", c.INT, 0, "lz4's level; above 2 is the slower high-compression mode",
+        "compression.lz4.level",
+        c.INT,
+        0,
+        "lz4's level; above 2 is the slower high-compression mode",
         validator=c.between(0, 16),
     )
     compression_zstd_level: int = c.key(

@@ -1,6 +1,7 @@
 """What a caller holds until the broker has answered.
 
-Made on the appending thread, completed once by the sender thread. They never know a socket or a lock of the accumulator.
+Made on the appending thread, completed once by the sender thread. They never know a socket or a lock of the
+accumulator.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Producer id, epoch and sequence numbers: what lets a broker drop repeats and refuse gaps (KIP-98, KIP-360).
 
-Driven by the sender thread alone, so it has no lock. It never sends anything: it says what must be asked for, and is told
-what came back.
+Driven by the sender thread alone, so it has no lock. It never sends anything: it says what must be asked for, and is
+told what came back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _PartitionState:
 
 
 class IdempotenceManager:
-    """Sequence bookkeeping of an idempotent producer (apache/kafka ``TransactionManager``, the part without transactions)."""
+    """Sequence bookkeeping of an idempotent producer (the part of Kafka's ``TransactionManager`` without transactions)."""
 
     def __init__(self, log: ContextLogger) -> None:
         self._log = log
@@ -108,9 +108,7 @@ class IdempotenceManager:
             if first.topic_partition in self._unresolved:
                 return True
         # A retry waits until it is the oldest in flight: with one in flight nothing can overtake it.
-        return bool(
-            state.in_flight and first.has_sequence and first.base_sequence != state.in_flight[0].base_sequence
-        )
+        return bool(state.in_flight and first.has_sequence and first.base_sequence != state.in_flight[0].base_sequence)
 
     def assign_sequence(self, batch: ProducerBatch) -> None:
         """Give a batch that is drained for the first time its sequence; a retry keeps the one it has."""
@@ -145,7 +143,7 @@ class IdempotenceManager:
             self.request_epoch_bump(batch.topic_partition)
 
     def mark_unresolved(self, topic_partition: TopicPartition) -> None:
-        """A batch that had been sent expired: whether the broker has it is known only when the rest has been answered."""
+        """A batch that had been sent expired: whether the broker has it is known once the rest is answered."""
         self._unresolved.add(topic_partition)
 
     def resolve_sequences(self) -> None:
@@ -158,7 +156,7 @@ class IdempotenceManager:
                 self._unresolved.discard(topic_partition)
 
     def can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int) -> bool:
-        """Whether *batch* may be sent again after *code*; asks for an epoch bump where that is what makes it possible."""
+        """Whether *batch* may be sent again after *code*; asks for an epoch bump where it takes one."""
         state = self._state(batch.topic_partition)
         if code is ErrorCode.UNKNOWN_PRODUCER_ID:
             if log_start_offset == NO_OFFSET or batch.reopened_sequence:

@@ -1,8 +1,8 @@
 """KafkaProducer: the public face of the producer.
 
 Its methods run on the caller's threads, any number of them; each instance owns one daemon Sender thread. It stages
-records and never performs I/O itself. A producer belongs to the process that made it: it can be neither pickled nor used
-across a fork.
+records and never performs I/O itself. A producer belongs to the process that made it: it can be neither pickled nor
+used across a fork.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from kafka_sink.producer.sender import Sender
 from kafka_sink.records import reference
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.compression import CompressionType
-from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD
+from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
 from kafka_sink.records.vectorized import content_sizes, partition_order
 
 #: Columns are staged in pieces of about this many bytes, so that what is encoded beside buffer.memory stays small.
@@ -185,7 +185,7 @@ class KafkaProducer:
 
         :param partitions: int32[rows]; :data:`ANY_PARTITION` (or no array) leaves a row to the partitioner.
         :param on_delivery: told once per batch that took rows of this chunk, on the sender thread.
-        :raises RecordTooLargeError: a row is over max.request.size or buffer.memory; none of the chunk's rows is staged.
+        :raises RecordTooLargeError: a row is over max.request.size or buffer.memory; no row of the chunk is staged.
         :raises UnknownTopicOrPartitionError: a row names a partition that the topic does not have; likewise.
         :raises ApiError: no metadata or no memory within max.block.ms.
         """
@@ -193,7 +193,7 @@ class KafkaProducer:
         if chunk.num_rows == 0:
             return
         sizes = content_sizes(chunk)
-        largest = int(sizes.max()) + HEADER_BYTES + MAX_RECORD_OVERHEAD
+        largest = int(sizes.max()) + HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES
         self._check_record_size(largest, f"row {int(sizes.argmax())} of the {chunk.num_rows} rows for topic {topic}")
         deadline = self._clock.monotonic_ms() + self._config.max_block_ms
         cluster = self._wait_on_metadata(topic, None, self._config.max_block_ms)
@@ -245,7 +245,7 @@ class KafkaProducer:
         if highest >= count:
             row = int(partitions.argmax())
             raise UnknownTopicOrPartitionError(
-                f"row {row} names partition {highest} of topic {topic}, which has {count} partitions (0 to {count - 1}); "
+                f"row {row} names partition {highest} of topic {topic}, which has only {count} (0 to {count - 1}); "
                 "correct the partition column, or add partitions to the topic"
             )
         return cluster
@@ -257,8 +257,8 @@ class KafkaProducer:
         ):
             if size > limit:
                 raise RecordTooLargeError(
-                    f"{what} needs up to {size} bytes, more than {name} ({limit} bytes); send a smaller record, or raise "
-                    f"{name} (and the broker's message.max.bytes)"
+                    f"{what} needs up to {size} bytes, more than {name} ({limit} bytes); send a smaller record, or "
+                    f"raise {name} (and the broker's message.max.bytes)"
                 )
 
     # --- metadata ----------------------------------------------------------------------------------------------------
@@ -314,8 +314,8 @@ class KafkaProducer:
             )
         others = f"; unreachable: {', '.join(f'{f.host}:{f.port} ({f.cause})' for f in failures)}" if failures else ""
         return UnknownTopicOrPartitionError(
-            f"topic {topic} is not present in metadata after {max_wait_ms} ms (max.block.ms): it does not exist and the "
-            f"brokers do not create it, or it has no leader yet; create it first, or correct the name{others}"
+            f"topic {topic} is not present in metadata after {max_wait_ms} ms (max.block.ms): it does not exist and "
+            f"the brokers do not create it, or it has no leader yet; create it first, or correct the name{others}"
         )
 
     # --- flush, metrics, close ---------------------------------------------------------------------------------------
@@ -378,4 +378,6 @@ class KafkaProducer:
 
 def _check_bytes(field: str, value: Any) -> None:
     if value is not None and not isinstance(value, bytes):
-        raise SerializationError(f"the record's {field} must be bytes or None, got {type(value).__name__}; encode it first")
+        raise SerializationError(
+            f"the record's {field} must be bytes or None, got {type(value).__name__}; encode it first"
+        )

@@ -1,7 +1,7 @@
 """Which partition a record goes to.
 
-Called on the sending threads, several at once. Keyed records go where Kafka's Java client sends them, so that both kinds of
-producer can share a topic.
+Called on the sending threads, several at once. Keyed records go where Kafka's Java client sends them, so that both
+kinds of producer can share a topic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ class Partitioner(Protocol):
         """The partition of one record."""
         ...
 
-    def partition_rows(self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster) -> NDArray[np.int32]:
+    def partition_rows(
+        self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
+    ) -> NDArray[np.int32]:
         """The partition of every row of *chunk*; *sizes* are the rows' bytes."""
         ...
 
@@ -56,7 +58,9 @@ class DefaultPartitioner:
     def on_new_batch(self, topic: str, cluster: Cluster, previous: int) -> None:
         self._next_partition(topic, cluster, previous)
 
-    def partition_rows(self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster) -> NDArray[np.int32]:
+    def partition_rows(
+        self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
+    ) -> NDArray[np.int32]:
         key = chunk.key
         if key is None or key.null_count == chunk.num_rows:
             return self._stick(topic, sizes, cluster)

@@ -62,7 +62,12 @@ class ProducerBatch:
     """
 
     def __init__(
-        self, topic_partition: TopicPartition, buffer: bytearray, compression: Compression, clock: Clock, created_ms: int
+        self,
+        topic_partition: TopicPartition,
+        buffer: bytearray,
+        compression: Compression,
+        clock: Clock,
+        created_ms: int,
     ) -> None:
         self.topic_partition = topic_partition
         self._buffer: bytearray | None = buffer
@@ -188,7 +193,7 @@ class ProducerBatch:
         return (self.base_sequence + self.record_count - 1) & 0x7FFFFFFF
 
     def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Give the batch its place in the producer's sequence; rewrites the header of a batch that is closed already."""
+        """Give the batch its place in the producer's sequence; a batch closed already gets a new header."""
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
         if self._body is not None:
             self._write_header()
@@ -266,7 +271,9 @@ class ProducerBatch:
         if self._finish(target, base_offset, log_append_time, error):
             return True
         if self.final_state is FinalState.SUCCEEDED:
-            raise RuntimeError(f"a batch of {self.topic_partition} that had succeeded was ended again as {target.value}")
+            raise RuntimeError(
+                f"a batch of {self.topic_partition} that had succeeded was ended again as {target.value}"
+            )
         _log.debug("ignored %s of a batch of %s that was %s", target.value, self.topic_partition, self.final_state)
         return False
 
@@ -303,4 +310,6 @@ class ProducerBatch:
         try:
             callback(delivery)
         except Exception:
-            _log.exception("a delivery callback for %s raised; the other records' callbacks go on", self.topic_partition)
+            _log.exception(
+                "a delivery callback for %s raised; the other records' callbacks go on", self.topic_partition
+            )

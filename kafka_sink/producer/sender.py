@@ -1,8 +1,8 @@
 """Sender: the one thread per producer that talks to the brokers.
 
-:meth:`Sender.run` is the thread; :meth:`Sender.run_once` is one bounded step of it, which a simulator can drive alone. It
-owns the NetworkClient, the drain side of the accumulator and the idempotence state. It never waits but in the client's
-poll, and never lets one bad batch or callback stop the others.
+:meth:`Sender.run` is the thread; :meth:`Sender.run_once` is one bounded step of it, which a simulator can drive
+alone. It owns the NetworkClient, the drain side of the accumulator and the idempotence state. It never waits but in
+the client's poll, and never lets one bad batch or callback stop the others.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class Sender:
         while not self._force_close and (self._accumulator.has_undrained or self._client.has_in_flight_requests()):
             self._step()
         if self._force_close:
-            self._accumulator.abort_incomplete(KafkaError("the producer was closed before this record was acknowledged"))
+            self._accumulator.abort_incomplete(
+                KafkaError("the producer was closed before this record was acknowledged")
+            )
         try:
             self._client.close()
         except Exception:
@@ -88,10 +90,7 @@ class Sender:
     def run_once(self) -> None:
         """One iteration: identity, sends, then at most one wait for the network."""
         now_ms = self._clock.monotonic_ms()
-        if self._idempotence is not None:
-            wait_ms = self._prepare_identity(self._idempotence, now_ms)
-        else:
-            wait_ms = FOREVER_MS
+        wait_ms = FOREVER_MS if self._idempotence is None else self._prepare_identity(self._idempotence, now_ms)
         poll_ms = min(self._send_producer_data(now_ms), wait_ms)
         self._client.poll(poll_ms, self._clock.monotonic_ms())
 
@@ -160,8 +159,8 @@ class Sender:
             self._producer_id_retry_at_ms = response.received_ms + self._config.retry_backoff_ms
             return
         hint = (
-            "the broker refuses idempotent writes; grant IDEMPOTENT_WRITE on the cluster (brokers before 2.8) or WRITE on "
-            "the topic, or set enable.idempotence=false"
+            "the broker refuses idempotent writes; grant IDEMPOTENT_WRITE on the cluster (brokers before 2.8) or WRITE "
+            "on the topic, or set enable.idempotence=false"
         )
         self._idempotence.fatal_error = error_for(code, hint)
 
@@ -210,8 +209,8 @@ class Sender:
         expired = self._expired_in_flight(now_ms) + self._accumulator.expired_batches(now_ms)
         for batch in expired:
             error = KafkaTimeoutError(
-                f"expiring {batch.record_count} record(s) for {batch.topic_partition}: {now_ms - batch.created_ms} ms have "
-                f"passed since the batch was created (delivery.timeout.ms={self._config.delivery_timeout_ms})"
+                f"expiring {batch.record_count} record(s) for {batch.topic_partition}: {now_ms - batch.created_ms} ms "
+                f"have passed since the batch was created (delivery.timeout.ms={self._config.delivery_timeout_ms})"
                 + self._what_failed()
             )
             self._fail(batch, error, adjust_sequences=False)

@@ -1,0 +1,85 @@
+"""From the Arrow batches that Spark hands over to the columns that the producer takes.
+
+Runs in the task, once per batch of up to 10,000 rows. It views buffers and never loops over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.errors import KafkaError
+from kafka_sink.producer.kafka_producer import ANY_PARTITION
+from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
+from kafka_sink.spark.row_schema import RowSchema
+
+
+class RowError(KafkaError):
+    """A row holds a value that cannot be written; the text names the row, the column and the value."""
+
+
+@dataclass(frozen=True)
+class TopicChunk:
+    """Rows for one topic. ``partitions`` int32[rows]: ANY_PARTITION where a row names none; None where no row does."""
+
+    topic: str
+    chunk: ColumnChunk
+    partitions: NDArray[np.int32] | None
+
+
+def topic_chunks(batch: pa.RecordBatch, schema: RowSchema, topic: str | None, rows_before: int) -> Iterator[TopicChunk]:
+    """The rows of *batch* by topic, in their order. *rows_before* counts the task's earlier rows, for error texts.
+
+    :raises RowError: a null topic, or a negative partition.
+    :raises SerializationError: a header without a key.
+    """
+    chunk = ColumnChunk(
+        value=BinaryColumn.from_arrow(batch.column("value")),
+        key=BinaryColumn.from_arrow(batch.column("key")) if schema.has_key else None,
+        headers=HeadersColumn.from_arrow(batch.column("headers")) if schema.has_headers else None,
+        timestamps=_timestamps(batch.column("timestamp")) if schema.has_timestamp else None,
+    )
+    partitions = _partitions(batch.column("partition"), rows_before) if schema.has_partition else None
+    if not schema.has_topic:
+        if topic is None:
+            raise RuntimeError("a write without a topic option and without a topic column passed the schema check")
+        yield TopicChunk(topic, chunk, partitions)
+        return
+    names = batch.column("topic")
+    if names.null_count:
+        row = rows_before + int(np.flatnonzero(names.is_null().to_numpy(zero_copy_only=False))[0])
+        raise RowError(f"row {row} of this task has a null topic; fill it, or set option('topic', …) for all rows")
+    encoded = names.dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    found = encoded.dictionary.to_pylist()
+    if len(found) == 1:
+        yield TopicChunk(found[0], chunk, partitions)
+        return
+    for code, name in enumerate(found):
+        rows = np.flatnonzero(codes == code)
+        yield TopicChunk(name, chunk.take(rows), None if partitions is None else partitions[rows])
+
+
+def _timestamps(column: pa.Array) -> NDArray[np.int64]:
+    """Milliseconds since the epoch; a null timestamp is the time of the write."""
+    micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    if micros.null_count:
+        micros = micros.fill_null(SYSTEM_CLOCK.wall_ms() * 1000)
+    return np.asarray(micros.to_numpy(zero_copy_only=False) // 1000, dtype=np.int64)
+
+
+def _partitions(column: pa.Array, rows_before: int) -> NDArray[np.int32]:
+    if column.null_count < len(column):
+        lowest = pc.min(column).as_py()
+        if lowest < 0:
+            row = rows_before + pc.index(column, lowest).as_py()
+            raise RowError(
+                f"row {row} of this task has partition {lowest}; partitions are 0 or more, null lets the key decide"
+            )
+    return np.asarray(column.fill_null(ANY_PARTITION).to_numpy(zero_copy_only=False), dtype=np.int32)

@@ -1,0 +1,54 @@
+"""What a task tells the driver: how many rows it was given, how many the brokers acknowledged, and where they are.
+
+Made in the task, pickled by Spark, read in ``commit``. Plain values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from kafka_sink.common.model import TopicPartition
+
+
+@dataclass(frozen=True)
+class PartitionRange:
+    """Rows of one write in one topic-partition; offsets are −1 where the brokers do not say (acks=0)."""
+
+    rows: int
+    first_offset: int
+    last_offset: int
+
+    def merge(self, other: PartitionRange) -> PartitionRange:
+        return PartitionRange(
+            self.rows + other.rows,
+            min(self.first_offset, other.first_offset),
+            max(self.last_offset, other.last_offset),
+        )
+
+
+@dataclass(frozen=True)
+class TaskCommit(WriterCommitMessage):
+    """One task's outcome. ``record_bytes`` before compression, ``wire_bytes`` as sent, headers included."""
+
+    task_partition: int
+    attempt: int
+    rows_in: int
+    rows_acked: int
+    record_bytes: int
+    wire_bytes: int
+    batches: int
+    elapsed_ms: int
+    ranges: dict[TopicPartition, PartitionRange] = field(default_factory=dict)
+
+
+def merge_ranges(commits: Iterable[TaskCommit]) -> dict[TopicPartition, PartitionRange]:
+    """The ranges of all tasks together, in topic and partition order."""
+    merged: dict[TopicPartition, PartitionRange] = {}
+    for commit in commits:
+        for topic_partition, part in commit.ranges.items():
+            known = merged.get(topic_partition)
+            merged[topic_partition] = part if known is None else known.merge(part)
+    return dict(sorted(merged.items()))

@@ -1,0 +1,121 @@
+"""Which columns a DataFrame must have, and of which types: the same contract as Spark's own Kafka sink, and a
+timestamp.
+
+Checked once on the driver, in Spark's planner process, before any task starts. The result is plain values that travel
+to the tasks. It never looks at data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    CharType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+    VarcharType,
+)
+
+from kafka_sink.common.config import nearest
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.spark.options import SinkOptions
+
+
+class SchemaError(ConfigError):
+    """The DataFrame does not have the columns that the sink writes."""
+
+
+@dataclass(frozen=True)
+class RowSchema:
+    """Which of the optional columns are there."""
+
+    has_key: bool
+    has_topic: bool
+    has_partition: bool
+    has_headers: bool
+    has_timestamp: bool
+
+
+def _is_text(kind: DataType) -> bool:
+    return isinstance(kind, StringType | VarcharType | CharType)
+
+
+def _is_bytes(kind: DataType) -> bool:
+    return _is_text(kind) or isinstance(kind, BinaryType)
+
+
+def _is_headers(kind: DataType) -> bool:
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = kind.elementType.fields
+    return (
+        [item.name for item in fields] == ["key", "value"]
+        and _is_text(fields[0].dataType)
+        and isinstance(fields[1].dataType, BinaryType)
+    )
+
+
+@dataclass(frozen=True)
+class _Column:
+    accepts: Callable[[DataType], bool]
+    expected: str
+    remedy: str
+
+
+_COLUMNS: Mapping[str, _Column] = {
+    "value": _Column(_is_bytes, "string or binary", "cast it, or make JSON of the row: to_json(struct('*')) as value"),
+    "key": _Column(_is_bytes, "string or binary", "cast it: col('key').cast('string')"),
+    "topic": _Column(_is_text, "string", "cast it: col('topic').cast('string')"),
+    "partition": _Column(lambda kind: isinstance(kind, IntegerType), "int", "cast it: col('partition').cast('int')"),
+    "headers": _Column(
+        _is_headers,
+        "array<struct<key:string,value:binary>>",
+        "build it with array(struct(lit('name').alias('key'), col.cast('binary').alias('value')))",
+    ),
+    "timestamp": _Column(
+        lambda kind: isinstance(kind, TimestampType), "timestamp", "cast it: col('timestamp').cast('timestamp')"
+    ),
+}
+
+
+def check_schema(schema: StructType, options: SinkOptions) -> RowSchema:
+    """Hold *schema* against the sink's columns.
+
+    :raises SchemaError: naming the column, the type seen, the type expected, and what to do.
+    """
+    present = {item.name: item.dataType for item in schema.fields}
+    shown = ", ".join(f"{item.name}: {item.dataType.simpleString()}" for item in schema.fields)
+    if "value" not in present:
+        raise SchemaError(
+            f"required column 'value' not found among ({shown}){nearest('value', present)}; "
+            "select it, for example to_json(struct('*')) as value"
+        )
+    for name, kind in present.items():
+        column = _COLUMNS.get(name)
+        if column is None:
+            raise SchemaError(
+                f"column '{name}' would not be written{nearest(name, _COLUMNS)}: the sink writes {', '.join(_COLUMNS)}; "
+                "drop it, or put it into value"
+            )
+        if not column.accepts(kind):
+            raise SchemaError(f"column '{name}' is {kind.simpleString()}, expected {column.expected}; {column.remedy}")
+    if options.topic is None and "topic" not in present:
+        raise SchemaError("no topic: set option('topic', …), or add a string column 'topic'")
+    if options.include_headers is not None and options.include_headers != ("headers" in present):
+        raise SchemaError(
+            f"option includeHeaders={str(options.include_headers).lower()}, but there is "
+            f"{'a' if 'headers' in present else 'no'} column 'headers'; change the one or the other"
+        )
+    return RowSchema(
+        has_key="key" in present,
+        has_topic="topic" in present and options.topic is None,
+        has_partition="partition" in present,
+        has_headers="headers" in present,
+        has_timestamp="timestamp" in present,
+    )

@@ -1,0 +1,85 @@
+"""One Spark task's write: its own producer, opened inside the task and closed whatever happens.
+
+Runs in a Spark Python worker. It returns only when every row it was given is acknowledged, never before its iterator is
+exhausted, and raises an error that a person can act on otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.errors import KafkaError
+from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.spark.arrow_columns import topic_chunks
+from kafka_sink.spark.commit_message import TaskCommit
+from kafka_sink.spark.delivery_tracker import DeliveryTracker
+from kafka_sink.spark.options import SinkOptions
+from kafka_sink.spark.row_schema import RowSchema
+
+
+class SinkWriteError(KafkaError):
+    """A task could not write all of its rows; the text says why, and how many had been acknowledged."""
+
+
+def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: RowSchema) -> TaskCommit:
+    """Send every row of *batches* and wait for every acknowledgement.
+
+    :raises SinkWriteError: something was not acknowledged; Spark retries or fails the task.
+    """
+    context = TaskContext.get()
+    task_partition = context.partitionId() if context is not None else 0
+    attempt = context.attemptNumber() if context is not None else 0
+    started_ms = SYSTEM_CLOCK.monotonic_ms()
+    tracker = DeliveryTracker()
+    rows_in = 0
+    producer: KafkaProducer | None = None
+    try:
+        for batch in batches:
+            if producer is None:
+                producer = _open_producer(options, task_partition, attempt)
+            for part in topic_chunks(batch, schema, options.topic, rows_in):
+                producer.send_columns(part.topic, part.chunk, part.partitions, tracker.delivered)
+                _raise_first_error(tracker)
+            rows_in += batch.num_rows
+        if producer is not None:
+            producer.flush()
+        _raise_first_error(tracker)
+        if tracker.rows_acked != rows_in:
+            raise SinkWriteError(f"{rows_in} rows were sent but {tracker.rows_acked} acknowledged; this is a defect")
+    except Exception as error:
+        if producer is not None:
+            producer.close(timeout_ms=0)
+        # Spark shows only the outermost exception, so everything a person needs is in this one line.
+        raise SinkWriteError(
+            f"{error} [task of partition {task_partition}, attempt {attempt}: {tracker.rows_acked} of the rows it had "
+            f"sent were acknowledged before this error and stay in the topic; {type(error).__name__}]"
+        ) from error
+    figures = producer.metrics() if producer is not None else {}
+    if producer is not None:
+        producer.close()
+    return TaskCommit(
+        task_partition=task_partition,
+        attempt=attempt,
+        rows_in=rows_in,
+        rows_acked=tracker.rows_acked,
+        record_bytes=tracker.record_bytes,
+        wire_bytes=int(figures.get("batch-byte-total", 0)),
+        batches=int(figures.get("batch-total", 0)),
+        elapsed_ms=SYSTEM_CLOCK.monotonic_ms() - started_ms,
+        ranges=tracker.ranges,
+    )
+
+
+def _open_producer(options: SinkOptions, task_partition: int, attempt: int) -> KafkaProducer:
+    properties = dict(options.producer_properties)
+    properties.setdefault("client.id", f"kafkalite-{task_partition}-{attempt}")
+    return KafkaProducer(properties)
+
+
+def _raise_first_error(tracker: DeliveryTracker) -> None:
+    if tracker.first_error is not None:
+        raise tracker.first_error
