@@ -58,8 +58,8 @@ class ColumnAppender:
         max_block_ms: int,
     ) -> bool:
         """Append *chunk*, whose rows are grouped by partition: run ``i`` is the rows ``run_starts[i]`` to
-        ``run_starts[i+1] - 1``, of partition ``run_partitions[i]``. Rows without a timestamp get *wall_ms*. *callback* is told once per batch that
-        took rows. True when a batch became ready to be sent.
+        ``run_starts[i+1] - 1``, of partition ``run_partitions[i]``. Rows without a timestamp get *wall_ms*.
+        *callback* is told once per batch that took rows. True when a batch became ready to be sent.
 
         :raises BufferExhaustedError: no memory within *max_block_ms* (counted for the whole chunk).
         :raises KafkaError: the producer was closed meanwhile.

@@ -41,7 +41,7 @@ class _PartitionState:
 
 
 class IdempotenceManager:
-    """Sequence bookkeeping of an idempotent producer (the part of Kafka's ``TransactionManager`` without transactions)."""
+    """Sequence bookkeeping of an idempotent producer (Kafka's ``TransactionManager`` less the transactions)."""
 
     def __init__(self, log: ContextLogger) -> None:
         self._log = log

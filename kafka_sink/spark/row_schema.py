@@ -1,5 +1,4 @@
-"""Which columns a DataFrame must have, and of which types: the same contract as Spark's own Kafka sink, and a
-timestamp.
+"""Which columns a DataFrame must have, and of which types: those of Spark's own Kafka sink, and a timestamp.
 
 Checked once on the driver, in Spark's planner process, before any task starts. The result is plain values that travel
 to the tasks. It never looks at data.
@@ -100,7 +99,7 @@ def check_schema(schema: StructType, options: SinkOptions) -> RowSchema:
         column = _COLUMNS.get(name)
         if column is None:
             raise SchemaError(
-                f"column '{name}' would not be written{nearest(name, _COLUMNS)}: the sink writes {', '.join(_COLUMNS)}; "
+                f"column '{name}' would not be written{nearest(name, _COLUMNS)}; written are {', '.join(_COLUMNS)}: "
                 "drop it, or put it into value"
             )
         if not column.accepts(kind):
