@@ -176,12 +176,13 @@ def load_properties(path: str) -> dict[str, str]:
     return found
 
 
-def markdown_table(config: type[Any], *, prefix: str = "") -> str:
-    """The option table of *config* in Markdown: name, default, meaning."""
+def markdown_table(config: type[Any], *, prefix: str = "", defaults: Mapping[str, str] | None = None) -> str:
+    """The option table of *config* in Markdown: name, default (*defaults* go before the table's own), meaning."""
     rows = ["| option | default | meaning |", "| --- | --- | --- |"]
     for name, (entry, item) in keys(config).items():
         rule = f" ({entry.validator.expected})" if entry.validator else ""
-        rows.append(f"| `{prefix}{name}` | {_shown_default(item.default)} | {entry.doc}{rule} |")
+        default = (defaults or {}).get(name, item.default)
+        rows.append(f"| `{prefix}{name}` | {_shown_default(default)} | {entry.doc}{rule} |")
     return "\n".join(rows)
 
 
