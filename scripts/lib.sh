@@ -109,6 +109,9 @@ ensure_venv() {
         say "installing kafkalite${named:+[$named]} into .venv (the first time this downloads PySpark: some minutes) …"
         (cd "$ROOT" && "$PYTHON_BIN" -m pip install --quiet --no-input --disable-pip-version-check --use-pep517 \
             -e ".${named:+[$named]}") </dev/null >&2
+        # Spark finds the sink by listing folders, and an editable install puts only kafka_sink's name in front of them.
+        printf '%s\n' "$ROOT/kafka_sink/spark/_autoload" \
+            >"$("$PYTHON_BIN" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kafkalite_autoload.pth"
         for extra in ${missing//,/ }; do
             printf '%s\n' "$stamp" >"$VENV/.kafkalite-$extra"
         done
