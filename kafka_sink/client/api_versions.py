@@ -1,0 +1,86 @@
+"""What each connected broker can do.
+
+:class:`ApiVersions` is written by the network thread and may be read by any; one broker's entry never changes, it is
+replaced. Choosing a version never needs the network: who asks before the broker has answered is told so.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kafka_sink.common.errors import UnsupportedVersionError
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
+from kafka_sink.protocol.registry import api
+from kafka_sink.protocol.schema import VersionRange
+
+_KNOWN_KEYS = frozenset(int(key) for key in ApiKey)
+
+
+class NodeApiVersions:
+    """The APIs of one broker and the cluster's finalized features (name → level), as it reported them (KIP-584)."""
+
+    __slots__ = ("finalized_features", "versions")
+
+    def __init__(
+        self, versions: Mapping[ApiKey, VersionRange], finalized_features: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        self.versions = dict(versions)
+        self.finalized_features = dict(finalized_features)
+
+    @classmethod
+    def of(cls, response: ApiVersionsResponse) -> NodeApiVersions:
+        """From a broker's answer; APIs nobody here has heard of are left out."""
+        return cls(
+            {
+                ApiKey(entry.api_key): VersionRange(entry.min_version, entry.max_version)
+                for entry in response.api_keys
+                if entry.api_key in _KNOWN_KEYS
+            },
+            {feature.name: feature.max_version_level for feature in response.finalized_features},
+        )
+
+    def latest_usable_version(self, api_key: ApiKey, max_version: int | None = None) -> int:
+        """The highest version that the broker, this client and *max_version* allow.
+
+        :raises UnsupportedVersionError: there is none.
+        """
+        ours = allowed_versions(api_key, max_version)
+        theirs = self.versions.get(api_key)
+        if theirs is None:
+            raise UnsupportedVersionError(f"the broker does not support {api_key.name}")
+        latest = min(ours.max, theirs.max)
+        if latest < ours.min or latest < theirs.min:
+            raise UnsupportedVersionError(
+                f"the broker supports {api_key.name} in versions {theirs}, this client in versions {ours}"
+            )
+        return latest
+
+
+def allowed_versions(api_key: ApiKey, max_version: int | None) -> VersionRange:
+    """The versions of an API that this client speaks, *max_version* at most."""
+    versions = api(api_key).versions
+    return versions if max_version is None else VersionRange(versions.min, min(versions.max, max_version))
+
+
+class ApiVersions:
+    """Connection id → what the broker there can do. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._nodes: dict[str, NodeApiVersions] = {}
+
+    def update(self, node_id: str, versions: NodeApiVersions) -> None:
+        with self._lock:
+            self._nodes[node_id] = versions
+
+    def remove(self, node_id: str) -> None:
+        with self._lock:
+            self._nodes.pop(node_id, None)
+
+    def get(self, node_id: str) -> NodeApiVersions | None:
+        """None until the broker has answered, and again once it is disconnected."""
+        with self._lock:
+            return self._nodes.get(node_id)

@@ -1,0 +1,56 @@
+"""A request as its sender describes it, and what became of it.
+
+Made on the thread that drives the NetworkClient; callbacks run there too. Plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kafka_sink.common.errors import AuthenticationError, UnsupportedVersionError
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.schema import Struct
+
+#: Makes the request's body once the version is settled with the broker.
+BodyBuilder = Callable[[int], Struct]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientRequest:
+    """To *destination* (a connection id); *timeout_ms* counts from the moment it is handed to the connection.
+
+    *max_version* keeps the negotiation below it. Without *expect_response* the request is done once it is written.
+    """
+
+    destination: str
+    api_key: ApiKey
+    build: BodyBuilder
+    correlation_id: int
+    client_id: str
+    created_ms: int
+    expect_response: bool
+    timeout_ms: int
+    max_version: int | None
+    callback: ResponseCallback | None
+
+    def __str__(self) -> str:
+        return f"{self.api_key.name} request {self.correlation_id}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientResponse:
+    """The end of a request: exactly one of an answer (*body*, None if none was expected), *disconnected* (*cause* says
+    why) or *version_mismatch* (the broker does not know the API in a version of ours; nothing was sent)."""
+
+    request: ClientRequest
+    body: Struct | None
+    disconnected: bool
+    version_mismatch: UnsupportedVersionError | None
+    authentication_error: AuthenticationError | None
+    received_ms: int
+    latency_ms: int
+    cause: str
+
+
+ResponseCallback = Callable[[ClientResponse], None]

@@ -1,0 +1,142 @@
+"""The cluster as one metadata answer (or several, merged) described it.
+
+Built by :class:`~kafka_sink.client.metadata.Metadata` on the network thread and read by every thread without a lock:
+nothing in it ever changes.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kafka_sink.common.model import Node, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """A partition: who leads it (None = nobody now), under which epoch (None = not known), who has copies."""
+
+    topic: str
+    partition: int
+    leader: Node | None
+    leader_epoch: int | None = None
+    replicas: tuple[Node, ...] = ()
+    isr: tuple[Node, ...] = ()
+    offline_replicas: tuple[Node, ...] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class Cluster:
+    """Immutable snapshot. Questions about what it does not know are answered by None or by nothing."""
+
+    __slots__ = (
+        "_available",
+        "_by_node",
+        "_by_partition",
+        "_by_topic",
+        "_nodes_by_id",
+        "cluster_id",
+        "controller",
+        "internal_topics",
+        "invalid_topics",
+        "is_bootstrap",
+        "nodes",
+        "topic_ids",
+        "unauthorized_topics",
+    )
+
+    def __init__(
+        self,
+        nodes: Iterable[Node] = (),
+        partitions: Iterable[PartitionInfo] = (),
+        *,
+        cluster_id: str | None = None,
+        controller: Node | None = None,
+        topic_ids: Mapping[str, uuid.UUID] | None = None,
+        unauthorized_topics: Iterable[str] = (),
+        invalid_topics: Iterable[str] = (),
+        internal_topics: Iterable[str] = (),
+        is_bootstrap: bool = False,
+    ) -> None:
+        shuffled = list(nodes)
+        # Clients that take the first node they are told about must not all take the same one.
+        random.shuffle(shuffled)
+        self.nodes = tuple(shuffled)
+        self.cluster_id = cluster_id
+        self.controller = controller
+        self.topic_ids: Mapping[str, uuid.UUID] = dict(topic_ids or {})
+        self.unauthorized_topics = frozenset(unauthorized_topics)
+        self.invalid_topics = frozenset(invalid_topics)
+        self.internal_topics = frozenset(internal_topics)
+        #: Nothing but bootstrap addresses is known yet.
+        self.is_bootstrap = is_bootstrap
+        self._nodes_by_id = {node.id: node for node in shuffled}
+        self._by_partition: dict[TopicPartition, PartitionInfo] = {}
+        by_topic: dict[str, list[PartitionInfo]] = {}
+        by_node: dict[int, list[TopicPartition]] = {}
+        for info in sorted(partitions, key=lambda info: (info.topic, info.partition)):
+            self._by_partition[info.topic_partition] = info
+            by_topic.setdefault(info.topic, []).append(info)
+            if info.leader is not None:
+                by_node.setdefault(info.leader.id, []).append(info.topic_partition)
+        self._by_topic = {topic: tuple(infos) for topic, infos in by_topic.items()}
+        self._available = {
+            topic: tuple(info for info in infos if info.leader is not None) for topic, infos in by_topic.items()
+        }
+        self._by_node = {node_id: tuple(led) for node_id, led in by_node.items()}
+
+    @classmethod
+    def bootstrap(cls, addresses: Iterable[tuple[str, int]]) -> Cluster:
+        """What is known before any broker has answered: addresses, under ids −1, −2, …"""
+        return cls([Node(-number, host, port) for number, (host, port) in enumerate(addresses, 1)], is_bootstrap=True)
+
+    def node(self, node_id: int) -> Node | None:
+        return self._nodes_by_id.get(node_id)
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
+        return self._by_partition.get(topic_partition)
+
+    def leader_for(self, topic_partition: TopicPartition) -> Node | None:
+        """The broker that takes writes for *topic_partition*; None when nobody does, or it is not known."""
+        info = self._by_partition.get(topic_partition)
+        return None if info is None else info.leader
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Topics whose partitions are known, in order of name."""
+        return tuple(self._by_topic)
+
+    def partition_count(self, topic: str) -> int | None:
+        """Number of partitions; None for a topic that is not known."""
+        infos = self._by_topic.get(topic)
+        return None if infos is None else len(infos)
+
+    def partitions_for_topic(self, topic: str) -> tuple[PartitionInfo, ...]:
+        """Every partition by number, those without a leader too."""
+        return self._by_topic.get(topic, ())
+
+    def available_partitions(self, topic: str) -> tuple[PartitionInfo, ...]:
+        """The partitions that have a leader."""
+        return self._available.get(topic, ())
+
+    def partitions_for_node(self, node_id: int) -> tuple[TopicPartition, ...]:
+        """The partitions that the node leads."""
+        return self._by_node.get(node_id, ())
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """The id of *topic*; None when it is not known or the brokers are older than topic ids (2.8)."""
+        return self.topic_ids.get(topic)
+
+    @property
+    def partitions(self) -> Iterable[PartitionInfo]:
+        return self._by_partition.values()
+
+    def __repr__(self) -> str:
+        return (
+            f"Cluster(id={self.cluster_id}, nodes={self.nodes}, topics={self.topics}, is_bootstrap={self.is_bootstrap})"
+        )

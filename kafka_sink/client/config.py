@@ -1,0 +1,161 @@
+"""The properties that every client shares: Kafka's names, types and defaults.
+
+Read once, by whoever constructs a client, on the calling thread; frozen from then on. The producer's and the consumer's
+tables extend it. It never opens anything: addresses are checked for their form, not for being there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kafka_sink.common import config as c
+from kafka_sink.common.errors import ConfigError
+
+_INT_MAX = 2**31 - 1
+_ADDRESS = re.compile(r"^(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]+?)]?:(\d+)$")
+
+USE_ALL_DNS_IPS = "use_all_dns_ips"
+RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY = "resolve_canonical_bootstrap_servers_only"
+
+REBOOTSTRAP = "rebootstrap"
+
+
+@dataclass(frozen=True)
+class ClientConfig:
+    """What producer, consumer and admin client have in common (apache/kafka ``CommonClientConfigs``)."""
+
+    bootstrap_servers: tuple[str, ...] = c.key(
+        "bootstrap.servers",
+        c.LIST,
+        c.REQUIRED,
+        "addresses to meet the cluster by, host:port separated by commas; a few of its brokers are enough",
+        validator=c.NON_EMPTY,
+    )
+    client_id: str = c.key("client.id", c.STRING, "", "name sent with every request, for the brokers' logs and quotas")
+    client_dns_lookup: str = c.key(
+        "client.dns.lookup",
+        c.STRING,
+        USE_ALL_DNS_IPS,
+        "try all addresses of a host name in turn, or turn the bootstrap addresses into canonical host names first",
+        validator=c.one_of(USE_ALL_DNS_IPS, RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY),
+    )
+    security_protocol: str = c.key(
+        "security.protocol",
+        c.STRING,
+        "PLAINTEXT",
+        "how to speak to the brokers",
+        validator=c.Validator("PLAINTEXT: TLS and SASL are not supported yet", lambda value: value == "PLAINTEXT"),
+    )
+    request_timeout_ms: int = c.key(
+        "request.timeout.ms",
+        c.INT,
+        30_000,
+        "how long to wait for the answer to a request before its connection is given up, ms",
+        validator=c.between(1, _INT_MAX),
+    )
+    max_in_flight_requests_per_connection: int = c.key(
+        "max.in.flight.requests.per.connection",
+        c.INT,
+        5,
+        "unanswered requests that one connection may have",
+        validator=c.between(1, _INT_MAX),
+    )
+    retry_backoff_ms: int = c.key(
+        "retry.backoff.ms",
+        c.INT,
+        100,
+        "wait before a failed request (metadata included) is tried again, ms; grows up to retry.backoff.max.ms",
+        validator=c.between(0, _INT_MAX),
+    )
+    retry_backoff_max_ms: int = c.key(
+        "retry.backoff.max.ms",
+        c.INT,
+        1_000,
+        "longest wait before a failed request is tried again, ms",
+        validator=c.between(0, _INT_MAX),
+    )
+    reconnect_backoff_ms: int = c.key(
+        "reconnect.backoff.ms",
+        c.INT,
+        50,
+        "wait before a broker is connected to again, ms; grows up to reconnect.backoff.max.ms",
+        validator=c.between(0, _INT_MAX),
+    )
+    reconnect_backoff_max_ms: int = c.key(
+        "reconnect.backoff.max.ms",
+        c.INT,
+        1_000,
+        "longest wait before a broker is connected to again, ms",
+        validator=c.between(0, _INT_MAX),
+    )
+    socket_connection_setup_timeout_ms: int = c.key(
+        "socket.connection.setup.timeout.ms",
+        c.INT,
+        10_000,
+        "how long a connection may take to be established, ms; grows up to socket.connection.setup.timeout.max.ms",
+        validator=c.between(1, _INT_MAX),
+    )
+    socket_connection_setup_timeout_max_ms: int = c.key(
+        "socket.connection.setup.timeout.max.ms",
+        c.INT,
+        30_000,
+        "longest time a connection may take to be established, ms",
+        validator=c.between(1, _INT_MAX),
+    )
+    connections_max_idle_ms: int = c.key(
+        "connections.max.idle.ms",
+        c.INT,
+        540_000,
+        "close a connection that was silent for this long, ms; -1 = never",
+        validator=c.between(-1, _INT_MAX),
+    )
+    metadata_max_age_ms: int = c.key(
+        "metadata.max.age.ms",
+        c.INT,
+        300_000,
+        "ask for metadata again after this long even if nothing seems to have changed, ms",
+        validator=c.between(0, _INT_MAX),
+    )
+    metadata_max_idle_ms: int = c.key(
+        "metadata.max.idle.ms",
+        c.INT,
+        300_000,
+        "forget the metadata of a topic that was not used for this long, ms",
+        validator=c.between(5_000, _INT_MAX),
+    )
+    metadata_recovery_strategy: str = c.key(
+        "metadata.recovery.strategy",
+        c.STRING,
+        REBOOTSTRAP,
+        "what to do when none of the known brokers can be reached: begin again with bootstrap.servers, or keep trying",
+        validator=c.one_of(REBOOTSTRAP, "none"),
+    )
+    send_buffer_bytes: int = c.key(
+        "send.buffer.bytes",
+        c.INT,
+        131_072,
+        "TCP send buffer, bytes; -1 = the system's default",
+        validator=c.between(-1, _INT_MAX),
+    )
+    receive_buffer_bytes: int = c.key(
+        "receive.buffer.bytes",
+        c.INT,
+        32_768,
+        "TCP receive buffer, bytes; -1 = the system's default",
+        validator=c.between(-1, _INT_MAX),
+    )
+
+
+def parse_addresses(bootstrap_servers: tuple[str, ...]) -> list[tuple[str, int]]:
+    """Host and port of every entry; IPv6 addresses stand in brackets, ``[::1]:9092``.
+
+    :raises ConfigError: an entry is not host:port.
+    """
+    addresses = []
+    for entry in bootstrap_servers:
+        match = _ADDRESS.match(entry)
+        if match is None or not 0 < int(match[2]) <= 65535:
+            raise ConfigError(f"option bootstrap.servers: {entry!r} is not host:port, for example 127.0.0.1:9092")
+        addresses.append((match[1], int(match[2])))
+    return addresses

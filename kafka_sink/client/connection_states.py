@@ -1,0 +1,216 @@
+"""How the connection to each broker is doing, and when it may be tried again.
+
+Owned by one NetworkClient and its thread, which tells it what happened and when. It never opens a connection and never
+reads a clock; the only thing it waits for is the resolver, when a node is connected to for the first time or again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final
+
+from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.common.errors import AuthenticationError
+from kafka_sink.common.model import Node
+from kafka_sink.network.resolver import SocketAddress
+
+Resolver = Callable[[str, int], Sequence[SocketAddress]]
+
+
+class ConnectionState(Enum):
+    """Where a connection stands."""
+
+    DISCONNECTED = "disconnected"
+    CONNECTING = "connecting"
+    CHECKING_API_VERSIONS = "checking API versions"
+    READY = "ready"
+    AUTHENTICATION_FAILED = "authentication failed"
+
+
+_CONNECTED: Final = frozenset({ConnectionState.CHECKING_API_VERSIONS, ConnectionState.READY})
+_PREPARING: Final = frozenset({ConnectionState.CONNECTING, ConnectionState.CHECKING_API_VERSIONS})
+_DISCONNECTED: Final = frozenset({ConnectionState.DISCONNECTED, ConnectionState.AUTHENTICATION_FAILED})
+
+
+class _NodeState:
+    """One node's connection."""
+
+    __slots__ = (
+        "address_index",
+        "addresses",
+        "authentication_error",
+        "failed_attempts",
+        "failed_setups",
+        "last_attempt_ms",
+        "node",
+        "reconnect_backoff_ms",
+        "setup_timeout_ms",
+        "state",
+        "throttled_until_ms",
+    )
+
+    def __init__(self, node: Node, setup_timeout_ms: int, reconnect_backoff_ms: int) -> None:
+        self.node = node
+        self.state = ConnectionState.DISCONNECTED
+        self.last_attempt_ms = -FOREVER_MS
+        self.failed_attempts = 0
+        self.failed_setups = 0
+        self.reconnect_backoff_ms = reconnect_backoff_ms
+        self.setup_timeout_ms = setup_timeout_ms
+        self.throttled_until_ms = 0
+        self.authentication_error: AuthenticationError | None = None
+        self.addresses: Sequence[SocketAddress] = ()
+        self.address_index = 0
+
+
+class ClusterConnectionStates:
+    """State, backoff, set-up time-out, throttling and addresses of every node (by connection id).
+
+    Waits grow by powers of two, spread by 20 %: *reconnect_backoff* with every failure until a connection is ready,
+    *setup_timeout* with every attempt that did not even get through.
+    """
+
+    def __init__(
+        self, reconnect_backoff: ExponentialBackoff, setup_timeout: ExponentialBackoff, resolver: Resolver
+    ) -> None:
+        self._reconnect_backoff = reconnect_backoff
+        self._setup_timeout = setup_timeout
+        self._resolver = resolver
+        self._nodes: dict[str, _NodeState] = {}
+        # Those in state CONNECTING: few, and looked at in every poll.
+        self._connecting: set[str] = set()
+
+    # -- questions
+
+    def state(self, node_id: str) -> ConnectionState | None:
+        known = self._nodes.get(node_id)
+        return None if known is None else known.state
+
+    def can_connect(self, node_id: str, now_ms: int) -> bool:
+        """Nothing is under way and the backoff is over."""
+        known = self._nodes.get(node_id)
+        if known is None:
+            return True
+        return known.state in _DISCONNECTED and now_ms - known.last_attempt_ms >= known.reconnect_backoff_ms
+
+    def is_ready(self, node_id: str, now_ms: int) -> bool:
+        """Established, versions known, and not throttled."""
+        known = self._nodes.get(node_id)
+        return known is not None and known.state is ConnectionState.READY and now_ms >= known.throttled_until_ms
+
+    def is_connected(self, node_id: str) -> bool:
+        return self.state(node_id) in _CONNECTED
+
+    def is_preparing(self, node_id: str) -> bool:
+        """On its way to being ready."""
+        return self.state(node_id) in _PREPARING
+
+    @property
+    def is_any_connecting(self) -> bool:
+        return bool(self._connecting)
+
+    def last_attempt_ms(self, node_id: str) -> int:
+        known = self._nodes.get(node_id)
+        return -FOREVER_MS if known is None else known.last_attempt_ms
+
+    def poll_delay_ms(self, node_id: str, now_ms: int) -> int:
+        """How long nothing can be done for the node unless the network reports something."""
+        known = self._nodes.get(node_id)
+        if known is None:
+            return 0
+        if known.state is ConnectionState.CONNECTING:
+            return known.setup_timeout_ms
+        if known.state in _DISCONNECTED:
+            return max(known.last_attempt_ms + known.reconnect_backoff_ms - now_ms, 0)
+        return known.throttled_until_ms - now_ms if known.throttled_until_ms > now_ms else FOREVER_MS
+
+    def authentication_error(self, node_id: str) -> AuthenticationError | None:
+        """Why the node refused us, if it did at the last attempt."""
+        known = self._nodes.get(node_id)
+        return None if known is None else known.authentication_error
+
+    def nodes_with_setup_timeout(self, now_ms: int) -> list[tuple[str, int]]:
+        """Nodes whose connection takes too long, with the time-out in ms that has passed."""
+        states = ((node_id, self._nodes[node_id]) for node_id in self._connecting)
+        return [
+            (node_id, s.setup_timeout_ms) for node_id, s in states if now_ms - s.last_attempt_ms > s.setup_timeout_ms
+        ]
+
+    def time_to_setup_timeout_ms(self, now_ms: int) -> int:
+        """How long until :meth:`nodes_with_setup_timeout` may name one."""
+        states = [self._nodes[node_id] for node_id in self._connecting]
+        return max(min((s.last_attempt_ms + s.setup_timeout_ms + 1 for s in states), default=FOREVER_MS) - now_ms, 0)
+
+    # -- events
+
+    def connecting(self, node: Node, now_ms: int) -> SocketAddress:
+        """An attempt begins; the address it shall go to: each of the host's in turn, then all are looked up again.
+
+        :raises OSError: the name cannot be resolved; the attempt counts all the same.
+        """
+        node_id = node.connection_id
+        known = self._nodes.get(node_id)
+        if known is None or (known.node.host, known.node.port) != (node.host, node.port):
+            known = _NodeState(node, self._setup_timeout.backoff_ms(0), self._reconnect_backoff.backoff_ms(0))
+            self._nodes[node_id] = known
+        known.last_attempt_ms = now_ms
+        known.state = ConnectionState.CONNECTING
+        known.authentication_error = None
+        self._connecting.add(node_id)
+        known.address_index += 1
+        if known.address_index >= len(known.addresses):
+            known.addresses = ()
+            known.addresses = self._resolver(node.host, node.port)
+            known.address_index = 0
+        return known.addresses[known.address_index]
+
+    def checking_api_versions(self, node_id: str) -> None:
+        """The connection is there and asks what the broker can do."""
+        known = self._nodes[node_id]
+        known.state = ConnectionState.CHECKING_API_VERSIONS
+        self._connecting.discard(node_id)
+        self._reset_setup_timeout(known)
+
+    def ready(self, node_id: str) -> None:
+        """Requests may flow."""
+        known = self._nodes[node_id]
+        known.state = ConnectionState.READY
+        known.authentication_error = None
+        self._connecting.discard(node_id)
+        self._reset_setup_timeout(known)
+        known.failed_attempts = 0
+        known.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(0)
+
+    def disconnected(self, node_id: str, now_ms: int) -> None:
+        """The connection is gone, or was never established."""
+        known = self._nodes[node_id]
+        known.last_attempt_ms = now_ms
+        known.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(known.failed_attempts)
+        known.failed_attempts += 1
+        if known.state is ConnectionState.CONNECTING:
+            known.failed_setups += 1
+            known.setup_timeout_ms = self._setup_timeout.backoff_ms(known.failed_setups)
+        else:
+            self._reset_setup_timeout(known)
+            # It worked until now, so the host may have moved: look its name up again.
+            known.addresses = ()
+        self._connecting.discard(node_id)
+        known.state = ConnectionState.DISCONNECTED
+
+    def authentication_failed(self, node_id: str, error: AuthenticationError) -> None:
+        """The broker refused us; to be called after :meth:`disconnected`."""
+        known = self._nodes[node_id]
+        known.authentication_error = error
+        known.state = ConnectionState.AUTHENTICATION_FAILED
+
+    def throttle(self, node_id: str, until_ms: int) -> None:
+        """Send the node nothing before *until_ms*; an earlier time does not shorten a longer ban."""
+        known = self._nodes.get(node_id)
+        if known is not None and known.throttled_until_ms < until_ms:
+            known.throttled_until_ms = until_ms
+
+    def _reset_setup_timeout(self, known: _NodeState) -> None:
+        known.failed_setups = 0
+        known.setup_timeout_ms = self._setup_timeout.backoff_ms(0)

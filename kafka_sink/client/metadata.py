@@ -1,0 +1,240 @@
+"""What a client knows about the cluster, and when to ask again.
+
+Application threads add topics, ask for an update and wait for it; the network thread finds out that an update is due,
+sends the request and hands the answer in. Every method may be called from any thread. It never sends anything itself,
+and never calls out while it holds its lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_sink.client.cluster import Cluster
+from kafka_sink.client.snapshot import next_snapshot
+from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import FOREVER_MS, Clock
+from kafka_sink.common.errors import ErrorCode, InvalidTopicError, KafkaError, KafkaTimeoutError, error_for
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.protocol.messages.metadata import MetadataResponse
+
+_NEVER_MS: Final = -FOREVER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRequest:
+    """What to ask the brokers for: *topics* by name; the rest is handed in again with the answer."""
+
+    topics: tuple[str, ...]
+    request_version: int
+    is_partial: bool
+
+
+class Metadata:
+    """Topics of interest, the newest :class:`~kafka_sink.client.cluster.Cluster`, and the refresh rules (KIP-526).
+
+    :param refresh_backoff_ms: least time between two attempts; doubles with every failed one up to
+        *refresh_backoff_max_ms* (KIP-580).
+    :param max_age_ms: a snapshot older than this is refreshed without anybody asking.
+    :param max_idle_ms: a topic nobody added for this long is forgotten.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        refresh_backoff_ms: int,
+        max_age_ms: int,
+        max_idle_ms: int,
+        *,
+        refresh_backoff_max_ms: int = 1_000,
+        log_context: str = "",
+    ) -> None:
+        self._clock = clock
+        self._backoff = ExponentialBackoff(refresh_backoff_ms, refresh_backoff_max_ms)
+        self._max_age_ms = max_age_ms
+        self._max_idle_ms = max_idle_ms
+        self._log = ContextLogger(__name__, log_context)
+        # Guards everything below; waiters are woken by every update, error and close.
+        self._changed = threading.Condition(threading.RLock())
+        self._cluster = Cluster()
+        self._addresses: tuple[tuple[str, int], ...] = ()
+        self._topics: dict[str, int] = {}
+        self._new_topics: set[str] = set()
+        self._update_version = 0
+        self._request_version = 0
+        self._need_full_update = True
+        self._need_partial_update = False
+        self._last_refresh_ms = _NEVER_MS
+        self._last_successful_refresh_ms = _NEVER_MS
+        self._failed_attempts = 0
+        self._refresh_backoff_ms = self._backoff.backoff_ms(0)
+        self._fatal: KafkaError | None = None
+        self._is_closed = False
+
+    # -- asking
+
+    def fetch(self) -> Cluster:
+        """The newest snapshot; never waits."""
+        return self._cluster
+
+    @property
+    def update_version(self) -> int:
+        """Grows by one with every update; see :meth:`await_update`."""
+        return self._update_version
+
+    def add(self, topic: str, now_ms: int) -> None:
+        """Be interested in *topic* for max_idle_ms from now; a new one is asked for as soon as possible."""
+        with self._changed:
+            if topic not in self._topics:
+                self._new_topics.add(topic)
+                self._request_update_for_new_topics()
+            self._topics[topic] = now_ms + self._max_idle_ms
+
+    def request_update(self) -> int:
+        """Have everything refreshed; returns the version to be outgrown, for :meth:`await_update`."""
+        with self._changed:
+            self._need_full_update = True
+            return self._update_version
+
+    def request_update_for_topic(self, topic: str) -> int:
+        """Have *topic* refreshed: alone if it was never answered yet, with all others otherwise."""
+        with self._changed:
+            if topic in self._new_topics:
+                return self._request_update_for_new_topics()
+            return self.request_update()
+
+    def _request_update_for_new_topics(self) -> int:
+        # A topic nobody has asked for yet has nothing to back off from.
+        self._last_refresh_ms = _NEVER_MS
+        self._need_partial_update = True
+        self._request_version += 1
+        return self._update_version
+
+    def await_update(self, last_version: int, timeout_ms: int) -> None:
+        """Wait until :attr:`update_version` is above *last_version*.
+
+        :raises KafkaTimeoutError: it was not within *timeout_ms*.
+        :raises KafkaError: the cluster refuses this client, or the client was closed meanwhile.
+        """
+        with self._changed:
+            deadline_ms = min(self._clock.monotonic_ms() + timeout_ms, FOREVER_MS)
+            while True:
+                self._raise_fatal()
+                if self._is_closed:
+                    raise KafkaError("metadata was asked for after the client was closed")
+                if self._update_version > last_version:
+                    return
+                remaining_ms = deadline_ms - self._clock.monotonic_ms()
+                if remaining_ms <= 0:
+                    raise KafkaTimeoutError(f"no metadata arrived within {timeout_ms} ms")
+                self._clock.wait(self._changed, remaining_ms)
+
+    def raise_for_topic(self, topic: str) -> None:
+        """Raise what the cluster said about *topic* (illegal name, not authorized) or about this client as a whole."""
+        with self._changed:
+            self._raise_fatal()
+            cluster = self._cluster
+        if topic in cluster.invalid_topics:
+            raise InvalidTopicError(
+                f"topic {topic!r} has no legal name: 1 to 249 letters, digits, '.', '_' and '-' are allowed"
+            )
+        if topic in cluster.unauthorized_topics:
+            raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {topic!r}")
+
+    def _raise_fatal(self) -> None:
+        fatal, self._fatal = self._fatal, None
+        if fatal is not None:
+            raise fatal
+
+    # -- refreshing
+
+    def bootstrap(self, addresses: Sequence[tuple[str, int]]) -> None:
+        """Start with nothing but *addresses* (host, port)."""
+        with self._changed:
+            self._addresses = tuple(addresses)
+            self._need_full_update = True
+            self._update_version += 1
+            self._cluster = Cluster.bootstrap(self._addresses)
+
+    def rebootstrap(self) -> None:
+        """None of the known brokers can be reached: begin again with the addresses of the start (KIP-899)."""
+        self._log.info("rebootstrapping with %s", ", ".join(f"{host}:{port}" for host, port in self._addresses))
+        self.bootstrap(self._addresses)
+
+    def time_to_next_update_ms(self, now_ms: int) -> int:
+        """How long until an update is due; 0 = now."""
+        with self._changed:
+            if self._need_full_update or self._need_partial_update:
+                until_expiry_ms = 0
+            else:
+                until_expiry_ms = max(self._last_successful_refresh_ms + self._max_age_ms - now_ms, 0)
+            return max(until_expiry_ms, self._last_refresh_ms + self._refresh_backoff_ms - now_ms, 0)
+
+    def next_request(self, now_ms: int) -> UpdateRequest:
+        """What to ask for now: new topics only when that is all there is to find out, everything otherwise."""
+        with self._changed:
+            is_fresh = self._last_successful_refresh_ms + self._max_age_ms > now_ms
+            is_partial = is_fresh and not self._need_full_update
+            topics = self._new_topics if is_partial else self._topics
+            return UpdateRequest(tuple(sorted(topics)), self._request_version, is_partial)
+
+    def update(self, response: MetadataResponse, request: UpdateRequest, *, version: int, now_ms: int) -> None:
+        """Take over the brokers' answer (of *version*) to *request* and wake who waits for it."""
+        with self._changed:
+            if self._is_closed:
+                return
+            # A topic added while the answer was under way is not in it.
+            self._need_partial_update = request.request_version < self._request_version
+            self._last_refresh_ms = now_ms
+            self._reset_backoff(0)
+            self._update_version += 1
+            if not request.is_partial:
+                self._need_full_update = False
+                self._last_successful_refresh_ms = now_ms
+            snapshot = next_snapshot(
+                self._cluster,
+                response,
+                version=version,
+                is_partial=request.is_partial,
+                retain=lambda topic: self._retain(topic, now_ms),
+            )
+            self._cluster = snapshot.cluster
+            if snapshot.is_stale:
+                self._need_full_update = True
+            self._new_topics.difference_update(topic.name for topic in response.topics if topic.name is not None)
+            self._changed.notify_all()
+
+    def _retain(self, topic: str, now_ms: int) -> bool:
+        expires_ms = self._topics.get(topic)
+        if expires_ms is None:
+            return False
+        if topic in self._new_topics or now_ms < expires_ms:
+            return True
+        self._log.debug("forgetting topic %s: not used for %d ms", topic, self._max_idle_ms)
+        del self._topics[topic]
+        return False
+
+    def failed_update(self, now_ms: int) -> None:
+        """An attempt came to nothing: back off before the next."""
+        with self._changed:
+            self._last_refresh_ms = now_ms
+            self._reset_backoff(self._failed_attempts + 1)
+
+    def _reset_backoff(self, failed_attempts: int) -> None:
+        # Drawn once an attempt: the jitter must not change the answer from one question to the next.
+        self._failed_attempts = failed_attempts
+        self._refresh_backoff_ms = self._backoff.backoff_ms(max(failed_attempts - 1, 0))
+
+    def fatal_error(self, error: KafkaError) -> None:
+        """No update can succeed any more; the next one who waits gets *error*."""
+        with self._changed:
+            self._fatal = error
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let go of everybody who waits."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
