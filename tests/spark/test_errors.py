@@ -1,0 +1,152 @@
+"""Bad input and bad brokers: the error names what was wrong, what was seen, what was expected, and what to do."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from kafka_sink import EmbeddedCluster
+
+NewTopic = Callable[..., str]
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([("k", "v")], "key string, value string")
+
+
+def message_of(df: DataFrame, mode: str = "append", **options: str) -> str:
+    """The text of the error that writing *df* raises."""
+    writer = df.write.format("kafkalite").mode(mode)
+    for name, value in options.items():
+        writer = writer.option(name.replace("__", "."), value)
+    with pytest.raises(Exception) as caught:
+        writer.save()
+    return str(caught.value)
+
+
+BOOTSTRAP = {"kafka__bootstrap__servers": "127.0.0.1:9092", "topic": "t"}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"kafka__bootstrap__servers": "127.0.0.1:1"}, ["no topic", "option('topic'"]),
+        ({"topic": "t"}, ["kafka.bootstrap.servers", "required"]),
+        ({**BOOTSTRAP, "kafka__acks": "7"}, ["kafka.acks", "'7'", "all, -1, 0, 1"]),
+        ({**BOOTSTRAP, "kafka__linger__ms": "abc"}, ["kafka.linger.ms", "'abc'", "whole number"]),
+        ({**BOOTSTRAP, "kafka__compression__type": "brotli"}, ["kafka.compression.type", "brotli", "zstd"]),
+        ({**BOOTSTRAP, "kafka__lingr__ms": "5"}, ["unknown option kafka.lingr.ms", "did you mean kafka.linger.ms"]),
+        ({**BOOTSTRAP, "topik": "t"}, ["unknown option topik", "did you mean topic"]),
+        ({**BOOTSTRAP, "kafka__key__serializer": "x"}, ["kafka.key.serializer", "not supported"]),
+        (
+            {**BOOTSTRAP, "kafka__enable__idempotence": "true", "kafka__acks": "1"},
+            ["kafka.enable.idempotence", "kafka.acks"],
+        ),
+        (
+            {**BOOTSTRAP, "kafka__delivery__timeout__ms": "1000"},
+            ["kafka.delivery.timeout.ms", "kafka.linger.ms", "kafka.request.timeout.ms"],
+        ),
+        ({**BOOTSTRAP, "includeHeaders": "true"}, ["includeHeaders", "no column 'headers'"]),
+        ({**BOOTSTRAP, "path": "/tmp/x"}, ["topics", "save()"]),
+    ],
+)
+def test_wrong_options_fail_before_any_task(rows: DataFrame, options: dict[str, str], expected: list[str]) -> None:
+    text = message_of(rows, **options)
+    for part in expected:
+        assert part in text
+    assert "ConfigError" in text or "SchemaError" in text
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ("'k' as key", ["'value' not found", "key: string"]),
+        ("1 as value", ["'value' is int", "string or binary"]),
+        ("'v' as value, 1 as key", ["'key' is int", "string or binary"]),
+        ("'v' as value, 1 as topic", ["'topic' is int", "string"]),
+        ("'v' as value, 1L as partition", ["'partition' is bigint", "expected int"]),
+        ("'v' as value, map('a', X'00') as headers", ["'headers' is map<string,binary>", "array<struct<"]),
+        ("'v' as value, 1 as timestamp", ["'timestamp' is int", "expected timestamp"]),
+        ("'v' as value, 2 as price", ["'price' would not be written"]),
+        ("'v' as VALUE", ["'value' not found", "VALUE"]),
+    ],
+)
+def test_wrong_columns_fail_before_any_task(spark: SparkSession, columns: str, expected: list[str]) -> None:
+    text = message_of(spark.sql(f"select {columns}"), **BOOTSTRAP)
+    for part in expected:
+        assert part in text
+
+
+def test_overwrite_is_refused(rows: DataFrame) -> None:
+    assert 'mode("overwrite") is not possible' in message_of(rows, "overwrite", **BOOTSTRAP)
+
+
+def test_unreachable_brokers_are_named_with_their_causes(rows: DataFrame) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    text = message_of(
+        rows,
+        topic="t",
+        kafka__bootstrap__servers=f"127.0.0.1:{port},no-such-host.invalid:9092",
+        kafka__max__block__ms="1500",
+    )
+    assert "no broker could be reached within 1500 ms" in text
+    assert f"127.0.0.1:{port}: connection refused" in text
+    assert "no-such-host.invalid" in text
+
+
+def test_unknown_topic(rows: DataFrame) -> None:
+    with EmbeddedCluster(nodes=1, auto_create_topics=False) as closed:
+        text = message_of(
+            rows, topic="nowhere", kafka__bootstrap__servers=closed.bootstrap_servers, kafka__max__block__ms="1500"
+        )
+    assert "topic nowhere is not present in metadata after 1500 ms" in text
+    assert "create it first" in text
+
+
+def test_invalid_topic_name(rows: DataFrame, cluster: Any) -> None:
+    text = message_of(rows, topic="bad topic!", kafka__bootstrap__servers=cluster.bootstrap_servers)
+    assert "bad topic!" in text
+    assert "INVALID_TOPIC" in text
+
+
+def test_null_topic(spark: SparkSession, cluster: Any) -> None:
+    df = spark.createDataFrame([("a", "t"), ("b", None)], "value string, topic string").coalesce(1)
+    text = message_of(df, kafka__bootstrap__servers=cluster.bootstrap_servers)
+    assert "row 1 of this task has a null topic" in text
+
+
+@pytest.mark.parametrize(("partition", "expected"), [(-1, "partition -1"), (99, "partition 99")])
+def test_partition_out_of_range(
+    spark: SparkSession, cluster: Any, new_topic: NewTopic, partition: int, expected: str
+) -> None:
+    topic = new_topic(4)
+    df = spark.createDataFrame([("a", 0), ("b", partition)], "value string, partition int").coalesce(1)
+    text = message_of(df, topic=topic, kafka__bootstrap__servers=cluster.bootstrap_servers)
+    assert expected in text
+    assert "row 1" in text
+
+
+def test_record_too_large(spark: SparkSession, cluster: Any, new_topic: NewTopic) -> None:
+    df = spark.range(3).select(f.repeat(f.lit("x"), 2_000_000).alias("value"))
+    text = message_of(df, topic=new_topic(), kafka__bootstrap__servers=cluster.bootstrap_servers)
+    assert "max.request.size (1048576 bytes)" in text
+    assert "row 0" in text
+
+
+def test_a_failed_write_says_how_many_rows_were_acknowledged(
+    spark: SparkSession, cluster: Any, new_topic: NewTopic
+) -> None:
+    topic = new_topic(1)
+    good = spark.range(0, 20_000).select(f.lit("x").alias("value"))
+    df = good.union(spark.range(1).select(f.repeat(f.lit("x"), 2_000_000).alias("value"))).coalesce(1)
+    text = message_of(df, topic=topic, kafka__bootstrap__servers=cluster.bootstrap_servers, kafka__linger__ms="0")
+    assert "of the rows it had sent were acknowledged before this error" in text
+    assert "task of partition 0, attempt 0" in text

@@ -1,0 +1,66 @@
+"""Reads topics with confluent-kafka (librdkafka): a client that we did not write judges what we wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+_IDLE_LIMIT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Message:
+    """A record as the foreign client sees it; timestamp in ms."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def read_topic(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed") -> list[Message]:
+    """Every record of *topic* up to its end when called, partition by partition in offset order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "readback",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "fetch.message.max.bytes": 8 * 1024 * 1024,
+            "message.max.bytes": 16 * 1024 * 1024,
+            "check.crcs": True,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+        open_partitions = set(partitions)
+        found: list[Message] = []
+        while open_partitions:
+            messages = consumer.consume(10_000, timeout=_IDLE_LIMIT_S if not found else 2.0)
+            if not messages and not found:
+                raise AssertionError(f"{topic}: nothing arrived within {_IDLE_LIMIT_S} s")
+            for message in messages:
+                error = message.error()
+                if error is not None:
+                    if error.code() != KafkaError._PARTITION_EOF:
+                        raise AssertionError(f"{topic}: {error}")
+                    open_partitions.discard(message.partition())
+                    continue
+                found.append(
+                    Message(
+                        message.partition(),
+                        message.offset(),
+                        message.timestamp()[1],
+                        message.key(),
+                        message.value(),
+                        tuple(message.headers() or ()),
+                    )
+                )
+        return sorted(found, key=lambda message: (message.partition, message.offset))
+    finally:
+        consumer.close()
