@@ -1,0 +1,61 @@
+"""The options of a log reader, under the names of Apache Kafka's consumer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.common.config import BOOLEAN, INT, STRING, at_least, between, key, one_of
+
+READ_COMMITTED: Final = "read_committed"
+READ_UNCOMMITTED: Final = "read_uncommitted"
+_INT32_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class ConsumerConfig(ClientConfig):
+    """What a :class:`~kafka_sink.consumer.log_reader.LogReader` can be told."""
+
+    isolation_level: str = key(
+        "isolation.level",
+        STRING,
+        READ_UNCOMMITTED,
+        "read_committed leaves out aborted transactions and stops before open ones",
+        validator=one_of(READ_UNCOMMITTED, READ_COMMITTED),
+    )
+    fetch_min_bytes: int = key(
+        "fetch.min.bytes", INT, 1, "bytes a broker waits for before it answers", validator=between(0, _INT32_MAX)
+    )
+    fetch_max_wait_ms: int = key(
+        "fetch.max.wait.ms", INT, 500, "longest wait of a broker for fetch.min.bytes", validator=between(0, _INT32_MAX)
+    )
+    fetch_max_bytes: int = key(
+        "fetch.max.bytes",
+        INT,
+        50 * 1024 * 1024,
+        "most bytes of one answer; a larger first batch still comes whole",
+        validator=between(1, _INT32_MAX),
+    )
+    max_partition_fetch_bytes: int = key(
+        "max.partition.fetch.bytes",
+        INT,
+        1024 * 1024,
+        "most bytes of one partition in one answer; a larger first batch still comes whole",
+        validator=between(1, _INT32_MAX),
+    )
+    max_decompressed_bytes: int = key(
+        "max.decompressed.bytes",
+        INT,
+        256 * 1024 * 1024,
+        "most bytes one batch may decompress to; a batch that wants more is refused as damaged",
+        validator=at_least(1),
+    )
+    check_crcs: bool = key("check.crcs", BOOLEAN, True, "verify the checksum of every batch that is read")
+    default_api_timeout_ms: int = key(
+        "default.api.timeout.ms",
+        INT,
+        60_000,
+        "longest time without any answer for a partition before reading it fails",
+        validator=at_least(1),
+    )

@@ -1,0 +1,121 @@
+"""From the bytes of one partition in a fetch answer to its records.
+
+Called by the log reader on the thread of whoever reads. Bytes in, records out: it knows no socket and no clock, and it
+never hands out a record of a control batch, nor, where aborted transactions are given, one of theirs.
+
+Source: apache/kafka ``CompletedFetch``; control records and aborted transactions: KIP-98.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop
+from typing import Final, NamedTuple
+
+from kafka_sink.common.buffers import Buffer
+from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.common.model import Header, TopicPartition
+from kafka_sink.records.reader import DEFAULT_MAX_DECOMPRESSED_BYTES, RecordBatchView, read_batches
+
+# The key of a control record is two int16: its version and its type, 0 for an abort.
+_ABORT: Final = b"\x00\x00"
+
+
+class ConsumedRecord(NamedTuple):
+    """A record as it stands in the log. ``timestamp`` is in ms since the epoch, −1 when the record has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+class AbortedTransactions:
+    """Tells which batches belong to aborted transactions, asked in the order of their offsets.
+
+    A fetch answer lists (producer id, first offset) of every aborted transaction that touches it. Each is in force from
+    its first offset to the abort marker of its producer.
+    """
+
+    def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
+        self._ahead = [(first_offset, producer_id) for producer_id, first_offset in transactions]
+        heapify(self._ahead)
+        self._in_force: set[int] = set()
+
+    def contains(self, batch: RecordBatchView) -> bool:
+        """Whether *batch* is data of an aborted transaction."""
+        if not batch.is_transactional:
+            return False
+        while self._ahead and self._ahead[0][0] <= batch.last_offset:
+            self._in_force.add(heappop(self._ahead)[1])
+        return batch.header.producer_id in self._in_force
+
+    def end(self, producer_id: int) -> None:
+        """An abort marker of *producer_id* has been passed."""
+        self._in_force.discard(producer_id)
+
+
+class FetchedPartition:
+    """The records of one partition in one fetch answer, from *position* on.
+
+    Iterate it once, to the end; ``next_offset`` is then where the next fetch has to start, also past batches that hold
+    nothing to hand out.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        data: Buffer,
+        position: int,
+        *,
+        aborted: AbortedTransactions | None = None,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        check_crcs: bool = True,
+    ) -> None:
+        self.next_offset = position
+        self._topic_partition = topic_partition
+        self._data = data
+        self._position = position
+        self._aborted = aborted
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._check_crcs = check_crcs
+
+    def __iter__(self) -> Iterator[ConsumedRecord]:
+        """:raises CorruptRecordError: a batch is damaged or decompresses to too much; names partition and offset."""
+        try:
+            for batch in read_batches(self._data):
+                if batch.last_offset >= self._position:
+                    yield from self._records(batch)
+                    self.next_offset = batch.last_offset + 1
+        except CorruptRecordError as error:
+            raise CorruptRecordError(f"{self._topic_partition} at offset {self.next_offset}: {error}") from error
+        size = memoryview(self._data).nbytes
+        if size and self.next_offset == self._position:
+            # The next answer would be the same one: without this a reader would ask for ever.
+            raise CorruptRecordError(
+                f"{self._topic_partition} at offset {self._position}: no complete batch in an answer of {size} bytes"
+            )
+
+    def _records(self, batch: RecordBatchView) -> Iterator[ConsumedRecord]:
+        if self._check_crcs and not batch.verify_crc():
+            raise CorruptRecordError(f"the batch does not match its CRC {batch.header.crc:#010x}")
+        is_aborted = self._aborted is not None and self._aborted.contains(batch)
+        if batch.is_control:
+            if self._aborted is not None and self._is_abort_marker(batch):
+                self._aborted.end(batch.header.producer_id)
+            return
+        if is_aborted:
+            return
+        topic, partition = self._topic_partition
+        for record in batch.records(self._max_decompressed_bytes):
+            if record.offset >= self._position:
+                yield ConsumedRecord(topic, partition, *record)
+
+    def _is_abort_marker(self, batch: RecordBatchView) -> bool:
+        return any(
+            record.key is not None and record.key[2:4] == _ABORT
+            for record in batch.records(self._max_decompressed_bytes)
+        )
