@@ -1,0 +1,124 @@
+"""Every declaration against Apache Kafka's own schemas, field by field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID as Uuid
+
+import pytest
+from kafka.protocol.schemas import load_json
+
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.registry import APIS
+from kafka_sink.protocol.schema import Array, Field, Primitive, Struct, VersionRange
+from tests.fakes.protocol_values import message_kinds
+
+Json = dict[str, Any]
+# kafka-python reads its schemas in a way that Python 3.11 calls deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+by_name = pytest.mark.parametrize("kind", message_kinds(), ids=lambda kind: kind.__name__)
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def stable_versions(name: str) -> VersionRange:
+    """Without the latest version where Kafka still calls it unstable, which only the request's schema says."""
+    versions = VersionRange.parse(load_json(name)["validVersions"])
+    unstable = load_json(name.replace("Response", "Request")).get("latestVersionUnstable", False)
+    return VersionRange(versions.min, versions.max - unstable)
+
+
+def pairs(declared: type[Struct], theirs: list[Json], versions: VersionRange) -> Iterator[tuple[str, Field, Json]]:
+    """Our fields beside theirs, in the order of the wire, nested ones too; theirs of versions we lack are left out."""
+    wanted = [
+        field
+        for field in theirs
+        if VersionRange.parse(field["versions"]).min <= versions.max
+        and VersionRange.parse(field["versions"]).max >= versions.min
+    ]
+    assert [field.name for field in declared.SCHEMA.fields] == [snake_case(field["name"]) for field in wanted]
+    for ours, other in zip(declared.SCHEMA.fields, wanted, strict=True):
+        yield f"{declared.__name__}.{ours.name}", ours, other
+        nested = ours.type.element if isinstance(ours.type, Array) else ours.type
+        if not isinstance(nested, Primitive):
+            yield from pairs(nested, other["fields"], versions)
+
+
+def all_pairs(kind: type[Struct]) -> list[tuple[str, Field, Json]]:
+    versions = kind.SCHEMA.versions
+    assert versions is not None
+    return list(pairs(kind, load_json(kind.__name__)["fields"], versions))
+
+
+def type_name(field: Field) -> str:
+    element = field.type.element if isinstance(field.type, Array) else field.type
+    name = element.name if isinstance(element, Primitive) else element.__name__
+    return f"[]{name}" if isinstance(field.type, Array) else name
+
+
+def kafka_default(field: Json, make_struct: Any) -> Any:
+    """Kafka's rules: the stated default, else zero, empty, null (records only) or a struct of defaults."""
+    kind, stated = field["type"], field.get("default")
+    if stated == "null" or kind == "records":
+        return None
+    if kind.startswith("[]"):
+        return []
+    if kind == "string":
+        return stated or ""
+    if kind == "bool":
+        return stated == "true"
+    if kind == "uuid":
+        return Uuid(int=0)
+    if kind == "bytes":
+        return b""
+    return int(str(stated or 0), 0) if kind.startswith(("int", "uint")) else make_struct()
+
+
+@by_name
+def test_versions_are_kafkas_stable_ones(kind: type[Struct]) -> None:
+    assert kind.SCHEMA.versions == stable_versions(kind.__name__)
+    assert kind.SCHEMA.flexible == VersionRange.parse(load_json(kind.__name__)["flexibleVersions"])
+
+
+@by_name
+def test_field_types(kind: type[Struct]) -> None:
+    for where, ours, theirs in all_pairs(kind):
+        assert type_name(ours) == theirs["type"], where
+
+
+@by_name
+def test_field_versions(kind: type[Struct]) -> None:
+    for where, ours, theirs in all_pairs(kind):
+        assert ours.versions == VersionRange.parse(theirs["versions"]), where
+        assert ours.nullable == VersionRange.parse(theirs.get("nullableVersions", "none")), where
+
+
+@by_name
+def test_field_tags(kind: type[Struct]) -> None:
+    for where, ours, theirs in all_pairs(kind):
+        assert ours.tag == theirs.get("tag"), where
+        # A field with a tag travels as one in all its versions: what field(tag=...) says.
+        assert theirs.get("taggedVersions", theirs["versions"]) == theirs["versions"], where
+
+
+@by_name
+def test_field_defaults(kind: type[Struct]) -> None:
+    for where, ours, theirs in all_pairs(kind):
+        assert ours.make_default() == kafka_default(theirs, ours.type), where
+
+
+@by_name
+def test_ignorable_fields(kind: type[Struct]) -> None:
+    for where, ours, theirs in all_pairs(kind):
+        assert ours.ignorable == theirs.get("ignorable", False), where
+
+
+@pytest.mark.parametrize("key", APIS, ids=lambda key: key.name)
+def test_keys_are_kafkas(key: ApiKey) -> None:
+    api = APIS[key]
+    assert load_json(api.request.__name__)["apiKey"] == api.key
+    assert load_json(api.response.__name__)["apiKey"] == api.key
