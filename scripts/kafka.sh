@@ -4,6 +4,7 @@
 #   scripts/kafka.sh start [--nodes N] [--port P] [--dir DIR] [property=value …]
 #   scripts/kafka.sh status [--dir DIR]
 #   scripts/kafka.sh stop [--dir DIR]
+#   scripts/kafka.sh fetch                      get the jars, where they are not there yet
 #   scripts/kafka.sh run CLASS [argument …]     one of Kafka's own tools, as org.apache.kafka.tools.DumpLogSegments
 #
 # start prints `bootstrap.servers=…` when every node serves. Node i listens on P+i-1 (--port 0: on free ports). DIR
@@ -17,9 +18,9 @@
 READY_TIMEOUT_S=60
 STOP_TIMEOUT_S=30
 
-usage() {
-    sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
-    exit "$1"
+refuse() {
+    usage >&2
+    exit 2
 }
 
 # Where it is only to stop or to look, neither an environment nor Java is set up.
@@ -120,7 +121,7 @@ start() {
             --port) port=$2 && shift 2 ;;
             --dir) DIR=$2 && shift 2 ;;
             *=*) properties+=("$1") && shift ;;
-            *) usage 2 ;;
+            *) refuse ;;
         esac
     done
     [ "$nodes" -ge 1 ] 2>/dev/null || die "--nodes wants a number from 1, not $nodes."
@@ -212,7 +213,7 @@ status() {
 }
 
 only_dir() {
-    if [ $# = 2 ] && [ "$1" = --dir ]; then DIR=$2; elif [ $# != 0 ]; then usage 2; fi
+    if [ $# = 2 ] && [ "$1" = --dir ]; then DIR=$2; elif [ $# != 0 ]; then refuse; fi
 }
 
 DIR="$WORK/kafka/cluster"
@@ -223,10 +224,11 @@ case "$command" in
     stop) only_dir "$@" && stop_nodes ;;
     status) only_dir "$@" && status ;;
     run)
-        [ $# -ge 1 ] || usage 2
+        [ $# -ge 1 ] || refuse
         prepare
         kafka_java warn "$@"
         ;;
-    -h | --help) usage 0 ;;
-    *) usage 2 ;;
+    fetch) prepare ;;
+    -h | --help) usage ;;
+    *) refuse ;;
 esac

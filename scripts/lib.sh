@@ -16,6 +16,9 @@ die() {
     exit 1
 }
 
+# usage: the comment at the head of the running script.
+usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
+
 # as_root COMMAND…: run it as root, or fail quietly where that would need a password.
 as_root() {
     if [ "$(id -u)" = 0 ]; then

@@ -1,0 +1,103 @@
+"""Rules on the source that import contracts cannot say. Each test lists every place that breaks its rule."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "kafka_sink"
+
+#: The only maker of threads: whatever they run is a step that tests can run without them.
+THREAD_MAKER = PACKAGE / "common" / "threads.py"
+THREAD_MODULES = frozenset({"threading", "_thread", "concurrent.futures", "futures", "multiprocessing"})
+THREAD_MAKERS = frozenset(
+    {"Thread", "Timer", "ThreadPoolExecutor", "ProcessPoolExecutor", "Process", "start_new_thread"}
+)
+WALL_CLOCK_READERS = frozenset({"now", "utcnow", "today"})
+LEFT_FOR_LATER = ("TODO", "FIXME", "XXX")
+
+
+@cache
+def modules() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def place(path: Path, line: int) -> str:
+    return f"{path.relative_to(PACKAGE.parent)}:{line}"
+
+
+def uses(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
+    """Every call of ``owner.name(…)`` and every ``from owner import name``, as (line, owner, name)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node.lineno, ast.unparse(node.func.value), node.func.attr
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield node.lineno, node.module or "", alias.name
+
+
+def is_stub(function: ast.FunctionDef) -> bool:
+    return all(
+        isinstance(statement, ast.Pass)
+        or (
+            isinstance(statement, ast.Expr)
+            and isinstance(statement.value, ast.Constant)
+            and statement.value.value is ...
+        )
+        for statement in function.body
+    )
+
+
+def test_only_common_threads_makes_threads() -> None:
+    found = [
+        place(path, line)
+        for path, tree in modules().items()
+        if path != THREAD_MAKER
+        for line, owner, name in uses(tree)
+        if owner in THREAD_MODULES and name in THREAD_MAKERS
+    ]
+    assert found == []
+
+
+def test_nothing_reads_the_wall_clock_through_datetime() -> None:
+    found = [
+        place(path, line)
+        for path, tree in modules().items()
+        for line, owner, name in uses(tree)
+        if owner.split(".")[-1] in {"datetime", "date"} and name in WALL_CLOCK_READERS
+    ]
+    assert found == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert [place(path, 1) for path, tree in modules().items() if tree.body and not ast.get_docstring(tree)] == []
+
+
+def test_nothing_is_left_for_later() -> None:
+    words = [
+        place(path, number)
+        for path in modules()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if any(word in line for word in LEFT_FOR_LATER)
+    ]
+    assert words == []
+
+
+def test_no_function_is_a_stub() -> None:
+    found = []
+    for path, tree in modules().items():
+        # The methods of a Protocol, and those with a decorator (overload, abstractmethod), have no body by nature.
+        protocols = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef) and any(getattr(base, "id", "") == "Protocol" for base in node.bases)
+        ]
+        exempt = {inner for protocol in protocols for inner in ast.walk(protocol)}
+        found += [
+            place(path, node.lineno)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef) and node not in exempt and not node.decorator_list and is_stub(node)
+        ]
+    assert found == []

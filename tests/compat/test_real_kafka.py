@@ -1,0 +1,26 @@
+"""The referee itself: the Kafka that the tests of this folder are judged by is up, and is the one we mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import AdminClient
+
+if TYPE_CHECKING:
+    from tests.compat.conftest import RealKafka
+
+
+def test_one_broker_answers(real_kafka: RealKafka) -> None:
+    metadata = AdminClient({"bootstrap.servers": real_kafka.bootstrap_servers}).list_topics(timeout=10)
+    (broker,) = metadata.brokers.values()
+    assert f"{broker.host}:{broker.port}" == real_kafka.bootstrap_servers
+
+
+def test_it_is_the_pinned_version(real_kafka: RealKafka) -> None:
+    printed = real_kafka.run_tool(
+        "org.apache.kafka.tools.BrokerApiVersionsCommand",
+        "--bootstrap-server",
+        real_kafka.bootstrap_servers,
+        "--version",
+    )
+    assert printed.startswith("4.3.0")
