@@ -87,13 +87,21 @@ def zigzag_array(values: NDArray[np.int64]) -> NDArray[np.uint64]:
     return ((values << np.int64(1)) ^ (values >> np.int64(63))).view(np.uint64)
 
 
-def varint_size_array(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Encoded size of each value in bytes, int64[n]."""
-    raw = zigzag_array(values)
-    sizes = np.ones(len(values), dtype=np.int64)
-    limit = 1 << 7
-    largest = int(raw.max()) if len(raw) else 0
-    while limit <= largest:
-        sizes += raw >= np.uint64(limit)
-        limit <<= 7
+def varint_sizes(values: NDArray[np.int64] | int) -> NDArray[np.int64] | int:
+    """Encoded size of each value in bytes, int64[n]; one number where all are equal (0 where there are none)."""
+    if isinstance(values, int):
+        return varint_size(values)
+    if len(values) == 0:
+        return 0
+    low, high = int(values.min()), int(values.max())
+    if low < 0:
+        # Zig-zag gives -1 the room of 0, -2 that of 1, and so on.
+        values = values ^ (values >> np.int64(63))
+        low, high = int(values.min()), int(values.max())
+    smallest, largest = varint_size(low), varint_size(high)
+    if smallest == largest:
+        return smallest
+    sizes = np.full(len(values), smallest, dtype=np.int64)
+    for size in range(smallest, largest):
+        sizes += values >= 1 << (7 * size - 1)
     return sizes

@@ -1,0 +1,126 @@
+"""The rows of a chunk as columns: keys, values, headers and time stamps, ready for the encoder.
+
+Built by the Spark task from Arrow columns (or by any caller of ``send_columns``), reordered and cut by the producer on
+the same thread. It must never copy keys or values; headers are encoded once, when their column is made.
+
+Source: KIP-82 (headers), https://kafka.apache.org/documentation/#recordheader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from kafka_sink.common.errors import SerializationError
+from kafka_sink.records.binary_column import BinaryColumn, Bools, Int64s
+from kafka_sink.records.gather import Piece, column_pieces, join_rows, varint_fields
+
+__all__ = ["BinaryColumn", "ColumnChunk", "HeadersColumn", "length_values"]
+
+
+def length_values(column: BinaryColumn) -> Int64s | int:
+    """What the record format writes before each row of *column*: its length, or −1 for null."""
+    if column.null_mask is not None:
+        return column.lengths - column.null_mask
+    return column.min_length if column.min_length == column.max_length else column.lengths
+
+
+class HeadersColumn:
+    """The headers of n rows, encoded: ``counts`` int64[n], and ``entries``, each row's headers as a record has them."""
+
+    __slots__ = ("counts", "entries")
+
+    def __init__(self, counts: Int64s, entries: BinaryColumn) -> None:
+        self.counts = counts
+        self.entries = entries
+
+    @classmethod
+    def from_arrow(cls, array: pa.Array) -> HeadersColumn:
+        """Headers out of ``list<struct<key: string, value: binary>>``; a null list is a row without headers.
+
+        :raises SerializationError: another type, or a row holds a null header or one whose key is null.
+        """
+        kind = array.type
+        if not (_is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2):
+            raise SerializationError(f"headers must be list<struct<key: string, value: binary>>, got {kind}")
+        offsets = array.offsets.to_numpy().astype(np.int64)
+        first, last = offsets[:-1], offsets[1:]
+        if array.null_count:
+            # Arrow lets a null row have entries; they do not count.
+            last = np.where(array.is_null().to_numpy(zero_copy_only=False), first, last)
+        counts = last - first
+        structs = array.values
+        keys, values = BinaryColumn.from_arrow(structs.field(0)), BinaryColumn.from_arrow(structs.field(1))
+        _require(structs.is_valid(), first, last, "is null")
+        _require(structs.field(0).is_valid(), first, last, "has a null key")
+        if len(structs) == 0:
+            return cls(counts, BinaryColumn.of(pa.py_buffer(b""), first, counts))
+        data, bounds = join_rows([*field_pieces(keys), *field_pieces(values)], len(structs))
+        starts = bounds[first]
+        return cls(counts, BinaryColumn.of(data, starts, bounds[last] - starts))
+
+    def take(self, indices: NDArray[Any]) -> HeadersColumn:
+        """The rows at *indices*, in that order."""
+        return HeadersColumn(self.counts[indices], self.entries.take(indices))
+
+    def slice(self, start: int, length: int) -> HeadersColumn:
+        """*length* rows from row *start* on."""
+        return HeadersColumn(self.counts[start : start + length], self.entries.slice(start, length))
+
+
+def field_pieces(column: BinaryColumn) -> list[Piece]:
+    """A column as the record format writes it: each row's length, then its bytes."""
+    return [*varint_fields(length_values(column)), *column_pieces(column)]
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _require(valid: pa.Array, first: Int64s, last: Int64s, problem: str) -> None:
+    missing: Bools = ~valid.to_numpy(zero_copy_only=False)
+    if not missing.any():
+        return
+    # Entries that no row refers to (of null rows, or outside a slice) may be anything.
+    before = np.concatenate(([0], np.cumsum(missing)))
+    rows = np.flatnonzero(before[last] > before[first])
+    if len(rows):
+        row = int(rows[0])
+        entry = int(np.flatnonzero(missing[first[row] : last[row]])[0])
+        raise SerializationError(f"row {row}: header {entry} {problem}, but every header needs a key")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChunk:
+    """Rows for one topic. ``key=None`` means that no row has a key; ``timestamps`` int64[n], ms since 1970."""
+
+    value: BinaryColumn
+    key: BinaryColumn | None = None
+    headers: HeadersColumn | None = None
+    timestamps: Int64s | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.value)
+
+    def take(self, indices: NDArray[Any]) -> ColumnChunk:
+        """The rows at *indices*, in that order."""
+        return ColumnChunk(
+            self.value.take(indices),
+            None if self.key is None else self.key.take(indices),
+            None if self.headers is None else self.headers.take(indices),
+            None if self.timestamps is None else self.timestamps[indices],
+        )
+
+    def slice(self, start: int, length: int) -> ColumnChunk:
+        """*length* rows from row *start* on."""
+        return ColumnChunk(
+            self.value.slice(start, length),
+            None if self.key is None else self.key.slice(start, length),
+            None if self.headers is None else self.headers.slice(start, length),
+            None if self.timestamps is None else self.timestamps[start : start + length],
+        )

@@ -1,0 +1,254 @@
+"""Joins pieces of many rows into one buffer: the only place where the encoder moves row data.
+
+Called by the vectorised encoder on the task's thread. Every piece of every row is described by a 16-byte Arrow binary
+view, which either carries up to 12 bytes itself or points into a buffer; Arrow's cast from views to plain binary then
+copies all of them, in row order, in one pass of native code. So reordering rows, joining their pieces and copying their
+bytes are one and the same pass. It must never loop over rows in Python, and never expose the views: they are filled
+only as far as the cast reads them.
+
+Source: https://arrow.apache.org/docs/format/Columnar.html (variable-size binary view layout).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from kafka_sink.records.binary_column import BinaryColumn, Int64s
+from kafka_sink.records.varint import encode_varint, varint_size, zigzag_array
+
+UInt64s: TypeAlias = NDArray[np.uint64]
+# One number for all rows, or one a row.
+Words: TypeAlias = UInt64s | int
+
+#: Bytes that a view carries itself; it must carry rows of up to this length itself, says the format.
+INLINE_BYTES: Final = 12
+_WORD_BYTES: Final = 8
+# A view's length field stands before its bytes.
+_LENGTH_BYTES: Final = 4
+_MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
+# A view's offset is a signed 32-bit number: a larger buffer is shown as windows of 2 GiB that start every GiB.
+_WINDOW_BITS: Final = 30
+
+
+# _MASKS[n] keeps the first n bytes of a little-endian word.
+_MASKS: Final = np.array([_MASK >> (8 * (_WORD_BYTES - count)) for count in range(_WORD_BYTES + 1)], dtype=np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Up to eight bytes of each row as a little-endian number, and how many of them count (the others are zero)."""
+
+    word: Words
+    size: Words
+    min_size: int
+    max_size: int
+
+
+Piece: TypeAlias = Field | BinaryColumn
+
+
+def constant_field(data: bytes) -> Field:
+    """The same up to eight bytes for every row."""
+    return Field(int.from_bytes(data, "little"), len(data), len(data), len(data))
+
+
+def varint_fields(values: Int64s | int) -> list[Field]:
+    """Each value as a zig-zag varint: one field, or two where some value takes more than eight bytes."""
+    if isinstance(values, int):
+        data = encode_varint(values)
+        return [constant_field(data[at : at + _WORD_BYTES]) for at in range(0, len(data), _WORD_BYTES)]
+    low, high = int(values.min()), int(values.max())
+    if low == high:
+        return varint_fields(low)
+    sizes = (varint_size(low), varint_size(high))
+    max_size = max(sizes)
+    # Between a negative and a positive bound there may be a zero.
+    min_size = min(sizes) if (low < 0) == (high < 0) else 1
+    raw = zigzag_array(values)
+    size: Words = min_size
+    words = [raw & np.uint64(0x7F)]
+    for index in range(1, max_size):
+        rest = raw >> np.uint64(7 * index)
+        last_bit = np.uint64(8 * ((index - 1) % _WORD_BYTES) + 7)
+        if index < min_size:
+            words[-1] |= np.uint64(1) << last_bit
+        else:
+            goes_on: UInt64s = (rest != 0).astype(np.uint64)
+            words[-1] |= goes_on << last_bit
+            size = _add(goes_on, size)
+        at = np.uint64(8 * (index % _WORD_BYTES))
+        if at == 0:
+            words.append(np.zeros_like(raw))
+        words[-1] |= (rest & np.uint64(0x7F)) << at
+    return _split(words, size, min_size, max_size)
+
+
+def _split(words: Sequence[UInt64s], size: Words, min_size: int, max_size: int) -> list[Field]:
+    """The fields that hold *words*, eight bytes each, of which *size* bytes count in all."""
+    if len(words) == 1:
+        return [Field(words[0], size, min_size, max_size)]
+    fields = []
+    for index, word in enumerate(words):
+        least, most = (min(max(bound - index * _WORD_BYTES, 0), _WORD_BYTES) for bound in (min_size, max_size))
+        if least == most:
+            part: Words = most
+        else:
+            part = np.clip(np.asarray(size, dtype=np.int64) - index * _WORD_BYTES, 0, _WORD_BYTES).astype(np.uint64)
+        fields.append(Field(word, part, least, most))
+    return fields
+
+
+def column_pieces(column: BinaryColumn) -> list[Piece]:
+    """The rows' bytes: as fields when all rows are so short that views must carry them, else as the column itself."""
+    if column.max_length > INLINE_BYTES:
+        return [column]
+    if column.max_length == 0:
+        return []
+    width = -(-column.max_length // _WORD_BYTES) * _WORD_BYTES
+    words = column.windows(width).view("<u8")
+    size: Words = column.min_length
+    if column.min_length < column.max_length:
+        size = column.lengths.view(np.uint64)
+    masked = []
+    for index in range(width // _WORD_BYTES):
+        counted = column.lengths - index * _WORD_BYTES if index else column.lengths
+        masked.append(words[:, index] & _MASKS.take(counted, mode="clip"))
+    return list(_split(masked, size, column.min_length, column.max_length))
+
+
+def join_rows(pieces: Sequence[Piece], rows: int, *, closing: bytes = b"") -> tuple[pa.Buffer, Int64s]:
+    """All pieces of row 0, then all of row 1, and so on, in one new buffer; up to eight bytes, *closing*, come last.
+
+    :param rows: at least one.
+    :returns: the buffer, and int64[rows + 1]: where each row starts, and where the last one ends.
+    """
+    views = _group(pieces)
+    count = rows * len(views) + 1
+    flat = np.empty((count, 2), dtype=np.uint64)
+    table = flat[:-1].reshape(rows, len(views), 2)
+    _carry([constant_field(closing)], flat[-1:])
+    buffers: list[pa.Buffer] = []
+    for index, view in enumerate(views):
+        if isinstance(view, BinaryColumn):
+            _point_into(view, len(buffers), table[:, index])
+            buffers += _buffer_windows(view.buffer)
+        else:
+            _carry(view, table[:, index])
+    array = pa.Array.from_buffers(pa.binary_view(), count, [None, pa.py_buffer(flat), *buffers], null_count=0)
+    joined = array.cast(pa.large_binary())
+    _, offsets, data = joined.buffers()
+    return data, np.frombuffer(offsets, np.int64, count=count)[:: len(views)]
+
+
+def _group(pieces: Sequence[Piece]) -> list[list[Field] | BinaryColumn]:
+    """Put neighbouring fields together as long as one view can carry them: the fewer views, the less work a row."""
+    views: list[list[Field] | BinaryColumn] = []
+    room = 0
+    for piece in pieces:
+        if isinstance(piece, BinaryColumn):
+            views.append(piece)
+            room = 0
+        else:
+            if piece.max_size > room:
+                views.append([])
+                room = INLINE_BYTES
+            group = views[-1]
+            assert isinstance(group, list)
+            group.append(piece)
+            room -= piece.max_size
+    return views
+
+
+def _carry(fields: Sequence[Field], views: UInt64s) -> None:
+    """Fill *views*, uint64[n, 2], with views that carry *fields* themselves.
+
+    A view is seen as one number of 128 bits: the total length in its first four bytes, then the fields, each at the
+    byte where the one before it ends.
+    """
+    low: Words = 0
+    high: Words = 0
+    length: Words = 0
+    position: Words = _LENGTH_BYTES
+    nearest = farthest = _LENGTH_BYTES
+    for field in fields:
+        farthest += field.max_size
+        if nearest < _WORD_BYTES:
+            low = _or(low, _shift_left(field.word, position))
+        if farthest > _WORD_BYTES:
+            high = _or(high, _shift_into_high(field.word, position))
+        length = _add(length, field.size)
+        position = _add(length, _LENGTH_BYTES)
+        nearest += field.min_size
+    views[:, 0] = _or(
+        low, position - _LENGTH_BYTES if isinstance(position, int) else position - np.uint64(_LENGTH_BYTES)
+    )
+    views[:, 1] = high
+
+
+def _or(left: Words, right: Words) -> Words:
+    if isinstance(left, int) and isinstance(right, int):
+        return left | right
+    both: UInt64s = np.bitwise_or(_wide(left), _wide(right))
+    return both
+
+
+def _add(left: Words, right: Words) -> Words:
+    if isinstance(left, int) and isinstance(right, int):
+        return left + right
+    return _wide(left) + _wide(right)
+
+
+def _wide(word: Words) -> UInt64s:
+    return np.asarray(word, dtype=np.uint64)
+
+
+def _shift_left(word: Words, position: Words) -> Words:
+    """The low 64 bits of *word* moved up by *position* bytes; numpy makes a shift by 64 or more zero."""
+    if isinstance(position, int):
+        return (word << 8 * position) & _MASK if isinstance(word, int) else word << np.uint64(8 * position)
+    return _wide(word) << (position << np.uint64(3))
+
+
+def _shift_into_high(word: Words, position: Words) -> Words:
+    """The high 64 bits of *word* moved up by *position* bytes, 4 to 16, in a number of 128 bits."""
+    if isinstance(position, int):
+        if isinstance(word, int):
+            return (word << 8 * position) >> 64
+        up = 8 * position - 64
+        return word << np.uint64(up) if up >= 0 else word >> np.uint64(-up)
+    bits = position << np.uint64(3)
+    wide = _wide(word)
+    # Of the two shifts one is by less than 64; the other's count has wrapped round and makes zero.
+    return (wide >> (np.uint64(64) - bits)) | (wide << (bits - np.uint64(64)))
+
+
+def _point_into(column: BinaryColumn, first_buffer: int, views: UInt64s) -> None:
+    """Fill *views*, uint64[n, 2], with views of the rows of *column*, whose buffer is number *first_buffer* and on."""
+    lengths = column.lengths.view(np.uint64)
+    starts = column.starts.astype(np.uint64)
+    views[:, 0] = lengths
+    if column.buffer.size < 2 << _WINDOW_BITS:
+        views[:, 1] = (starts << np.uint64(32)) | np.uint64(first_buffer)
+    else:
+        window = np.uint64((1 << _WINDOW_BITS) - 1)
+        numbers = (starts >> np.uint64(_WINDOW_BITS)) + np.uint64(first_buffer)
+        views[:, 1] = ((starts & window) << np.uint64(32)) | numbers
+    if column.min_length <= INLINE_BYTES:
+        short = np.flatnonzero(column.lengths <= INLINE_BYTES)
+        found = column.take(short).windows(INLINE_BYTES).view("<u4").astype(np.uint64)
+        views[short, 0] = lengths[short] | (found[:, 0] << np.uint64(32))
+        views[short, 1] = found[:, 1] | (found[:, 2] << np.uint64(32))
+
+
+def _buffer_windows(buffer: pa.Buffer) -> list[pa.Buffer]:
+    limit = 2 << _WINDOW_BITS
+    if buffer.size < limit:
+        return [buffer]
+    starts = range(0, buffer.size, 1 << _WINDOW_BITS)
+    return [buffer.slice(start, min(limit - 1, buffer.size - start)) for start in starts]
