@@ -79,7 +79,7 @@ class LogManager:
                 found = self._logs.pop(partition, None)
                 if found is None:
                     continue
-                found.delete()
+                found.abandon()
                 # A rename happens or does not; a tree that is half removed would come back as a damaged log.
                 target = self._directory / f"{uuid4().hex}{_DELETED_SUFFIX}"
                 self._filesystem.rename(found.directory, target)
@@ -98,6 +98,13 @@ class LogManager:
                 continue
             if deleted:
                 self._log.info("retention deleted %d segments of %s", deleted, partition)
+
+    def abandon(self) -> None:
+        """Close all logs without a thought for their data."""
+        with self._lock:
+            logs, self._logs = self._logs, {}
+        for log in logs.values():
+            log.abandon()
 
     def close(self) -> None:
         """Flush and close all logs."""

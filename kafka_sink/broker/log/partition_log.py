@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -197,10 +199,10 @@ class PartitionLog:
     def read(self, offset: int, max_bytes: int, *, whole_first_batch: bool) -> LogRead:
         """Batches from the one that holds *offset* on, straight from a segment's bytes.
 
-        :raises ApiError: OFFSET_OUT_OF_RANGE; UNKNOWN_TOPIC_OR_PARTITION when the log was deleted meanwhile.
+        :raises ApiError: OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR when the disk fails; UNKNOWN_TOPIC_OR_PARTITION when
+            the log was deleted meanwhile.
         """
-        with self._lock:
-            self._raise_if_failed()
+        with self._reading():
             start, end = self._segments[0].base_offset, self._segments[-1].next_offset
             if not start <= offset <= end:
                 raise ApiError(f"offset {offset} is outside of {start} to {end}", ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -219,31 +221,33 @@ class PartitionLog:
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record with at least this timestamp (ms), None when all are older.
 
-        :raises ApiError: CORRUPT_MESSAGE when the batch in question cannot be unpacked.
+        :raises ApiError: CORRUPT_MESSAGE when the batch in question cannot be unpacked; else as :meth:`read`.
         """
-        try:
-            with self._lock:
-                self._raise_if_failed()
-                for segment in self._segments:
-                    found = segment.offset_for_timestamp(timestamp, _MAX_DECOMPRESSED_BYTES)
-                    if found is not None:
-                        return found
-        except CorruptRecordError as error:
-            raise ApiError(str(error), ErrorCode.CORRUPT_MESSAGE) from error
-        return None
+        with self._reading():
+            found = (segment.offset_for_timestamp(timestamp, _MAX_DECOMPRESSED_BYTES) for segment in self._segments)
+            return next((record for record in found if record is not None), None)
 
     def max_timestamp_record(self) -> TimestampOffset | None:
         """The first record that bears the largest timestamp of the log, None when the log is empty.
 
-        :raises ApiError: CORRUPT_MESSAGE when its batch cannot be unpacked.
+        :raises ApiError: CORRUPT_MESSAGE when its batch cannot be unpacked; else as :meth:`read`.
         """
-        try:
-            with self._lock:
-                self._raise_if_failed()
-                latest = max(self._segments, key=lambda segment: segment.max_timestamp)
-                return latest.max_timestamp_record(_MAX_DECOMPRESSED_BYTES)
-        except CorruptRecordError as error:
-            raise ApiError(str(error), ErrorCode.CORRUPT_MESSAGE) from error
+        with self._reading():
+            latest = max(self._segments, key=lambda segment: segment.max_timestamp)
+            return latest.max_timestamp_record(_MAX_DECOMPRESSED_BYTES)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Hold the lock, and say in Kafka's words what goes wrong meanwhile."""
+        with self._lock:
+            self._raise_if_failed()
+            try:
+                yield
+            except CorruptRecordError as error:
+                raise ApiError(str(error), ErrorCode.CORRUPT_MESSAGE) from error
+            except OSError as error:
+                self._log.error("read failed: %s", error)
+                raise ApiError(f"read failed: {error}", ErrorCode.KAFKA_STORAGE_ERROR) from error
 
     # --- housekeeping ------------------------------------------------------------------------------------------------
 
@@ -294,10 +298,10 @@ class PartitionLog:
                 recovery.write_snapshot(self.directory, self._filesystem, end, self._producers)
             self._release("closed")
 
-    def delete(self) -> None:
-        """Release the files for good; the caller removes the directory."""
+    def abandon(self) -> None:
+        """Release the files as they are: they are about to be removed."""
         with self._lock:
-            self._release("deleted")
+            self._release("removed")
 
     def _release(self, how: str) -> None:
         self._failure = ApiError(f"the log was {how}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

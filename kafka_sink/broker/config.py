@@ -1,0 +1,262 @@
+"""The broker's options, with Kafka's names, defaults and meanings unless the text says otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_sink.common.config import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LIST,
+    STRING,
+    at_least,
+    between,
+    key,
+    one_of,
+)
+from kafka_sink.common.errors import ConfigError
+
+#: "No limit", for counts and rates.
+UNLIMITED: Final = 2**31 - 1
+_NEVER: Final = 2**63 - 1
+_WEEK_MS: Final = 7 * 24 * 60 * 60 * 1000
+CREATE_TIME: Final = "CreateTime"
+LOG_APPEND_TIME: Final = "LogAppendTime"
+
+
+@dataclass(frozen=True)
+class EndPoint:
+    """A listener: its name and its address (port 0 = any free one, until it is bound)."""
+
+    listener_name: str
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> EndPoint:
+        """Read ``NAME://host:port``. :raises ConfigError: it is not of this form."""
+        name, separator, rest = text.partition("://")
+        host, colon, port = rest.rpartition(":")
+        if not (separator and colon and name and port.isdigit() and int(port) <= 65535):
+            raise ConfigError(f"listener {text!r} is not NAME://host:port")
+        return cls(name, host.strip("[]") or "0.0.0.0", int(port))
+
+
+def parse_counts(option: str, entries: tuple[str, ...]) -> dict[str, int]:
+    """Read a list of ``name:count``. :raises ConfigError: an entry is not of this form."""
+    counts: dict[str, int] = {}
+    for entry in entries:
+        name, separator, count = entry.rpartition(":")
+        if not (separator and name and count.isdigit()):
+            raise ConfigError(f"option {option}: {entry!r} is not name:count")
+        counts[name] = int(count)
+    return counts
+
+
+@dataclass(frozen=True)
+class BrokerConfig:
+    """Options of every node of a cluster."""
+
+    listeners: tuple[str, ...] = key(
+        "listeners",
+        LIST,
+        (),
+        "NAME://host:port of each listener; port 0 takes any free one, and further nodes take the ports after it;"
+        " by default one PLAINTEXT listener where the cluster is started",
+    )
+    advertised_listeners: tuple[str, ...] = key(
+        "advertised.listeners",
+        LIST,
+        (),
+        "NAME://host:port that clients are told to connect to, where that is not where the listener is bound",
+    )
+    listener_security_protocol_map: tuple[str, ...] = key(
+        "listener.security.protocol.map",
+        LIST,
+        ("PLAINTEXT:PLAINTEXT",),
+        "security protocol of each listener name, NAME:PROTOCOL; names not listed are PLAINTEXT",
+    )
+    control_plane_listener_name: str = key(
+        "control.plane.listener.name",
+        STRING,
+        "",
+        "listener with an acceptor, a processor and a request queue of its own; none by default",
+    )
+    inter_broker_listener_name: str = key(
+        "inter.broker.listener.name",
+        STRING,
+        "",
+        "listener that is opened first and that max.connections does not hold back, if there is another one",
+    )
+    num_network_threads: int = key(
+        "num.network.threads",
+        INT,
+        2,
+        "threads per listener that read requests and write responses (Kafka: 3)",
+        validator=between(1, 256),
+    )
+    num_io_threads: int = key(
+        "num.io.threads", INT, 2, "threads per node that handle requests (Kafka: 8)", validator=between(1, 256)
+    )
+    queued_max_requests: int = key(
+        "queued.max.requests",
+        INT,
+        500,
+        "requests that wait for a handler before network threads stop reading",
+        validator=at_least(1),
+    )
+    queued_max_request_bytes: int = key(
+        "queued.max.request.bytes",
+        INT,
+        -1,
+        "bytes of received requests that may wait for their answers before reading stops; -1 = no limit",
+        validator=at_least(-1),
+    )
+    socket_request_max_bytes: int = key(
+        "socket.request.max.bytes", INT, 104857600, "largest request, in bytes", validator=at_least(1)
+    )
+    socket_send_buffer_bytes: int = key(
+        "socket.send.buffer.bytes", INT, 102400, "SO_SNDBUF of connections; -1 = the system's", validator=at_least(-1)
+    )
+    socket_receive_buffer_bytes: int = key(
+        "socket.receive.buffer.bytes",
+        INT,
+        102400,
+        "SO_RCVBUF of connections; -1 = the system's",
+        validator=at_least(-1),
+    )
+    socket_listen_backlog_size: int = key(
+        "socket.listen.backlog.size", INT, 50, "connections that may wait to be accepted", validator=at_least(1)
+    )
+    connections_max_idle_ms: int = key(
+        "connections.max.idle.ms", INT, 600000, "close connections that are silent for so long; -1 = never"
+    )
+    max_connections: int = key(
+        "max.connections", INT, UNLIMITED, "connections per node; further ones wait", validator=at_least(0)
+    )
+    max_connections_per_listener: tuple[str, ...] = key(
+        "max.connections.per.listener",
+        LIST,
+        (),
+        "NAME:count for listeners with a limit of their own; further connections wait"
+        " (Kafka: listener.name.NAME.max.connections)",
+    )
+    max_connections_per_ip: int = key(
+        "max.connections.per.ip",
+        INT,
+        UNLIMITED,
+        "connections from one address; further ones are closed",
+        validator=at_least(0),
+    )
+    max_connections_per_ip_overrides: tuple[str, ...] = key(
+        "max.connections.per.ip.overrides", LIST, (), "address:count where another limit holds"
+    )
+    max_connection_creation_rate: int = key(
+        "max.connection.creation.rate",
+        INT,
+        UNLIMITED,
+        "new connections per second and node; faster ones wait",
+        validator=at_least(1),
+    )
+    max_connection_creation_rate_per_ip: int = key(
+        "max.connection.creation.rate.per.ip",
+        INT,
+        UNLIMITED,
+        "new connections per second from one address; faster ones are closed after a while"
+        " (Kafka: the client quota connection_creation_rate)",
+        validator=at_least(1),
+    )
+    quota_window_num: int = key(
+        "quota.window.num", INT, 11, "windows over which rates are measured", validator=at_least(1)
+    )
+    quota_window_size_seconds: float = key(
+        "quota.window.size.seconds", DOUBLE, 1.0, "length of one such window", validator=at_least(0.001)
+    )
+    num_partitions: int = key(
+        "num.partitions",
+        INT,
+        4,
+        "partitions of a topic when nobody says how many (Kafka: 1)",
+        validator=between(1, 10_000),
+    )
+    default_replication_factor: int = key(
+        "default.replication.factor",
+        INT,
+        1,
+        "replicas of a topic when nobody says how many; data is stored once, replicas say who may lead",
+        validator=between(1, 32),
+    )
+    auto_create_topics_enable: bool = key(
+        "auto.create.topics.enable", BOOLEAN, True, "asking for an unknown topic creates it"
+    )
+    delete_topic_enable: bool = key("delete.topic.enable", BOOLEAN, True, "topics may be deleted")
+    message_max_bytes: int = key(
+        "message.max.bytes", INT, 1048588, "largest record batch, in bytes", validator=at_least(0)
+    )
+    min_insync_replicas: int = key(
+        "min.insync.replicas",
+        INT,
+        1,
+        "replicas on running nodes that a write with acks=all needs",
+        validator=at_least(1),
+    )
+    log_segment_bytes: int = key(
+        "log.segment.bytes", INT, 1073741824, "size at which a new segment is begun", validator=at_least(14)
+    )
+    log_index_interval_bytes: int = key(
+        "log.index.interval.bytes", INT, 4096, "bytes of log per entry of its index", validator=at_least(0)
+    )
+    log_flush_interval_messages: int = key(
+        "log.flush.interval.messages",
+        INT,
+        _NEVER,
+        "records after which the log is flushed to the disk before the answer; 1 = every write;"
+        " without it what was acknowledged survives the process, not a power failure",
+        validator=at_least(1),
+    )
+    log_retention_ms: int = key(
+        "log.retention.ms", INT, _WEEK_MS, "age at which a full segment is deleted; -1 = never", validator=at_least(-1)
+    )
+    log_retention_bytes: int = key(
+        "log.retention.bytes",
+        INT,
+        -1,
+        "size of a partition beyond which its oldest segments are deleted; -1 = no limit",
+        validator=at_least(-1),
+    )
+    log_retention_check_interval_ms: int = key(
+        "log.retention.check.interval.ms", INT, 300000, "how often logs are tended", validator=at_least(1)
+    )
+    log_message_timestamp_type: str = key(
+        "log.message.timestamp.type",
+        STRING,
+        CREATE_TIME,
+        "whose clock stamps records: the producer's or the broker's",
+        validator=one_of(CREATE_TIME, LOG_APPEND_TIME),
+    )
+    producer_id_expiration_ms: int = key(
+        "producer.id.expiration.ms",
+        INT,
+        86400000,
+        "how long an idle idempotent producer is remembered",
+        validator=at_least(1),
+    )
+    fetch_max_bytes: int = key(
+        "fetch.max.bytes", INT, 57671680, "most bytes of one fetch response", validator=at_least(1024)
+    )
+    quota_producer_default: int = key(
+        "quota.producer.default",
+        INT,
+        _NEVER,
+        "bytes per second that one client id may produce before its connection is throttled",
+        validator=at_least(1),
+    )
+    quota_consumer_default: int = key(
+        "quota.consumer.default",
+        INT,
+        _NEVER,
+        "bytes per second that one client id may fetch before its connection is throttled",
+        validator=at_least(1),
+    )

@@ -1,0 +1,187 @@
+"""How many connections there may be, and how fast new ones may come.
+
+Acceptors count connections in (and wait here for a free slot), processors count them out; one lock guards the counts.
+Must never be asked to count out what it did not count in.
+
+Source: apache/kafka ``ConnectionQuotas`` (KIP-402, KIP-612).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kafka_sink.broker.config import UNLIMITED, BrokerConfig, parse_counts
+from kafka_sink.common.clock import FOREVER_MS, Clock
+
+#: Rates of silent addresses are forgotten once there are so many: nobody fills our memory by changing addresses.
+_ADDRESSES_TRACKED: Final = 1024
+
+
+class TooManyConnectionsError(Exception):
+    """The address has as many connections as it may have."""
+
+
+class ConnectionThrottledError(Exception):
+    """The address connects too fast: close the connection, but only after *throttle_ms*."""
+
+    def __init__(self, address: str, throttle_ms: int) -> None:
+        super().__init__(f"{address} connects too fast, its connection is closed in {throttle_ms} ms")
+        self.throttle_ms = throttle_ms
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """Every limit; the default of each is none."""
+
+    total: int = UNLIMITED
+    per_listener: Mapping[str, int] = field(default_factory=dict)
+    per_ip: int = UNLIMITED
+    per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    creation_rate: int = UNLIMITED
+    creation_rate_per_ip: int = UNLIMITED
+    #: A listener that the total does not hold back, if it is not the only one.
+    protected_listener: str = ""
+    windows: int = 11
+    window_ms: int = 1000
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> ConnectionLimits:
+        """The limits that *config* sets. :raises ConfigError: a list of counts is not of the right form."""
+        return cls(
+            config.max_connections,
+            parse_counts("max.connections.per.listener", config.max_connections_per_listener),
+            config.max_connections_per_ip,
+            parse_counts("max.connections.per.ip.overrides", config.max_connections_per_ip_overrides),
+            config.max_connection_creation_rate,
+            config.max_connection_creation_rate_per_ip,
+            config.inter_broker_listener_name,
+            config.quota_window_num,
+            int(config.quota_window_size_seconds * 1000),
+        )
+
+
+class ConnectionRate:
+    """New connections per second over the last windows."""
+
+    def __init__(self, limit_per_s: int, windows: int, window_ms: int) -> None:
+        self._limit_per_s = limit_per_s
+        self._window_ms = window_ms
+        self._span_ms = windows * window_ms
+        self._windows: deque[list[int]] = deque()
+
+    def record(self, now_ms: int) -> int:
+        """Count one connection; returns for how many ms the next has to wait so that the limit is kept."""
+        if self._limit_per_s >= UNLIMITED:
+            return 0
+        start = now_ms - now_ms % self._window_ms
+        if not self._windows or self._windows[-1][0] != start:
+            self._windows.append([start, 0])
+        self._windows[-1][1] += 1
+        while self._windows[0][0] <= start - self._span_ms:
+            self._windows.popleft()
+        # As in Kafka the rate is taken over all windows but the newest, even while they are not filled yet: a burst at
+        # the start is let through, a lasting one is not.
+        measured_ms = self._span_ms - self._window_ms + max(now_ms - start, 1)
+        count = sum(count for _, count in self._windows)
+        allowed_ms = count * 1000 // self._limit_per_s
+        return min(max(allowed_ms - measured_ms, 0), self._span_ms)
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Nothing was counted in any window that still matters."""
+        return not self._windows or self._windows[-1][0] <= now_ms - self._span_ms
+
+
+class ConnectionQuotas:
+    """Counts connections per address, per listener and in total."""
+
+    def __init__(self, limits: ConnectionLimits, listeners: int, clock: Clock) -> None:
+        self._limits = limits
+        self._protects = listeners > 1
+        self._clock = clock
+        self._changed = threading.Condition()
+        # Guarded by the condition's lock.
+        self._total = 0
+        self._by_listener: Counter[str] = Counter()
+        self._by_ip: Counter[str] = Counter()
+        self._rate = self._new_rate(limits.creation_rate)
+        self._ip_rates: dict[str, ConnectionRate] = {}
+        self._closed = False
+
+    def _new_rate(self, limit: int) -> ConnectionRate:
+        return ConnectionRate(limit, self._limits.windows, self._limits.window_ms)
+
+    def inc(self, listener: str, address: str) -> None:
+        """Count a new connection in; waits while the node or the listener has no room for it.
+
+        :raises ConnectionThrottledError: nothing was counted. :raises TooManyConnectionsError: it was counted all the
+            same, close the connection and :meth:`dec`.
+        """
+        with self._changed:
+            self._wait_for_slot(listener)
+            throttle_ms = self._ip_throttle_ms(address)
+            if throttle_ms:
+                raise ConnectionThrottledError(address, throttle_ms)
+            self._total += 1
+            self._by_listener[listener] += 1
+            self._by_ip[address] += 1
+            limit = self._limits.per_ip_overrides.get(address, self._limits.per_ip)
+            if self._by_ip[address] > limit:
+                raise TooManyConnectionsError(f"{address} has {limit} connections, which is the limit")
+
+    def dec(self, listener: str, address: str) -> None:
+        """Count a connection out. :raises ValueError: there is none to count out."""
+        with self._changed:
+            if not self._by_listener[listener] or not self._by_ip[address]:
+                raise ValueError(f"no connection of {address} on listener {listener} was counted")
+            self._total -= 1
+            self._by_listener[listener] -= 1
+            self._by_ip[address] -= 1
+            if not self._by_ip[address]:
+                del self._by_ip[address]
+            self._changed.notify_all()
+
+    def max_connections_exceeded(self, listener: str) -> bool:
+        """There are more connections than allowed in total, and *listener* has to give one up."""
+        with self._changed:
+            return self._total > self._limits.total and not self._is_protected(listener)
+
+    def count(self, address: str) -> int:
+        """Connections of *address*."""
+        with self._changed:
+            return self._by_ip[address]
+
+    def close(self) -> None:
+        """Let go of everybody who waits: the node stops."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _wait_for_slot(self, listener: str) -> None:
+        now_ms = self._clock.monotonic_ms()
+        ready_ms = now_ms + self._rate.record(now_ms)
+        while not self._closed and (now_ms < ready_ms or not self._has_slot(listener)):
+            self._clock.wait(self._changed, ready_ms - now_ms if now_ms < ready_ms else FOREVER_MS)
+            now_ms = self._clock.monotonic_ms()
+
+    def _has_slot(self, listener: str) -> bool:
+        if self._by_listener[listener] >= self._limits.per_listener.get(listener, UNLIMITED):
+            return False
+        return self._is_protected(listener) or self._total < self._limits.total
+
+    def _is_protected(self, listener: str) -> bool:
+        return self._protects and listener == self._limits.protected_listener
+
+    def _ip_throttle_ms(self, address: str) -> int:
+        if self._limits.creation_rate_per_ip >= UNLIMITED:
+            return 0
+        now_ms = self._clock.monotonic_ms()
+        rate = self._ip_rates.get(address)
+        if rate is None:
+            if len(self._ip_rates) >= _ADDRESSES_TRACKED:
+                self._ip_rates = {ip: known for ip, known in self._ip_rates.items() if not known.is_idle(now_ms)}
+            rate = self._ip_rates[address] = self._new_rate(self._limits.creation_rate_per_ip)
+        return rate.record(now_ms)

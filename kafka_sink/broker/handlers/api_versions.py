@@ -1,0 +1,39 @@
+"""ApiVersions (key 18): what this broker serves. Answers versions it does not know as well (KIP-511)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 4)
+#: What a client may call itself (KIP-511); versions below 3 do not say.
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_FIRST_WITH_SOFTWARE: Final = 3
+
+
+def handle(context: BrokerContext, request: ApiRequest[ApiVersionsRequest]) -> None:
+    """Answer with the versions of every API."""
+    names = (request.body.client_software_name, request.body.client_software_version)
+    if request.version >= _FIRST_WITH_SOFTWARE and not all(_SOFTWARE.fullmatch(name) for name in names):
+        request.respond(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
+        return
+    request.respond(ApiVersionsResponse(api_keys=_api_keys(context)))
+
+
+def handle_unknown_version(context: BrokerContext, request: ApiRequest[ApiVersionsRequest]) -> None:
+    """Say in version 0, which every client can read, what there is."""
+    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys(context))
+    request.respond_in_version(response, 0)
+
+
+def _api_keys(context: BrokerContext) -> list[ApiVersion]:
+    return [ApiVersion(key, versions.min, versions.max) for key, versions in sorted(context.versions.items())]
+
+
+API: Final = ApiHandler(ApiKey.API_VERSIONS, VERSIONS, handle)

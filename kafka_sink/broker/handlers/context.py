@@ -1,0 +1,145 @@
+"""What a handler is given: the broker it works for, and the request with the ways to answer it.
+
+Used by handler threads, and by whoever completes a delayed answer. Every request is answered exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from kafka_sink.broker.client_quotas import ClientQuota
+from kafka_sink.broker.cluster_state import NO_LEADER, ClusterState, PartitionState, TopicState
+from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.broker.log.log_manager import LogManager
+from kafka_sink.broker.log.partition_log import PartitionLog
+from kafka_sink.broker.purgatory import DelayedOperationPurgatory
+from kafka_sink.broker.request_channel import (
+    CloseConnectionResponse,
+    EndThrottlingResponse,
+    NoOpResponse,
+    Request,
+    RequestChannel,
+    SendResponse,
+    StartThrottlingResponse,
+)
+from kafka_sink.broker.timer import Timer
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import encode_response
+from kafka_sink.protocol.schema import Struct, VersionRange
+
+S = TypeVar("S", bound=Struct)
+S_co = TypeVar("S_co", bound=Struct, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerContext:
+    """One node, as its handlers see it."""
+
+    node_id: int
+    config: BrokerConfig
+    cluster: ClusterState
+    logs: LogManager
+    purgatory: DelayedOperationPurgatory
+    timer: Timer
+    clock: Clock
+    producer_quota: ClientQuota
+    consumer_quota: ClientQuota
+    #: What this node says it serves.
+    versions: Mapping[ApiKey, VersionRange]
+
+    def led_partition(self, topic: TopicState, index: int, leader_epoch: int = -1) -> PartitionState:
+        """The partition, if this node leads it and the client's *leader_epoch* (−1 = not said) is the present one.
+
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+        """
+        if not 0 <= index < len(topic.partitions):
+            raise ApiError(f"{topic.name} has no partition {index}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = topic.partitions[index]
+        if partition.leader != self.node_id:
+            leads = f"broker {partition.leader} does" if partition.leader != NO_LEADER else "nobody does"
+            raise ApiError(
+                f"broker {self.node_id} does not lead {topic.name}-{index}, {leads}", ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
+        if leader_epoch != -1 and leader_epoch != partition.leader_epoch:
+            older = leader_epoch < partition.leader_epoch
+            raise ApiError(
+                f"leader epoch {leader_epoch} of {topic.name}-{index} is not {partition.leader_epoch}",
+                ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH,
+            )
+        return partition
+
+    def log_of(self, topic: TopicState, index: int) -> PartitionLog:
+        """The partition's log, made now if nothing was written yet. :raises ApiError: KAFKA_STORAGE_ERROR."""
+        try:
+            return self.logs.get_or_create(TopicPartition(topic.name, index), topic.settings.log)
+        except OSError as error:
+            raise ApiError(f"cannot open a log: {error}", ErrorCode.KAFKA_STORAGE_ERROR) from error
+
+
+class ApiRequest(Generic[S_co]):
+    """A decoded request and the ways to answer it. Any thread may answer."""
+
+    __slots__ = ("_channel", "_request", "body")
+
+    def __init__(self, request: Request, channel: RequestChannel, body: S_co) -> None:
+        self._request = request
+        self._channel = channel
+        self.body = body
+
+    @property
+    def version(self) -> int:
+        return self._request.context.header.api_version
+
+    @property
+    def client_id(self) -> str:
+        return self._request.context.header.client_id or ""
+
+    @property
+    def listener_name(self) -> str:
+        """The listener the client came by; it is told the addresses of that one."""
+        return self._request.context.listener_name
+
+    def respond(self, body: Struct) -> None:
+        """Send *body* as the answer. :raises ValueError: it does not fit the request's version."""
+        self.respond_in_version(body, self.version)
+
+    def respond_in_version(self, body: Struct, version: int) -> None:
+        """As :meth:`respond`, in another version than was asked for (ApiVersions may have to, KIP-511)."""
+        header = self._request.context.header
+        segments = encode_response(header.api_key, version, header.correlation_id, body)
+        self._channel.send_response(SendResponse(self._request, segments))
+
+    def respond_nothing(self) -> None:
+        """Done, and the client expects no answer (acks=0)."""
+        self._channel.send_response(NoOpResponse(self._request))
+
+    def close_connection(self) -> None:
+        """Close the connection instead of an answer."""
+        self._channel.send_response(CloseConnectionResponse(self._request))
+
+    def throttle(self, throttle_ms: int, timer: Timer, now_ms: int) -> None:
+        """Read nothing more of this client for *throttle_ms*; call it before the answer. 0 does nothing."""
+        if throttle_ms > 0:
+            self._channel.send_response(StartThrottlingResponse(self._request))
+            timer.schedule(
+                now_ms + throttle_ms, lambda: self._channel.send_response(EndThrottlingResponse(self._request))
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ApiHandler:
+    """One API: the versions it serves and what it does."""
+
+    key: ApiKey
+    versions: VersionRange
+    handle: Callable[[BrokerContext, ApiRequest[Any]], None]
+
+
+def endpoint_of(context: BrokerContext, node_id: int, listener_name: str) -> EndPoint | None:
+    """Where clients of *listener_name* reach a node; None when it does not run or has no such listener."""
+    return context.cluster.nodes.get(node_id, {}).get(listener_name)

@@ -1,0 +1,74 @@
+"""CreateTopics (key 19). Any node does it: they share what they know of the cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(2, 7)
+#: Where a setting comes from, in the answer: the topic itself.
+_TOPIC_CONFIG: Final = 1
+
+
+def handle(context: BrokerContext, request: ApiRequest[CreateTopicsRequest]) -> None:
+    """Create (or only judge) each topic; one that fails does not keep others from it."""
+    body = request.body
+    times_named = Counter(topic.name for topic in body.topics)
+    results = []
+    for topic in {topic.name: topic for topic in body.topics}.values():
+        try:
+            if times_named[topic.name] > 1:
+                raise ApiError("the request names this topic twice", ErrorCode.INVALID_REQUEST)
+            results.append(_create(context, topic, validate_only=body.validate_only))
+        except ApiError as error:
+            results.append(CreatableTopicResult(topic.name, error_code=error.code, error_message=str(error)))
+        except OSError as error:
+            message = f"the topic could not be stored: {error}"
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            results.append(CreatableTopicResult(topic.name, error_code=code, error_message=message))
+    request.respond(CreateTopicsResponse(topics=results))
+
+
+def _create(context: BrokerContext, topic: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+    configs = {config.name: config.value or "" for config in topic.configs}
+    created = context.cluster.create_topic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        configs,
+        _assignment(topic) if topic.assignments else None,
+        validate_only=validate_only,
+    )
+    return CreatableTopicResult(
+        topic.name,
+        created.topic_id,
+        ErrorCode.NONE,
+        error_message=None,
+        num_partitions=len(created.partitions),
+        replication_factor=len(created.partitions[0].replicas),
+        configs=[CreatableTopicConfigs(name, value, False, _TOPIC_CONFIG, False) for name, value in configs.items()],
+    )
+
+
+def _assignment(topic: CreatableTopic) -> list[list[int]]:
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
+        raise ApiError("both counts and an assignment are given", ErrorCode.INVALID_REQUEST)
+    by_index = {entry.partition_index: entry.broker_ids for entry in topic.assignments}
+    if sorted(by_index) != list(range(len(topic.assignments))):
+        raise ApiError("assigned partitions are not numbered from 0 on", ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+    return [by_index[index] for index in range(len(by_index))]
+
+
+API: Final = ApiHandler(ApiKey.CREATE_TOPICS, VERSIONS, handle)

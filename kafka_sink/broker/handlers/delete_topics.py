@@ -1,0 +1,57 @@
+"""DeleteTopics (key 20): forget topics and remove their data; from version 6 on by id as well."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(1, 6)
+_FIRST_WITH_IDS: Final = 6
+
+
+def handle(context: BrokerContext, request: ApiRequest[DeleteTopicsRequest]) -> None:
+    """Delete each topic; one that fails does not keep others from it."""
+    body = request.body
+    asked = body.topics if request.version >= _FIRST_WITH_IDS else [DeleteTopicState(name) for name in body.topic_names]
+    results = []
+    for topic in asked:
+        try:
+            results.append(_delete(context, topic))
+        except ApiError as error:
+            results.append(DeletableTopicResult(topic.name, topic.topic_id, error.code, str(error)))
+        except OSError as error:
+            message = f"the topic could not be removed: {error}"
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            results.append(DeletableTopicResult(topic.name, topic.topic_id, code, message))
+    request.respond(DeleteTopicsResponse(responses=results))
+
+
+def _delete(context: BrokerContext, asked: DeleteTopicState) -> DeletableTopicResult:
+    if not context.config.delete_topic_enable:
+        raise ApiError("delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED)
+    name = asked.name
+    if name is None:
+        found = context.cluster.topic_by_id(asked.topic_id)
+        if found is None:
+            raise ApiError("there is no topic with this id", ErrorCode.UNKNOWN_TOPIC_ID)
+        name = found.name
+    topic = context.cluster.delete_topic(name)
+    partitions = topic.topic_partitions()
+    context.logs.delete(partitions)
+    for partition in partitions:
+        # Fetches that wait for more of it get their answer now.
+        context.purgatory.check(partition)
+    return DeletableTopicResult(topic.name, topic.topic_id, ErrorCode.NONE)
+
+
+API: Final = ApiHandler(ApiKey.DELETE_TOPICS, VERSIONS, handle)

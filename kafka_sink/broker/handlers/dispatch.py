@@ -1,0 +1,77 @@
+"""From a request's API key to its handler.
+
+Called by handler threads for every request. A request that cannot be decoded, or that asks for an API or a version that
+is not there, costs its connection: there is no answer a client could read. ApiVersions is the exception (KIP-511).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from kafka_sink.broker.handlers import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    fetch,
+    find_coordinator,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    produce,
+)
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.broker.request_channel import CloseConnectionResponse, Request, RequestChannel, RequestHandler
+from kafka_sink.common.errors import ProtocolError
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import decode_request_body
+from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+
+HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = MappingProxyType(
+    {
+        module.API.key: module.API
+        for module in (
+            produce,
+            fetch,
+            list_offsets,
+            metadata,
+            find_coordinator,
+            api_versions,
+            create_topics,
+            delete_topics,
+            init_producer_id,
+        )
+    }
+)
+
+
+def dispatcher(context: BrokerContext, channel: RequestChannel) -> RequestHandler:
+    """What the handler threads of *channel* do with a request."""
+    log = ContextLogger(__name__, f"broker {context.node_id}")
+
+    def handle(request: Request) -> None:
+        header = request.context.header
+        handler = HANDLERS.get(header.api_key)
+        if handler is None or header.api_version not in handler.versions:
+            if header.api_key is ApiKey.API_VERSIONS:
+                api_versions.handle_unknown_version(context, ApiRequest(request, channel, ApiVersionsRequest()))
+                return
+            log.info(
+                "closing %s: it asks for %s version %d, which is not served",
+                request.context.connection_id,
+                header.api_key.name,
+                header.api_version,
+            )
+            channel.send_response(CloseConnectionResponse(request))
+            return
+        try:
+            body = decode_request_body(header, request.payload, request.body_offset)
+        except ProtocolError as error:
+            log.info("closing %s: %s", request.context.connection_id, error)
+            channel.send_response(CloseConnectionResponse(request))
+            return
+        handler.handle(context, ApiRequest(request, channel, body))
+
+    return handle

@@ -1,0 +1,203 @@
+"""Fetch (key 1): bytes of the log, from an offset on.
+
+There are no fetch sessions: every answer says session 0, which tells a client to name all its partitions each time
+(KIP-227). A fetch that wants more than there is waits in the purgatory, not on a thread. Versions 13 and up name topics
+by id, 16 and up are told a new leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_sink.broker.cluster_state import NO_LEADER, TopicState
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, endpoint_of
+from kafka_sink.broker.log.partition_log import LogRead
+from kafka_sink.broker.purgatory import DelayedOperation
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(4, 18)
+_FIRST_WITH_TOPIC_IDS: Final = 13
+_READ_COMMITTED: Final = 1
+#: A fetch outlives its connection for as long as it waits, so nobody may make it wait for days.
+_LONGEST_WAIT_MS: Final = 60_000
+_log: Final = ContextLogger(__name__, "")
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One pass over the partitions of a fetch."""
+
+    responses: list[FetchableTopicResponse]
+    size: int
+    failed: bool
+    #: Bytes ever appended to each log at the moment it was read, to see later whether more came.
+    appended: dict[TopicPartition, int]
+
+
+def handle(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
+    """Answer at once if there is enough or something is wrong, else when there is, or when the time is up."""
+    body = request.body
+    if body.session_id != 0:
+        # We never gave one out.
+        request.respond(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+        return
+    reading = _read(context, request)
+    if reading.failed or reading.size >= body.min_bytes or body.max_wait_ms <= 0 or not reading.appended:
+        _respond(context, request, reading)
+        return
+    _delay(context, request, body.min_bytes - reading.size, reading.appended)
+
+
+def _delay(
+    context: BrokerContext, request: ApiRequest[FetchRequest], missing: int, seen: dict[TopicPartition, int]
+) -> None:
+    # What was read so far is not kept: it is read again when the answer is made.
+    def satisfied() -> bool:
+        return _more_than(context, seen, missing) or not _still_led(context, request)
+
+    def finish() -> None:
+        try:
+            _respond(context, request, _read(context, request))
+        except Exception:
+            # This runs on the thread of whoever appended; our trouble must not become theirs.
+            _log.exception("a delayed fetch of %s failed, closing its connection", request.client_id)
+            request.close_connection()
+
+    wait_ms = min(request.body.max_wait_ms, _LONGEST_WAIT_MS)
+    context.purgatory.watch(DelayedOperation(satisfied, finish), list(seen), context.clock.monotonic_ms() + wait_ms)
+
+
+def _more_than(context: BrokerContext, seen: dict[TopicPartition, int], missing: int) -> bool:
+    """Since they were read, *missing* bytes came in, or a log went away."""
+    more = 0
+    for partition, before in seen.items():
+        log = context.logs.get(partition)
+        if log is None:
+            if before:
+                return True
+            continue
+        more += log.appended_bytes() - before
+    return more >= missing
+
+
+def _still_led(context: BrokerContext, request: ApiRequest[FetchRequest]) -> bool:
+    for data in request.body.topics:
+        topic = _topic(context, request, data)
+        if topic is None:
+            return False
+        for asked in data.partitions:
+            if asked.partition >= len(topic.partitions) or topic.partitions[asked.partition].leader != context.node_id:
+                return False
+    return True
+
+
+def _topic(context: BrokerContext, request: ApiRequest[FetchRequest], data: FetchTopic) -> TopicState | None:
+    if request.version >= _FIRST_WITH_TOPIC_IDS:
+        return context.cluster.topic_by_id(data.topic_id)
+    return context.cluster.topic(data.topic)
+
+
+def _read(context: BrokerContext, request: ApiRequest[FetchRequest]) -> _Reading:
+    body = request.body
+    reading = _Reading([], 0, failed=False, appended={})
+    budget = min(body.max_bytes, context.config.fetch_max_bytes)
+    by_id = request.version >= _FIRST_WITH_TOPIC_IDS
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for data in body.topics:
+        topic = _topic(context, request, data)
+        parts = []
+        for asked in data.partitions:
+            try:
+                if topic is None:
+                    raise ApiError("there is no such topic", unknown)
+                part = _read_partition(context, topic, asked, budget - reading.size, reading)
+                if body.isolation_level == _READ_COMMITTED:
+                    part.aborted_transactions = []
+            except ApiError as error:
+                reading.failed = True
+                part = _failed(topic, asked, error)
+            parts.append(part)
+        reading.responses.append(FetchableTopicResponse(data.topic, data.topic_id, parts))
+    return reading
+
+
+def _read_partition(
+    context: BrokerContext, topic: TopicState, asked: FetchPartition, budget: int, reading: _Reading
+) -> PartitionData:
+    context.led_partition(topic, asked.partition, asked.current_leader_epoch)
+    key = TopicPartition(topic.name, asked.partition)
+    log = context.logs.get(key)
+    if log is not None:
+        # The first batch of an answer comes whole, whatever the limits: a reader with a small buffer gets on.
+        limit = max(min(budget, asked.partition_max_bytes), 0)
+        found = log.read(asked.fetch_offset, limit, whole_first_batch=reading.size == 0)
+    elif asked.fetch_offset == 0:
+        found = LogRead(b"", 0, 0, 0)
+    else:
+        raise ApiError(f"offset {asked.fetch_offset} of an empty log", ErrorCode.OFFSET_OUT_OF_RANGE)
+    reading.appended[key] = found.appended_bytes
+    reading.size += len(found.records)
+    return PartitionData(
+        partition_index=asked.partition,
+        error_code=ErrorCode.NONE,
+        high_watermark=found.end_offset,
+        last_stable_offset=found.end_offset,
+        log_start_offset=found.start_offset,
+        aborted_transactions=None,
+        records=found.records,
+    )
+
+
+def _failed(topic: TopicState | None, asked: FetchPartition, error: ApiError) -> PartitionData:
+    part = PartitionData(
+        partition_index=asked.partition,
+        error_code=error.code,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+    if topic is not None and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        state = topic.partitions[asked.partition]
+        part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
+    return part
+
+
+def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], reading: _Reading) -> None:
+    now_ms = context.clock.monotonic_ms()
+    throttle_ms = context.consumer_quota.record(request.client_id, reading.size, now_ms)
+    request.throttle(throttle_ms, context.timer, now_ms)
+    parts = (part for topic in reading.responses for part in topic.partitions)
+    request.respond(
+        FetchResponse(
+            throttle_time_ms=throttle_ms,
+            error_code=ErrorCode.NONE,
+            session_id=0,
+            responses=reading.responses,
+            node_endpoints=_endpoints(context, request.listener_name, parts) if reading.failed else [],
+        )
+    )
+
+
+def _endpoints(context: BrokerContext, listener_name: str, parts: Iterable[PartitionData]) -> list[NodeEndpoint]:
+    leaders = {part.current_leader.leader_id for part in parts} - {NO_LEADER}
+    found = ((leader, endpoint_of(context, leader, listener_name)) for leader in sorted(leaders))
+    return [NodeEndpoint(leader, endpoint.host, endpoint.port) for leader, endpoint in found if endpoint is not None]
+
+
+API: Final = ApiHandler(ApiKey.FETCH, VERSIONS, handle)

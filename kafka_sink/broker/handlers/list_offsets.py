@@ -1,0 +1,71 @@
+"""ListOffsets (key 2): the offset of a partition's start, its end, a point in time, or its newest timestamp."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.broker.log.segment import TimestampOffset
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.list_offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(1, 8)
+_MAX_TIMESTAMP: Final = -3
+_EARLIEST_LOCAL_TIMESTAMP: Final = -4
+_NOT_FOUND: Final = TimestampOffset(NO_TIMESTAMP, NO_OFFSET)
+
+
+def handle(context: BrokerContext, request: ApiRequest[ListOffsetsRequest]) -> None:
+    """Answer for each partition."""
+    request.respond(
+        ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    topic.name, [_list_partition(context, topic.name, partition) for partition in topic.partitions]
+                )
+                for topic in request.body.topics
+            ]
+        )
+    )
+
+
+def _list_partition(context: BrokerContext, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    try:
+        topic = context.cluster.topic(name)
+        if topic is None:
+            raise ApiError("there is no such topic", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        state = context.led_partition(topic, asked.partition_index, asked.current_leader_epoch)
+        found = _look_up(context, TopicPartition(name, asked.partition_index), asked.timestamp)
+    except ApiError as error:
+        return ListOffsetsPartitionResponse(asked.partition_index, error.code)
+    return ListOffsetsPartitionResponse(
+        asked.partition_index, ErrorCode.NONE, found.timestamp, found.offset, state.leader_epoch
+    )
+
+
+def _look_up(context: BrokerContext, partition: TopicPartition, timestamp: int) -> TimestampOffset:
+    log = context.logs.get(partition)
+    if timestamp == LATEST_TIMESTAMP:
+        return TimestampOffset(NO_TIMESTAMP, log.end_offset if log is not None else 0)
+    if timestamp in (EARLIEST_TIMESTAMP, _EARLIEST_LOCAL_TIMESTAMP):
+        return TimestampOffset(NO_TIMESTAMP, log.start_offset if log is not None else 0)
+    if timestamp < _MAX_TIMESTAMP:
+        raise ApiError(f"timestamp {timestamp} has no meaning here", ErrorCode.UNSUPPORTED_VERSION)
+    if log is None:
+        return _NOT_FOUND
+    found = log.max_timestamp_record() if timestamp == _MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    return found or _NOT_FOUND
+
+
+API: Final = ApiHandler(ApiKey.LIST_OFFSETS, VERSIONS, handle)

@@ -1,0 +1,93 @@
+"""Metadata (key 3): nodes, topics and leaders; unknown topics are created when both sides allow it."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from kafka_sink.broker.cluster_state import NO_LEADER, PartitionState, TopicState, validate_topic_name
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kafka_sink.protocol.schema import ZERO_UUID, VersionRange
+
+VERSIONS: Final = VersionRange(0, 13)
+
+
+def handle(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None:
+    """Answer with the cluster as the client's listener shows it."""
+    body = request.body
+    # Version 0 has no null: its empty list asks for everything.
+    everything = body.topics is None or (request.version == 0 and not body.topics)
+    if everything:
+        topics = [_describe(context, topic) for topic in context.cluster.topics.values()]
+    else:
+        create = body.allow_auto_topic_creation and context.config.auto_create_topics_enable
+        topics = [_look_up(context, topic, create=create) for topic in body.topics or ()]
+    nodes = context.cluster.nodes
+    request.respond(
+        MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id, endpoint.host, endpoint.port)
+                for node_id, endpoints in sorted(nodes.items())
+                if (endpoint := endpoints.get(request.listener_name)) is not None
+            ],
+            cluster_id=context.cluster.cluster_id,
+            controller_id=context.cluster.controller_id,
+            topics=topics,
+        )
+    )
+
+
+def _look_up(context: BrokerContext, asked: MetadataRequestTopic, *, create: bool) -> MetadataResponseTopic:
+    if asked.name is None or asked.topic_id != ZERO_UUID:
+        return _by_id(context, asked.topic_id)
+    name = asked.name
+    try:
+        validate_topic_name(name)
+        topic = context.cluster.ensure_topic(name) if create else context.cluster.topic(name)
+    except ApiError as error:
+        return MetadataResponseTopic(error_code=error.code, name=name)
+    if topic is None:
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+    return _describe(context, topic)
+
+
+def _by_id(context: BrokerContext, topic_id: UUID) -> MetadataResponseTopic:
+    topic = context.cluster.topic_by_id(topic_id)
+    if topic is None:
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+    return _describe(context, topic)
+
+
+def _describe(context: BrokerContext, topic: TopicState) -> MetadataResponseTopic:
+    running = frozenset(context.cluster.nodes)
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[_describe_partition(index, partition, running) for index, partition in enumerate(topic.partitions)],
+    )
+
+
+def _describe_partition(index: int, partition: PartitionState, running: frozenset[int]) -> MetadataResponsePartition:
+    leaderless = partition.leader == NO_LEADER
+    return MetadataResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leaderless else ErrorCode.NONE,
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=[replica for replica in partition.replicas if replica in running],
+        offline_replicas=[replica for replica in partition.replicas if replica not in running],
+    )
+
+
+API: Final = ApiHandler(ApiKey.METADATA, VERSIONS, handle)

@@ -1,0 +1,120 @@
+"""Produce (key 0): append batches to the logs of the partitions this node leads.
+
+An answer with an offset means that the operating system has the batch; with ``log.flush.interval.messages=1`` that the
+disk has it. Versions 13 and up name topics by id (KIP-516), 10 and up are told a new leader (KIP-951).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kafka_sink.broker.cluster_state import NO_LEADER, TopicState
+from kafka_sink.broker.handlers.batch_validation import validated_batch
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, endpoint_of
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(3, 13)
+_FIRST_WITH_TOPIC_IDS: Final = 13
+_NO_ACKS: Final = 0
+_ALL_ACKS: Final = -1
+_log: Final = ContextLogger(__name__, "")
+
+
+def handle(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
+    """Append everything, then answer for each partition (or not at all with acks=0)."""
+    responses = [_produce_topic(context, request, topic) for topic in request.body.topic_data]
+    now_ms = context.clock.monotonic_ms()
+    size = sum(_size(partition) for topic in request.body.topic_data for partition in topic.partition_data)
+    throttle_ms = context.producer_quota.record(request.client_id, size, now_ms)
+    failed = [part for topic in responses for part in topic.partition_responses if part.error_code]
+    if request.body.acks == _NO_ACKS:
+        if failed:
+            # The client listens to no answer; only a lost connection makes it look for what is wrong.
+            _log.info("closing a connection of %s: its acks=0 write failed: %s", request.client_id, failed[0])
+            request.close_connection()
+            return
+        request.throttle(throttle_ms, context.timer, now_ms)
+        request.respond_nothing()
+        return
+    request.throttle(throttle_ms, context.timer, now_ms)
+    endpoints = _endpoints(context, request.listener_name, failed)
+    request.respond(ProduceResponse(responses, throttle_ms, endpoints))
+
+
+def _produce_topic(
+    context: BrokerContext, request: ApiRequest[ProduceRequest], data: TopicProduceData
+) -> TopicProduceResponse:
+    cluster = context.cluster
+    by_id = request.version >= _FIRST_WITH_TOPIC_IDS
+    topic = cluster.topic_by_id(data.topic_id) if by_id else cluster.topic(data.name)
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    parts = []
+    for partition in data.partition_data:
+        try:
+            if topic is None:
+                raise ApiError("there is no such topic", unknown)
+            parts.append(_produce_partition(context, request, topic, partition))
+        except ApiError as error:
+            part = PartitionProduceResponse(partition.index, error.code, -1, error_message=str(error))
+            if topic is not None and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                state = topic.partitions[partition.index]
+                part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
+            parts.append(part)
+    return TopicProduceResponse(data.name, data.topic_id, parts)
+
+
+def _produce_partition(
+    context: BrokerContext, request: ApiRequest[ProduceRequest], topic: TopicState, data: PartitionProduceData
+) -> PartitionProduceResponse:
+    acks = request.body.acks
+    if acks not in (_ALL_ACKS, _NO_ACKS, 1):
+        raise ApiError(f"acks {acks} is none of 0, 1, -1", ErrorCode.INVALID_REQUIRED_ACKS)
+    partition = context.led_partition(topic, data.index)
+    if acks == _ALL_ACKS:
+        in_sync = sum(replica in context.cluster.nodes for replica in partition.replicas)
+        if in_sync < topic.settings.min_insync_replicas:
+            raise ApiError(f"{in_sync} replicas are in sync", ErrorCode.NOT_ENOUGH_REPLICAS)
+    # Decoding gives a view or nothing; what a client builds (several buffers) never arrives here.
+    assert data.records is None or isinstance(data.records, memoryview)
+    batch, header = validated_batch(data.records, topic.settings.max_message_bytes, request.version)
+    log = context.log_of(topic, data.index)
+    appended = log.append(batch, header, partition.leader_epoch, context.clock.wall_ms())
+    if not appended.duplicate:
+        context.purgatory.check(TopicPartition(topic.name, data.index))
+    return PartitionProduceResponse(
+        data.index,
+        ErrorCode.NONE,
+        appended.base_offset,
+        appended.log_append_time_ms,
+        appended.log_start_offset,
+    )
+
+
+def _size(data: PartitionProduceData) -> int:
+    return len(data.records) if data.records is not None else 0
+
+
+def _endpoints(
+    context: BrokerContext, listener_name: str, failed: Iterable[PartitionProduceResponse]
+) -> list[NodeEndpoint]:
+    leaders = {part.current_leader.leader_id for part in failed} - {NO_LEADER}
+    found = ((leader, endpoint_of(context, leader, listener_name)) for leader in sorted(leaders))
+    return [NodeEndpoint(leader, endpoint.host, endpoint.port) for leader, endpoint in found if endpoint is not None]
+
+
+API: Final = ApiHandler(ApiKey.PRODUCE, VERSIONS, handle)

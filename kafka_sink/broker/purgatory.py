@@ -1,0 +1,104 @@
+"""Requests that wait for something without holding a thread: fetches that want more bytes than there are.
+
+Handlers put operations in; whoever changes a partition checks it (on its own thread), and the timer ends those whose
+time is up. An operation is completed once, by whoever gets there first. Must never be called with a log's lock held.
+
+Source: apache/kafka ``DelayedOperationPurgatory``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from typing import Final
+
+from kafka_sink.broker.timer import Timer
+from kafka_sink.common.model import TopicPartition
+
+
+class DelayedOperation:
+    """*finish* runs once: as soon as *satisfied* says so when somebody checks, or when the time is up."""
+
+    __slots__ = ("_completed", "_finish", "_lock", "_satisfied")
+
+    def __init__(self, satisfied: Callable[[], bool], finish: Callable[[], None]) -> None:
+        self._satisfied = satisfied
+        self._finish = finish
+        self._lock: Final = threading.Lock()
+        self._completed = False
+
+    @property
+    def completed(self) -> bool:
+        return self._completed
+
+    def try_complete(self) -> bool:
+        """Finish if what was waited for is there; says whether the operation is over."""
+        if self._completed:
+            return True
+        return self._satisfied() and self.force_complete()
+
+    def force_complete(self) -> bool:
+        """Finish in any case; True, because the operation is over then."""
+        with self._lock:
+            first, self._completed = not self._completed, True
+        if first:
+            self._finish()
+        return True
+
+
+class DelayedOperationPurgatory:
+    """Operations by the partitions whose change may complete them."""
+
+    def __init__(self, timer: Timer) -> None:
+        self._timer = timer
+        self._lock = threading.Lock()
+        # Guarded by the lock.
+        self._watchers: dict[TopicPartition, list[DelayedOperation]] = {}
+
+    def watch(self, operation: DelayedOperation, keys: Collection[TopicPartition], deadline_ms: int) -> None:
+        """Complete *operation* when a check of one of *keys* finds it satisfied, at the latest at *deadline_ms*."""
+        with self._lock:
+            for key in keys:
+                self._watchers.setdefault(key, []).append(operation)
+        # What it waits for may have happened before it was watched.
+        if operation.try_complete():
+            self._forget(operation, keys)
+            return
+
+        def expire() -> None:
+            operation.force_complete()
+            self._forget(operation, keys)
+
+        self._timer.schedule(deadline_ms, expire)
+
+    def check(self, key: TopicPartition) -> None:
+        """*key* has changed: complete what is satisfied now."""
+        # Producing to a partition nobody waits for is the usual case, and must not take a lock.
+        if key not in self._watchers:
+            return
+        with self._lock:
+            operations = tuple(self._watchers.get(key, ()))
+        over = [operation for operation in operations if operation.try_complete()]
+        with self._lock:
+            self._remove(key, over)
+
+    @property
+    def watched(self) -> int:
+        """Operations that wait, counted once per partition."""
+        with self._lock:
+            return sum(map(len, self._watchers.values()))
+
+    def _forget(self, operation: DelayedOperation, keys: Collection[TopicPartition]) -> None:
+        with self._lock:
+            for key in keys:
+                self._remove(key, (operation,))
+
+    def _remove(self, key: TopicPartition, operations: Collection[DelayedOperation]) -> None:
+        watchers = self._watchers.get(key)
+        if watchers is None:
+            return
+        left = [operation for operation in watchers if operation not in operations]
+        if left:
+            self._watchers[key] = left
+        else:
+            del self._watchers[key]

@@ -1,0 +1,162 @@
+"""Where the network layer and the handlers meet: requests one way, responses the other.
+
+Processors put requests in (and wait while the queue is full), handlers take them out and answer from any thread; every
+processor has its own queue of responses. Must never hold a lock while anybody handles anything.
+
+Source: apache/kafka ``RequestChannel``.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+from kafka_sink.common.buffers import Buffer
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.network.receive import NetworkReceive
+from kafka_sink.protocol.header import RequestHeader
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """Whose request it is and by which way it came."""
+
+    header: RequestHeader
+    connection_id: str
+    client_address: str
+    listener_name: str
+
+
+class Request:
+    """A received request, until it is answered."""
+
+    __slots__ = ("_receive", "body_offset", "context", "processor")
+
+    def __init__(self, processor: int, context: RequestContext, receive: NetworkReceive, body_offset: int) -> None:
+        #: Id of the processor that has the connection.
+        self.processor = processor
+        self.context = context
+        #: Where in the payload the body begins.
+        self.body_offset = body_offset
+        self._receive = receive
+
+    @property
+    def payload(self) -> memoryview:
+        """The frame, header included."""
+        return self._receive.payload
+
+    def release(self) -> None:
+        """Nobody reads the payload any more: its memory may be used for other requests."""
+        self._receive.release()
+
+
+@dataclass(frozen=True, slots=True)
+class NoOpResponse:
+    """Nothing is sent (acks=0): the connection may be read again."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class SendResponse:
+    """*segments* (header and body, without the frame's length) are sent."""
+
+    request: Request
+    segments: Sequence[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseConnectionResponse:
+    """The connection is closed."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class StartThrottlingResponse:
+    """The connection is not read again before the throttling ends, answer or not."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class EndThrottlingResponse:
+    """The throttling is over."""
+
+    request: Request
+
+
+Response: TypeAlias = (
+    NoOpResponse | SendResponse | CloseConnectionResponse | StartThrottlingResponse | EndThrottlingResponse
+)
+
+
+class ResponseReceiver(Protocol):
+    """A processor, as far as the channel needs it."""
+
+    def enqueue_response(self, response: Response) -> None:
+        """Take a response to send it on the processor's own thread (any thread calls this)."""
+        ...
+
+
+#: Tells one handler thread to end.
+_SHUTDOWN: Final = None
+
+
+class RequestChannel:
+    """A bounded queue of requests and the way back to the processors."""
+
+    def __init__(self, capacity: int, name: str) -> None:
+        self._log = ContextLogger(__name__, name)
+        self._requests: queue.Queue[Request | None] = queue.Queue(capacity)
+        self._lock = threading.Lock()
+        self._processors: dict[int, ResponseReceiver] = {}
+
+    def add_processor(self, processor_id: int, processor: ResponseReceiver) -> None:
+        """Let responses find *processor*. :raises ValueError: the id is taken."""
+        with self._lock:
+            if processor_id in self._processors:
+                raise ValueError(f"there is a processor {processor_id} already")
+            self._processors[processor_id] = processor
+
+    def remove_processor(self, processor_id: int) -> None:
+        """Drop responses to this processor from now on."""
+        with self._lock:
+            self._processors.pop(processor_id, None)
+
+    def send_request(self, request: Request) -> None:
+        """Hand a request to the handlers; waits while the queue is full."""
+        self._requests.put(request)
+
+    def receive_request(self) -> Request | None:
+        """The next request; waits for it. None says that the calling handler has to end."""
+        return self._requests.get()
+
+    def send_response(self, response: Response) -> None:
+        """Hand a response to the processor that the request came from; dropped when that is gone."""
+        processor = self._processors.get(response.request.processor)
+        if processor is None:
+            self._log.debug("dropping a response for %s", response.request.context.connection_id)
+            return
+        processor.enqueue_response(response)
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for a handler."""
+        return self._requests.qsize()
+
+    def shutdown(self, handlers: int) -> None:
+        """End *handlers* handler threads; requests nobody has begun are dropped."""
+        while True:
+            try:
+                self._requests.get_nowait()
+            except queue.Empty:
+                break
+        for _ in range(handlers):
+            self._requests.put(_SHUTDOWN)
+
+
+RequestHandler: TypeAlias = Callable[[Request], None]

@@ -1,0 +1,181 @@
+"""The network layer of one node: listeners, their acceptors and processors, and the request channels.
+
+Started and stopped by the node; runs no thread of its own beyond those of acceptors and processors. Must never know a
+handler: whoever handles requests takes them from the request channels.
+
+Source: apache/kafka ``SocketServer``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from kafka_sink.broker.acceptor import Acceptor
+from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.broker.connection_quotas import ConnectionLimits, ConnectionQuotas
+from kafka_sink.broker.processor import Processor, ServerSelectable
+from kafka_sink.broker.request_channel import RequestChannel
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.threads import start_thread
+from kafka_sink.network.channel_builder import PlaintextChannelBuilder
+from kafka_sink.network.listener import Listener
+from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
+from kafka_sink.network.selector import KSelector
+
+CONTROL_PLANE_QUEUE_CAPACITY: Final = 20
+
+SelectorFactory = Callable[[EndPoint, MemoryPool], ServerSelectable]
+
+
+def kselector_factory(config: BrokerConfig, clock: Clock) -> SelectorFactory:
+    """Makes the selectors that processors drive, with the limits of *config*.
+
+    :raises ConfigError: a listener has a security protocol that is not there.
+    """
+    for entry in config.listener_security_protocol_map:
+        name, _, protocol = entry.partition(":")
+        if protocol != "PLAINTEXT":
+            raise ConfigError(f"listener.security.protocol.map: {protocol!r} of listener {name} is not supported")
+
+    def create(endpoint: EndPoint, memory_pool: MemoryPool) -> ServerSelectable:
+        return KSelector(
+            PlaintextChannelBuilder(),
+            clock,
+            max_receive_bytes=config.socket_request_max_bytes,
+            connections_max_idle_ms=config.connections_max_idle_ms,
+            memory_pool=memory_pool,
+            log_context=f"listener {endpoint.listener_name}",
+        )
+
+    return create
+
+
+class SocketServer:
+    """Data planes (one per listener) and, where configured, the control plane."""
+
+    def __init__(
+        self, node: str, config: BrokerConfig, endpoints: list[EndPoint], clock: Clock, selectors: SelectorFactory
+    ) -> None:
+        """Nothing is opened yet. :raises ConfigError: the listeners contradict each other."""
+        names = [endpoint.listener_name for endpoint in endpoints]
+        for option, name in (
+            ("control.plane.listener.name", config.control_plane_listener_name),
+            ("inter.broker.listener.name", config.inter_broker_listener_name),
+        ):
+            if name and name not in names:
+                raise ConfigError(f"{option}: there is no listener {name}")
+        if len(set(names)) < len(names):
+            raise ConfigError("two listeners have the same name")
+        if config.control_plane_listener_name and len(names) == 1:
+            raise ConfigError("control.plane.listener.name: the only listener cannot be the control plane")
+        self._node = node
+        self._config = config
+        self._clock = clock
+        self._selectors = selectors
+        self._endpoints = sorted(endpoints, key=lambda item: item.listener_name != config.inter_broker_listener_name)
+        self._quotas = ConnectionQuotas(ConnectionLimits.of(config), len(endpoints), clock)
+        limit = config.queued_max_request_bytes
+        self._memory_pool: MemoryPool = SimpleMemoryPool(limit) if limit > 0 else UNLIMITED_MEMORY_POOL
+        self.data_plane_request_channel = RequestChannel(config.queued_max_requests, f"{node} data plane")
+        self.control_plane_request_channel = (
+            RequestChannel(CONTROL_PLANE_QUEUE_CAPACITY, f"{node} control plane")
+            if config.control_plane_listener_name
+            else None
+        )
+        # Guarded by the lock, the "monitor" of start-up and shutdown.
+        self._lock = threading.Lock()
+        self._acceptors: dict[str, Acceptor] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._processors: dict[int, tuple[Processor, RequestChannel]] = {}
+        self._acceptor_threads: list[threading.Thread] = []
+        self._processor_threads: list[threading.Thread] = []
+
+    def startup(self, *, start_processing_requests: bool = True) -> None:
+        """Bind every listener, the control plane first; *start_processing_requests* also starts the threads.
+
+        :raises OSError: an address cannot be bound; nothing stays open.
+        """
+        control = self._config.control_plane_listener_name
+        with self._lock:
+            try:
+                for endpoint in self._endpoints:
+                    if endpoint.listener_name == control and self.control_plane_request_channel is not None:
+                        self._create_plane(endpoint, self.control_plane_request_channel, processors=1)
+                for endpoint in self._endpoints:
+                    if endpoint.listener_name != control:
+                        self._create_plane(
+                            endpoint, self.data_plane_request_channel, processors=self._config.num_network_threads
+                        )
+            except OSError:
+                for listener in self._listeners.values():
+                    listener.close()
+                raise
+        if start_processing_requests:
+            self.start_processing_requests()
+
+    def _create_plane(self, endpoint: EndPoint, channel: RequestChannel, *, processors: int) -> None:
+        config = self._config
+        name = endpoint.listener_name
+        listener = Listener(
+            endpoint.host,
+            endpoint.port,
+            backlog=config.socket_listen_backlog_size,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        )
+        self._listeners[name] = listener
+        created = []
+        for _ in range(processors):
+            processor_id = len(self._processors)
+            selector = self._selectors(endpoint, self._memory_pool)
+            processor = Processor(processor_id, name, selector, channel, self._quotas, self._clock)
+            channel.add_processor(processor_id, processor)
+            self._processors[processor_id] = (processor, channel)
+            created.append(processor)
+        self._acceptors[name] = Acceptor(name, listener, created, self._quotas, self._clock)
+
+    def start_processing_requests(self) -> None:
+        """Start the threads: processors before the acceptors that feed them."""
+        with self._lock:
+            self._processor_threads = [
+                start_thread(f"{self._node}-processor-{processor_id}", processor.run)
+                for processor_id, (processor, _) in self._processors.items()
+            ]
+            self._acceptor_threads = [
+                start_thread(f"{self._node}-acceptor-{name}", acceptor.run)
+                for name, acceptor in self._acceptors.items()
+            ]
+
+    def bound_endpoint(self, listener_name: str) -> EndPoint:
+        """Where a listener really is; its port when 0 was asked for."""
+        listener = self._listeners[listener_name]
+        host = next(item.host for item in self._endpoints if item.listener_name == listener_name)
+        return EndPoint(listener_name, host, listener.port)
+
+    def shutdown(self) -> None:
+        """Close listeners and connections and end all threads; responses still to come are dropped."""
+        with self._lock:
+            self._quotas.close()
+            for acceptor in self._acceptors.values():
+                acceptor.stop()
+                if not self._acceptor_threads:
+                    # Nobody ever ran it: this run closes what it holds and returns.
+                    acceptor.run()
+            _join(self._acceptor_threads)
+            for processor_id, (processor, channel) in self._processors.items():
+                processor.stop()
+                channel.remove_processor(processor_id)
+                if not self._processor_threads:
+                    processor.run()
+            _join(self._processor_threads)
+            self._acceptors.clear()
+            self._processors.clear()
+
+
+def _join(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join()
+    threads.clear()
