@@ -111,6 +111,15 @@ class ClusterConnectionStates:
     def is_any_connecting(self) -> bool:
         return bool(self._connecting)
 
+    def is_disconnected(self, node_id: str) -> bool:
+        """It was connected, or was tried to be, and is not any more."""
+        return self.state(node_id) in _DISCONNECTED
+
+    def is_unreachable(self, node_id: str) -> bool:
+        """The last attempt to connect did not get through."""
+        known = self._nodes.get(node_id)
+        return known is not None and known.state in _DISCONNECTED and known.failed_setups > 0
+
     def last_attempt_ms(self, node_id: str) -> int:
         known = self._nodes.get(node_id)
         return -FOREVER_MS if known is None else known.last_attempt_ms

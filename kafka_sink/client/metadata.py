@@ -121,7 +121,7 @@ class Metadata:
         with self._changed:
             deadline_ms = min(self._clock.monotonic_ms() + timeout_ms, FOREVER_MS)
             while True:
-                self._raise_fatal()
+                self.raise_if_fatal()
                 if self._is_closed:
                     raise KafkaError("metadata was asked for after the client was closed")
                 if self._update_version > last_version:
@@ -133,9 +133,8 @@ class Metadata:
 
     def raise_for_topic(self, topic: str) -> None:
         """Raise what the cluster said about *topic* (illegal name, not authorized) or about this client as a whole."""
-        with self._changed:
-            self._raise_fatal()
-            cluster = self._cluster
+        self.raise_if_fatal()
+        cluster = self._cluster
         if topic in cluster.invalid_topics:
             raise InvalidTopicError(
                 f"topic {topic!r} has no legal name: 1 to 249 letters, digits, '.', '_' and '-' are allowed"
@@ -143,8 +142,10 @@ class Metadata:
         if topic in cluster.unauthorized_topics:
             raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {topic!r}")
 
-    def _raise_fatal(self) -> None:
-        fatal, self._fatal = self._fatal, None
+    def raise_if_fatal(self) -> None:
+        """Raise, once, what makes every update impossible."""
+        with self._changed:
+            fatal, self._fatal = self._fatal, None
         if fatal is not None:
             raise fatal
 

@@ -93,6 +93,7 @@ class ErrorCode(IntEnum):
     INCONSISTENT_TOPIC_ID = 103
     TRANSACTIONAL_ID_NOT_FOUND = 105
     TRANSACTION_ABORTABLE = 120
+    REBOOTSTRAP_REQUIRED = 129
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:

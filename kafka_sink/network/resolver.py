@@ -53,3 +53,8 @@ def resolve(host: str, port: int) -> list[SocketAddress]:
     if not addresses:
         raise OSError(f"cannot resolve host name {host!r}: it has no internet address")
     return addresses
+
+
+def canonical_names(addresses: list[SocketAddress]) -> list[str]:
+    """The full host name of every address, or the address itself where it has none."""
+    return [socket.getnameinfo(address.sockaddr, socket.NI_NUMERICSERV)[0] for address in addresses]

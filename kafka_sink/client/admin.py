@@ -1,0 +1,308 @@
+"""Topics and offsets from outside: what the command line, tests and helpers need of a cluster.
+
+The calling thread does all the work; threads may share one client and then take turns. Every call ends within
+default.api.timeout.ms, with an answer or with an error that says why. It never creates a topic but by
+:meth:`AdminClient.create_topics`.
+
+Source: Metadata, CreateTopics, DeleteTopics, ListOffsets; apache/kafka ``KafkaAdminClient`` for what is tried again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, TypeVar
+
+from kafka_sink.client.blocking import BlockingClient
+from kafka_sink.client.cluster import Cluster, PartitionInfo
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.common import config as c
+from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError, error_for
+from kafka_sink.common.model import Node, TopicPartition
+from kafka_sink.network.selectable import Selectable
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from kafka_sink.protocol.messages.list_offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from kafka_sink.protocol.schema import Struct
+
+#: Ask for a partition's first offset, or for the one its next record will get.
+EARLIEST: Final = EARLIEST_TIMESTAMP
+LATEST: Final = LATEST_TIMESTAMP
+
+#: Let the broker choose a count.
+BROKER_DEFAULT: Final = -1
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class AdminConfig(ClientConfig):
+    """What an :class:`AdminClient` can be told."""
+
+    default_api_timeout_ms: int = c.key(
+        "default.api.timeout.ms",
+        c.INT,
+        60_000,
+        "how long one call may take altogether, ms",
+        validator=c.between(1, 2**31 - 1),
+    )
+
+
+@dataclass(frozen=True)
+class NewTopic:
+    """A topic to be created; *configs* are topic settings such as ``{"retention.ms": "60000"}``."""
+
+    name: str
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    configs: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic as the cluster sees it; *topic_id* is None on brokers before 2.8."""
+
+    name: str
+    topic_id: uuid.UUID | None
+    is_internal: bool
+    partitions: tuple[PartitionInfo, ...]
+
+
+class AdminClient:
+    """Blocking and small. Use it as a context manager.
+
+    :param bootstrap_servers: ``"host:port,host:port"`` or a sequence of ``"host:port"``.
+    :param properties: further client properties under Kafka's names, for example ``{"default.api.timeout.ms": 5000}``.
+    :raises ConfigError: an address or a property is wrong.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        properties: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        selectable: Selectable | None = None,
+    ) -> None:
+        config = c.parse(AdminConfig, {**properties, "bootstrap.servers": bootstrap_servers})
+        self._clock = clock
+        self._timeout_ms = config.default_api_timeout_ms
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._client = BlockingClient(
+            config,
+            client_id=config.client_id or "kafkalite-admin",
+            timeout_ms=self._timeout_ms,
+            clock=clock,
+            selectable=selectable,
+        )
+
+    # -- topics
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = BROKER_DEFAULT,
+        replication_factor: int = BROKER_DEFAULT,
+        configs: Mapping[str, str | None] = MappingProxyType({}),
+    ) -> None:
+        """Create one topic; see :meth:`create_topics`."""
+        self.create_topics([NewTopic(name, partitions, replication_factor, configs)])
+
+    def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
+        """Create *topics*, or with *validate_only* just find out whether that would work.
+
+        :raises ApiError: one could not be created (the others may have been); its ``code`` and text say why, for
+            example TOPIC_ALREADY_EXISTS.
+        """
+
+        def build(version: int) -> Struct:
+            return CreateTopicsRequest(
+                topics=[
+                    CreatableTopic(
+                        name=topic.name,
+                        num_partitions=topic.partitions,
+                        replication_factor=topic.replication_factor,
+                        configs=[CreatableTopicConfig(name=name, value=text) for name, text in topic.configs.items()],
+                    )
+                    for topic in topics
+                ],
+                timeout_ms=self._timeout_ms,
+                validate_only=validate_only,
+            )
+
+        def attempt(remaining_ms: int) -> None:
+            response = self._ask_controller(ApiKey.CREATE_TOPICS, build, remaining_ms)
+            assert isinstance(response, CreateTopicsResponse)
+            for result in response.topics:
+                _raise_for(result.error_code, result.name, result.error_message)
+
+        self._retrying(attempt)
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics with all their data.
+
+        :raises ApiError: one could not be deleted (the others may have been).
+        """
+        topics = list(names)
+
+        def build(version: int) -> Struct:
+            if version >= 6:
+                return DeleteTopicsRequest(
+                    topics=[DeleteTopicState(name=name) for name in topics], timeout_ms=self._timeout_ms
+                )
+            return DeleteTopicsRequest(topic_names=topics, timeout_ms=self._timeout_ms)
+
+        def attempt(remaining_ms: int) -> None:
+            response = self._ask_controller(ApiKey.DELETE_TOPICS, build, remaining_ms)
+            assert isinstance(response, DeleteTopicsResponse)
+            for result in response.responses:
+                _raise_for(result.error_code, result.name, result.error_message)
+
+        self._retrying(attempt)
+
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """Names of all topics, sorted; Kafka's own (consumer offsets and the like) only if asked for."""
+        cluster = self._client.fetch_cluster(None)
+        return [name for name in cluster.topics if include_internal or name not in cluster.internal_topics]
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """What the cluster knows about each of *names*.
+
+        :raises UnknownTopicOrPartitionError: one does not exist. :raises ApiError: one may not be looked at, or its
+            name is not a legal one.
+        """
+        topics = list(names)
+        cluster = self._client.fetch_cluster(topics)
+        return {name: _description(cluster, name) for name in topics}
+
+    def cluster(self) -> Cluster:
+        """Brokers, controller and cluster id, without topics."""
+        return self._client.fetch_cluster([])
+
+    # -- offsets
+
+    def offsets(self, partitions: Iterable[TopicPartition], timestamp: int = LATEST) -> dict[TopicPartition, int]:
+        """An offset for each of *partitions*: :data:`EARLIEST`, :data:`LATEST` (the end), or that of the first record
+        whose timestamp is at least *timestamp* (ms since 1970; the end where there is none).
+
+        :raises UnknownTopicOrPartitionError: a topic or partition does not exist.
+        :raises ApiError: a leader refused, or stayed away for too long.
+        """
+        wanted = sorted(set(partitions))
+        found: dict[TopicPartition, int] = {}
+
+        def attempt(remaining_ms: int) -> None:
+            missing = [partition for partition in wanted if partition not in found]
+            for leader, led in self._by_leader(missing, remaining_ms).items():
+                found.update(self._offsets_from(leader, led, timestamp, remaining_ms))
+
+        self._retrying(attempt)
+        unset = [partition for partition in wanted if found[partition] < 0]
+        if unset:
+            found.update(self.offsets(unset, LATEST))
+        return {partition: found[partition] for partition in wanted}
+
+    def _by_leader(self, partitions: list[TopicPartition], timeout_ms: int) -> dict[Node, list[TopicPartition]]:
+        topics = sorted({partition.topic for partition in partitions})
+        cluster = self._client.fetch_cluster(topics, timeout_ms=timeout_ms)
+        by_leader: dict[Node, list[TopicPartition]] = {}
+        for partition in partitions:
+            if partition.partition >= len(_description(cluster, partition.topic).partitions):
+                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
+            leader = cluster.leader_for(partition)
+            if leader is None:
+                raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader now")
+            by_leader.setdefault(leader, []).append(partition)
+        return by_leader
+
+    def _offsets_from(
+        self, leader: Node, partitions: list[TopicPartition], timestamp: int, timeout_ms: int
+    ) -> dict[TopicPartition, int]:
+        by_topic: dict[str, list[ListOffsetsPartition]] = {}
+        for topic, partition in partitions:
+            entry = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+            by_topic.setdefault(topic, []).append(entry)
+
+        def build(version: int) -> Struct:
+            topics = [ListOffsetsTopic(name=topic, partitions=entries) for topic, entries in by_topic.items()]
+            return ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=timeout_ms)
+
+        response = self._client.request(leader, ApiKey.LIST_OFFSETS, build, timeout_ms=timeout_ms)
+        assert isinstance(response, ListOffsetsResponse)
+        found: dict[TopicPartition, int] = {}
+        for topic_answer in response.topics:
+            for answer in topic_answer.partitions:
+                topic_partition = TopicPartition(topic_answer.name, answer.partition_index)
+                _raise_for(answer.error_code, str(topic_partition), None)
+                found[topic_partition] = answer.offset
+        return found
+
+    # -- how
+
+    def _ask_controller(self, api_key: ApiKey, build: Callable[[int], Struct], timeout_ms: int) -> Struct:
+        # Brokers without ZooKeeper pass it on themselves and name any of them as controller: it is right either way.
+        controller = self._client.fetch_cluster([], timeout_ms=timeout_ms).controller
+        return self._client.request(controller, api_key, build, timeout_ms=timeout_ms)
+
+    def _retrying(self, attempt: Callable[[int], T]) -> T:
+        """Run *attempt* (given the ms that are left) until it succeeds, fails for good, or time is up."""
+        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        attempts = 0
+        while True:
+            try:
+                return attempt(max(deadline_ms - self._clock.monotonic_ms(), 1))
+            except KafkaTimeoutError:
+                raise
+            except ApiError as error:
+                backoff_ms = self._backoff.backoff_ms(attempts)
+                is_worth_it = error.is_retriable and error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if not is_worth_it or self._clock.monotonic_ms() + backoff_ms >= deadline_ms:
+                    raise
+                self._client.idle(backoff_ms)
+                attempts += 1
+
+    def close(self) -> None:
+        """Close all connections. Closing again does nothing."""
+        self._client.close()
+
+    def __enter__(self) -> AdminClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _raise_for(code: int, name: str | None, message: str | None) -> None:
+    if code != ErrorCode.NONE:
+        raise error_for(code, f"{name}: {message}" if message else name)
+
+
+def _description(cluster: Cluster, name: str) -> TopicDescription:
+    if name in cluster.invalid_topics:
+        raise error_for(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no legal topic name")
+    if name in cluster.unauthorized_topics:
+        raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {name!r}")
+    if cluster.partition_count(name) is None:
+        raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+    return TopicDescription(
+        name, cluster.topic_id(name), name in cluster.internal_topics, cluster.partitions_for_topic(name)
+    )

@@ -1,0 +1,226 @@
+"""One request at a time, waited for: what admin client and log reader stand on.
+
+The calling thread drives the NetworkClient; threads that share one take turns. Every wait has a deadline, and an error
+about brokers that cannot be reached names each address and what went wrong there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+
+from kafka_sink.client.client_request import BodyBuilder, ClientResponse
+from kafka_sink.client.cluster import Cluster
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.factory import create_client
+from kafka_sink.client.metadata import Metadata
+from kafka_sink.client.network_client import ConnectionFailure, NetworkClient
+from kafka_sink.client.snapshot import next_snapshot
+from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
+from kafka_sink.common.errors import (
+    BrokersUnreachableError,
+    DisconnectError,
+    KafkaTimeoutError,
+)
+from kafka_sink.common.model import Node
+from kafka_sink.network.selectable import Selectable
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kafka_sink.protocol.schema import Struct
+
+
+class BlockingClient:
+    """A NetworkClient with a question-and-answer face. Asking it about topics never creates any.
+
+    :param timeout_ms: how long a request may take altogether, connecting and retries included, unless told otherwise.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        client_id: str,
+        timeout_ms: int,
+        clock: Clock = SYSTEM_CLOCK,
+        selectable: Selectable | None = None,
+    ) -> None:
+        self._client: NetworkClient
+        self._metadata: Metadata
+        self._client, self._metadata = create_client(
+            config, client_id=client_id, clock=clock, allow_auto_topic_creation=False, selectable=selectable
+        )
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._turn = threading.Lock()
+
+    def request(
+        self,
+        node: Node | None,
+        api_key: ApiKey,
+        build: BodyBuilder,
+        *,
+        max_version: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Struct:
+        """The answer to one request. *build* gets the version that was settled with the broker.
+
+        To a given *node* it is sent once: a lost connection is a :class:`DisconnectError`, for the caller may want to
+        find out first whether that is still the right broker. With None any broker will do, and they are tried until
+        one answers.
+
+        :raises BrokersUnreachableError: no broker could be reached in time; names each address and its cause.
+        :raises KafkaTimeoutError: no answer in time for another reason.
+        :raises DisconnectError: *node* cannot be reached, or was lost before it answered.
+        :raises UnsupportedVersionError: the broker has no version of the API in common with this client.
+        :raises AuthenticationError: the broker refuses this client.
+        """
+        with self._turn:
+            deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
+            exchange = _Exchange(self._client, self._metadata, self._clock, api_key, build, max_version, deadline_ms)
+            if node is not None:
+                return exchange.ask(node)
+            attempts = 0
+            while True:
+                try:
+                    return exchange.ask_any()
+                except DisconnectError:
+                    exchange.pause(self._backoff.backoff_ms(attempts))
+                    attempts += 1
+
+    def fetch_cluster(self, topics: Sequence[str] | None, *, timeout_ms: int | None = None) -> Cluster:
+        """The cluster with *topics* (None = all of them), fresh from a broker; topics that do not exist are missing."""
+        asked_in = 0
+
+        def build(version: int) -> Struct:
+            nonlocal asked_in
+            asked_in = version
+            names = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
+            return MetadataRequest(topics=names, allow_auto_topic_creation=False)
+
+        response = self.request(None, ApiKey.METADATA, build, timeout_ms=timeout_ms)
+        assert isinstance(response, MetadataResponse)
+        return next_snapshot(Cluster(), response, version=asked_in, is_partial=False, retain=lambda topic: True).cluster
+
+    def idle(self, duration_ms: int) -> None:
+        """Wait before trying something again, while the network goes on."""
+        with self._turn:
+            until_ms = self._clock.monotonic_ms() + duration_ms
+            while (now_ms := self._clock.monotonic_ms()) < until_ms:
+                self._client.poll(until_ms - now_ms, now_ms)
+
+    def connection_failures(self) -> tuple[ConnectionFailure, ...]:
+        """The last cause per address that is not connected now."""
+        return self._client.connection_failures()
+
+    def close(self) -> None:
+        """Close all connections. Closing again does nothing."""
+        self._client.close()
+
+    def __enter__(self) -> BlockingClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Exchange:
+    """One request on its way to an answer, against one deadline."""
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        metadata: Metadata,
+        clock: Clock,
+        api_key: ApiKey,
+        build: BodyBuilder,
+        max_version: int | None,
+        deadline_ms: int,
+    ) -> None:
+        self._client = client
+        self._metadata = metadata
+        self._clock = clock
+        self._api_key = api_key
+        self._build = build
+        self._max_version = max_version
+        self._started_ms = clock.monotonic_ms()
+        self._deadline_ms = deadline_ms
+        self._asked: Node | None = None
+
+    def ask_any(self) -> Struct:
+        """From whichever broker is ready first."""
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            node = self._client.least_loaded_node(now_ms)
+            if node is not None and self._client.ready(node, now_ms):
+                return self._exchange(node, now_ms)
+            nodes = self._metadata.fetch().nodes
+            self._poll(now_ms, min((self._client.poll_delay_ms(node, now_ms) for node in nodes), default=FOREVER_MS))
+
+    def ask(self, node: Node) -> Struct:
+        """From *node* alone."""
+        tried = False
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            # In backoff from an earlier failure it deserves one more attempt, and that one counts.
+            tried = tried or self._client.can_connect(node.connection_id, now_ms)
+            if self._client.ready(node, now_ms):
+                return self._exchange(node, now_ms)
+            if tried and self._client.connection_failed(node):
+                failure = self._client.connection_failure(node)
+                raise DisconnectError(f"{node}: {failure.cause if failure else 'the connection was lost'}")
+            self._poll(now_ms, self._client.poll_delay_ms(node, now_ms))
+
+    def pause(self, backoff_ms: int) -> None:
+        """Let the network run for *backoff_ms*."""
+        until_ms = self._clock.monotonic_ms() + backoff_ms
+        while (now_ms := self._clock.monotonic_ms()) < until_ms:
+            self._poll(now_ms, until_ms - now_ms)
+
+    def _exchange(self, node: Node, now_ms: int) -> Struct:
+        ended: list[ClientResponse] = []
+        self._asked = node
+        self._client.send(
+            self._client.new_request(
+                node,
+                self._api_key,
+                self._build,
+                now_ms,
+                max_version=self._max_version,
+                callback=ended.append,
+            ),
+            now_ms,
+        )
+        while not ended:
+            self._poll(now_ms)
+            now_ms = self._clock.monotonic_ms()
+        self._asked = None
+        response = ended[0]
+        if response.authentication_error is not None:
+            raise response.authentication_error
+        if response.version_mismatch is not None:
+            raise response.version_mismatch
+        if response.body is None:
+            raise DisconnectError(response.cause)
+        return response.body
+
+    def _poll(self, now_ms: int, wait_ms: int = FOREVER_MS) -> None:
+        remaining_ms = self._deadline_ms - now_ms
+        if remaining_ms <= 0:
+            raise self._timeout()
+        self._client.poll(min(remaining_ms, wait_ms), now_ms)
+        self._metadata.raise_if_fatal()
+
+    def _timeout(self) -> KafkaTimeoutError:
+        waited_ms = self._deadline_ms - self._started_ms
+        if self._asked is not None:
+            return KafkaTimeoutError(f"{self._asked} did not answer {self._api_key.name} within {waited_ms} ms")
+        failures = {(failure.host, failure.port): failure.cause for failure in self._client.connection_failures()}
+        for node in self._metadata.fetch().nodes:
+            failures.setdefault((node.host, node.port), "no answer yet")
+        causes = "; ".join(f"{host}:{port}: {cause}" for (host, port), cause in failures.items())
+        return BrokersUnreachableError(f"no broker could be reached within {waited_ms} ms: {causes}")

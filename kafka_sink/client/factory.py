@@ -1,0 +1,100 @@
+"""Wires a network client: one line for producer, consumer and admin client.
+
+Called on the constructing thread, which only resolves the bootstrap addresses here; nothing connects before the client
+is polled.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kafka_sink.client.config import (
+    REBOOTSTRAP,
+    RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY,
+    ClientConfig,
+    parse_addresses,
+)
+from kafka_sink.client.metadata import Metadata
+from kafka_sink.client.metadata_updater import DefaultMetadataUpdater
+from kafka_sink.client.network_client import NetworkClient
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.network.channel_builder import PlaintextChannelBuilder
+from kafka_sink.network.resolver import canonical_names, resolve
+from kafka_sink.network.selectable import Selectable
+from kafka_sink.network.selector import KSelector
+
+_log = logging.getLogger(__name__)
+
+
+def create_client(
+    config: ClientConfig,
+    *,
+    client_id: str,
+    clock: Clock = SYSTEM_CLOCK,
+    allow_auto_topic_creation: bool = True,
+    selectable: Selectable | None = None,
+) -> tuple[NetworkClient, Metadata]:
+    """A client that knows nothing but the bootstrap addresses of *config*, and its metadata.
+
+    *selectable* replaces the real network.
+
+    :raises ConfigError: a bootstrap address is not host:port, or no host of them all can be resolved.
+    """
+    context = f"client.id={client_id}" if client_id else ""
+    metadata = Metadata(
+        clock,
+        config.retry_backoff_ms,
+        config.metadata_max_age_ms,
+        config.metadata_max_idle_ms,
+        refresh_backoff_max_ms=config.retry_backoff_max_ms,
+        log_context=context,
+    )
+    metadata.bootstrap(bootstrap_addresses(config))
+    updater = DefaultMetadataUpdater(
+        metadata,
+        allow_auto_topic_creation=allow_auto_topic_creation,
+        request_timeout_ms=config.request_timeout_ms,
+        reconnect_backoff_ms=config.reconnect_backoff_ms,
+        rebootstrap=config.metadata_recovery_strategy == REBOOTSTRAP,
+        log_context=context,
+    )
+    if selectable is None:
+        selectable = KSelector(
+            PlaintextChannelBuilder(),
+            clock,
+            connections_max_idle_ms=config.connections_max_idle_ms,
+            log_context=context,
+        )
+    client = NetworkClient(
+        config,
+        selectable=selectable,
+        metadata_updater=updater,
+        clock=clock,
+        client_id=client_id,
+        log_context=context,
+    )
+    return client, metadata
+
+
+def bootstrap_addresses(config: ClientConfig) -> list[tuple[str, int]]:
+    """Host and port of every usable bootstrap address: those that do not resolve are left out with a warning.
+
+    :raises ConfigError: none is usable; the text says why for each.
+    """
+    usable: list[tuple[str, int]] = []
+    reasons: list[str] = []
+    for host, port in parse_addresses(config.bootstrap_servers):
+        try:
+            addresses = resolve(host, port)
+        except OSError as error:
+            _log.warning("leaving %s:%d out of bootstrap.servers: %s", host, port, error)
+            reasons.append(str(error))
+            continue
+        if config.client_dns_lookup == RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY:
+            usable.extend((name, port) for name in canonical_names(addresses))
+        else:
+            usable.append((host, port))
+    if not usable:
+        raise ConfigError(f"option bootstrap.servers: no usable address; {'; '.join(reasons)}")
+    return list(dict.fromkeys(usable))

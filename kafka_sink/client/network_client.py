@@ -1,0 +1,488 @@
+"""Requests to brokers and their answers, over one selector: Kafka's NetworkClient.
+
+One thread (a producer's sender, an admin client's caller) drives it: ``ready`` → ``send`` → ``poll``. Only
+:meth:`NetworkClient.wakeup`, :meth:`NetworkClient.connection_failures` and the in-flight counters may be used from
+others. It connects when first asked for a node, settles API versions before anything else is sent, keeps the metadata
+fresh by itself, and never waits but in ``poll``. What it sends of its own accord never reaches the caller.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from kafka_sink.client.api_versions import ApiVersions, NodeApiVersions, allowed_versions
+from kafka_sink.client.client_request import BodyBuilder, ClientRequest, ClientResponse, ResponseCallback
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.connection_failures import ConnectionFailure, ConnectionFailures
+from kafka_sink.client.connection_states import ClusterConnectionStates, Resolver
+from kafka_sink.client.in_flight_requests import InFlightRequest, InFlightRequests
+from kafka_sink.client.metadata_updater import MetadataUpdater
+from kafka_sink.client.throttling import throttle_ms
+from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import FOREVER_MS, Clock
+from kafka_sink.common.errors import AuthenticationError, ErrorCode, ProtocolError, UnsupportedVersionError
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import Node
+from kafka_sink.common.version import VERSION
+from kafka_sink.network.causes import cause_of
+from kafka_sink.network.receive import NetworkReceive
+from kafka_sink.network.resolver import resolve
+from kafka_sink.network.selectable import ChannelState, Disconnect, Selectable
+from kafka_sink.network.send import NetworkSend
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import decode_response, encode_request
+from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.protocol.messages.metadata import MetadataResponse
+from kafka_sink.protocol.schema import Struct
+
+__all__ = ["ClientRequest", "ClientResponse", "ConnectionFailure", "NetworkClient"]
+
+_SOFTWARE_NAME: Final = "kafkalite"
+
+#: Ids from here to the end of int32 are Kafka's for SASL exchanges.
+_CORRELATION_IDS: Final = 2**31 - 8
+
+
+class NetworkClient:
+    """See the module; *config* gives time-outs, backoffs, buffer sizes and how many requests may be in flight."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        selectable: Selectable,
+        metadata_updater: MetadataUpdater,
+        clock: Clock,
+        client_id: str,
+        resolver: Resolver = resolve,
+        log_context: str = "",
+    ) -> None:
+        self._config = config
+        self._selectable = selectable
+        self._updater = metadata_updater
+        self._clock = clock
+        self._client_id = client_id
+        self._log = ContextLogger(__name__, log_context)
+        self._states = ClusterConnectionStates(
+            ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms),
+            ExponentialBackoff(
+                config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
+            ),
+            resolver,
+        )
+        self._in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
+        self._failures = ConnectionFailures()
+        self._nodes: dict[str, Node] = {}
+        # Connections that still have to ask for API versions, and in which version of that question.
+        self._unversioned: dict[str, int] = {}
+        self._aborted: list[ClientResponse] = []
+        self._correlation_id = 0
+        self._random = random.Random()
+        self._is_closed = False
+        self.api_versions = ApiVersions()
+
+    # -- nodes
+
+    def ready(self, node: Node, now_ms: int) -> bool:
+        """Whether a request may be sent to *node* now; if not, begins to connect where that is allowed."""
+        if not node.host:
+            raise ValueError(f"{node} has no address to connect to")
+        if self.is_ready(node, now_ms):
+            return True
+        if self._states.can_connect(node.connection_id, now_ms):
+            self.initiate_connect(node, now_ms)
+        return False
+
+    def is_ready(self, node: Node, now_ms: int) -> bool:
+        """Whether a request may be sent to *node* now. Never while a metadata update is due: that goes first."""
+        return not self._updater.is_update_due(now_ms) and self.can_send_request(node.connection_id, now_ms)
+
+    def can_send_request(self, node_id: str, now_ms: int) -> bool:
+        """Connected, versions known, not throttled, send slot free, and not too many in flight."""
+        return (
+            self._states.is_ready(node_id, now_ms)
+            and self._selectable.is_channel_ready(node_id)
+            and self._in_flight.can_send_more(node_id)
+        )
+
+    def can_connect(self, node_id: str, now_ms: int) -> bool:
+        """No connection is there or under way, and the reconnect backoff is over."""
+        return self._states.can_connect(node_id, now_ms)
+
+    def is_unreachable(self, node_id: str) -> bool:
+        """The last attempt to connect did not get through."""
+        return self._states.is_unreachable(node_id)
+
+    @property
+    def is_any_node_connecting(self) -> bool:
+        return self._states.is_any_connecting
+
+    def poll_delay_ms(self, node: Node, now_ms: int) -> int:
+        """How long nothing can be done for *node* unless the network reports something: backoff or throttle time."""
+        return self._states.poll_delay_ms(node.connection_id, now_ms)
+
+    def connection_failed(self, node: Node) -> bool:
+        """The connection to *node* was lost or could not be made, and no new attempt is under way."""
+        return self._states.is_disconnected(node.connection_id)
+
+    def connection_failure(self, node: Node) -> ConnectionFailure | None:
+        """Why *node*'s address cannot be reached; None when it can, or was not tried."""
+        return next((f for f in self._failures.report() if (f.host, f.port) == (node.host, node.port)), None)
+
+    def connection_failures(self) -> tuple[ConnectionFailure, ...]:
+        """The last cause per address that is not connected now. Any thread."""
+        return self._failures.report()
+
+    def least_loaded_node(self, now_ms: int) -> Node | None:
+        """The node to ask when any will do: idle and ready, else ready with the fewest requests in flight, else one
+        that is being connected, else the one whose last attempt is longest ago; None when none can be used now."""
+        nodes = self._updater.nodes()
+        offset = self._random.randrange(len(nodes)) if nodes else 0
+        ready: Node | None = None
+        fewest = FOREVER_MS
+        preparing: Node | None = None
+        connectable: Node | None = None
+        for node in nodes[offset:] + nodes[:offset]:
+            node_id = node.connection_id
+            if self.can_send_request(node_id, now_ms):
+                count = self._in_flight.count(node_id)
+                if count == 0:
+                    return node
+                if count < fewest:
+                    ready, fewest = node, count
+            elif self._states.is_preparing(node_id):
+                preparing = node
+            elif self._states.can_connect(node_id, now_ms) and (
+                connectable is None
+                or self._states.last_attempt_ms(node_id) < self._states.last_attempt_ms(connectable.connection_id)
+            ):
+                connectable = node
+        return ready or preparing or connectable
+
+    def initiate_connect(self, node: Node, now_ms: int) -> None:
+        """Begin to connect, whatever the state; a failure at once is handled like a later one."""
+        node_id = node.connection_id
+        self._nodes[node_id] = node
+        try:
+            address = self._states.connecting(node, now_ms)
+            self._log.debug("connecting to %s (%s)", node, address)
+            self._selectable.connect(
+                node_id, address, self._config.send_buffer_bytes, self._config.receive_buffer_bytes
+            )
+        except OSError as error:
+            self._states.disconnected(node_id, now_ms)
+            self._note_failure(node_id, cause_of(error))
+            self._updater.handle_server_disconnect(now_ms, None)
+
+    # -- sending
+
+    def new_request(
+        self,
+        destination: Node | str,
+        api_key: ApiKey,
+        build: BodyBuilder,
+        now_ms: int,
+        *,
+        max_version: int | None = None,
+        expect_response: bool = True,
+        timeout_ms: int | None = None,
+        callback: ResponseCallback | None = None,
+    ) -> ClientRequest:
+        """Describe a request; *build* gets the version that was settled with the broker. Sends nothing yet."""
+        correlation_id = self._correlation_id
+        self._correlation_id = (correlation_id + 1) % _CORRELATION_IDS
+        return ClientRequest(
+            destination=destination.connection_id if isinstance(destination, Node) else destination,
+            api_key=api_key,
+            build=build,
+            correlation_id=correlation_id,
+            client_id=self._client_id,
+            created_ms=now_ms,
+            expect_response=expect_response,
+            timeout_ms=self._config.request_timeout_ms if timeout_ms is None else timeout_ms,
+            max_version=max_version,
+            callback=callback,
+        )
+
+    def send(self, request: ClientRequest, now_ms: int) -> None:
+        """Queue *request*; the polls that follow write it and report its end.
+
+        :raises RuntimeError: its node is not ready (see :meth:`ready`).
+        """
+        self._ensure_open()
+        if not self.can_send_request(request.destination, now_ms):
+            raise RuntimeError(f"attempt to send a request to node {request.destination} which is not ready")
+        mismatch = self._dispatch(request, now_ms, is_internal=False)
+        if mismatch is not None:
+            self._aborted.append(_response(request, now_ms, version_mismatch=mismatch, cause=str(mismatch)))
+
+    def send_internal(self, node_id: str, api_key: ApiKey, build: BodyBuilder, now_ms: int) -> None:
+        """Send on the client's own behalf, past the readiness check; the caller of ``poll`` never sees the answer."""
+        request = self.new_request(node_id, api_key, build, now_ms)
+        mismatch = self._dispatch(request, now_ms, is_internal=True)
+        if mismatch is not None and api_key is ApiKey.METADATA:
+            self._updater.handle_failed_request(now_ms, mismatch)
+
+    def _dispatch(self, request: ClientRequest, now_ms: int, *, is_internal: bool) -> UnsupportedVersionError | None:
+        node_id = request.destination
+        versions = self.api_versions.get(node_id)
+        try:
+            if versions is None:
+                # Only the question for the versions itself goes out before the answer to it.
+                version = allowed_versions(request.api_key, request.max_version).max
+            else:
+                version = versions.latest_usable_version(request.api_key, request.max_version)
+            body = request.build(version)
+            segments = encode_request(request.api_key, version, request.correlation_id, self._client_id, body)
+        except UnsupportedVersionError as error:
+            named = UnsupportedVersionError(f"{self._name(node_id)}: {error}")
+            self._log.debug("not sending %s: %s", request, named)
+            return named
+        send = NetworkSend(node_id, segments)
+        self._log.debug("sending %s (version %d, %d bytes) to %s", request, version, send.size, node_id)
+        self._in_flight.add(InFlightRequest(request, version, send, is_internal, now_ms))
+        self._selectable.send(send)
+        return None
+
+    # -- in flight
+
+    def in_flight_request_count(self, node_id: str | None = None) -> int:
+        """Requests that wait for their end, to one node or to all, internal ones included. Any thread."""
+        return self._in_flight.count(node_id)
+
+    def has_in_flight_requests(self) -> bool:
+        return self._in_flight.count() > 0
+
+    # -- polling
+
+    def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
+        """Write, read, connect, time out, for at most *timeout_ms*; the requests that ended, after their callbacks."""
+        self._ensure_open()
+        if self._aborted:
+            # They ended before they began: no reason to wait for the network.
+            aborted, self._aborted = self._aborted, []
+            return self._complete(aborted)
+        metadata_ms = self._updater.maybe_update(self, now_ms)
+        try:
+            self._selectable.poll(min(timeout_ms, metadata_ms, self._time_to_next_timeout_ms(now_ms)))
+        except OSError:
+            self._log.exception("polling the network failed")
+        # Time has passed in there.
+        now_ms = self._clock.monotonic_ms()
+        responses: list[ClientResponse] = []
+        self._handle_completed_sends(responses, now_ms)
+        self._handle_completed_receives(responses, now_ms)
+        self._handle_disconnections(responses, now_ms)
+        self._handle_connections()
+        self._initiate_api_versions_requests(now_ms)
+        self._handle_timed_out_connections(responses, now_ms)
+        self._handle_timed_out_requests(responses, now_ms)
+        return self._complete(responses)
+
+    def _time_to_next_timeout_ms(self, now_ms: int) -> int:
+        return min(
+            self._config.request_timeout_ms,
+            self._in_flight.time_to_next_timeout_ms(now_ms),
+            self._states.time_to_setup_timeout_ms(now_ms),
+        )
+
+    def wakeup(self) -> None:
+        """End the current poll, or the next one if none runs. Any thread."""
+        self._selectable.wakeup()
+
+    def close(self) -> None:
+        """Close all connections; requests in flight are dropped without a callback. Closing again does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._selectable.close()
+            self._updater.close()
+
+    def _ensure_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("the network client is closed")
+
+    def _complete(self, responses: list[ClientResponse]) -> list[ClientResponse]:
+        for response in responses:
+            if response.request.callback is not None:
+                try:
+                    response.request.callback(response)
+                except Exception:
+                    self._log.exception("the callback of %s failed", response.request)
+        return responses
+
+    # -- what the selector reports
+
+    def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for send in self._selectable.completed_sends:
+            request = self._in_flight.last_sent(send.destination).request
+            if not request.expect_response:
+                self._in_flight.complete_last_sent(send.destination)
+                responses.append(_response(request, now_ms))
+
+    def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for receive in self._selectable.completed_receives:
+            if not self._in_flight.count(receive.source):
+                self._drop(receive.source, "the broker sent an answer that nobody asked for", responses, now_ms)
+                continue
+            entry = self._in_flight.complete_next(receive.source)
+            try:
+                body = _decode(entry, receive)
+            except ProtocolError as error:
+                cause = f"the broker's answer cannot be understood: {error}"
+                self._cancel(entry, Disconnect(ChannelState.LOCAL_CLOSE, cause), responses, now_ms)
+                self._drop(receive.source, cause, responses, now_ms)
+                continue
+            pause_ms = throttle_ms(entry.request.api_key, entry.version, body)
+            if pause_ms > 0:
+                self._states.throttle(receive.source, now_ms + pause_ms)
+                self._log.debug("%s throttles us for %d ms", self._name(receive.source), pause_ms)
+            if not entry.is_internal:
+                responses.append(_response(entry.request, now_ms, body=body))
+            elif isinstance(body, MetadataResponse):
+                self._updater.handle_response(body, entry.version, now_ms)
+            elif isinstance(body, ApiVersionsResponse):
+                self._handle_api_versions(entry, body, responses, now_ms)
+
+    def _handle_api_versions(
+        self, entry: InFlightRequest, body: ApiVersionsResponse, responses: list[ClientResponse], now_ms: int
+    ) -> None:
+        node_id = entry.request.destination
+        code = ErrorCode.of(body.error_code)
+        if code is ErrorCode.NONE:
+            self.api_versions.update(node_id, NodeApiVersions.of(body))
+            self._states.ready(node_id)
+            node = self._nodes[node_id]
+            self._failures.clear(node.host, node.port)
+            self._log.debug("%s is ready", node)
+        elif code is ErrorCode.UNSUPPORTED_VERSION and entry.version > 0:
+            # Brokers since 2.4 tell with the error which versions they have; older ones all know version 0.
+            theirs = next((a.max_version for a in body.api_keys if a.api_key == ApiKey.API_VERSIONS), 0)
+            self._unversioned[node_id] = min(theirs, entry.version - 1)
+        else:
+            self._drop(node_id, f"the broker refuses to tell its API versions: {code.name}", responses, now_ms)
+
+    def _handle_disconnections(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for node_id, disconnect in self._selectable.disconnected.items():
+            self._process_disconnection(node_id, disconnect, responses, now_ms)
+
+    def _handle_connections(self) -> None:
+        for node_id in self._selectable.connected:
+            # Not ready before the broker has said what it understands; asked once the handshake is over.
+            self._unversioned[node_id] = allowed_versions(ApiKey.API_VERSIONS, None).max
+
+    def _initiate_api_versions_requests(self, now_ms: int) -> None:
+        for node_id, version in list(self._unversioned.items()):
+            if self._selectable.is_channel_ready(node_id) and self._in_flight.can_send_more(node_id):
+                del self._unversioned[node_id]
+                self._states.checking_api_versions(node_id)
+                request = self.new_request(
+                    node_id, ApiKey.API_VERSIONS, _api_versions_request, now_ms, max_version=version
+                )
+                self._dispatch(request, now_ms, is_internal=True)
+
+    def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for node_id, timeout_ms in self._states.nodes_with_setup_timeout(now_ms):
+            cause = f"connection timed out: not established within {timeout_ms} ms"
+            self._drop(node_id, cause, responses, now_ms, ChannelState.NOT_CONNECTED)
+
+    def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for node_id, late in self._in_flight.nodes_with_timed_out_requests(now_ms):
+            # Answers come in order, so behind a missing one nothing can be matched any more.
+            cause = f"{late.request} was not answered within {late.request.timeout_ms} ms"
+            self._drop(node_id, cause, responses, now_ms)
+
+    # -- endings
+
+    def _drop(
+        self,
+        node_id: str,
+        cause: str,
+        responses: list[ClientResponse],
+        now_ms: int,
+        state: ChannelState = ChannelState.LOCAL_CLOSE,
+    ) -> None:
+        """Close a connection from our side and treat it as lost."""
+        self._selectable.close_connection(node_id)
+        self._process_disconnection(node_id, Disconnect(state, cause), responses, now_ms)
+
+    def _process_disconnection(
+        self, node_id: str, disconnect: Disconnect, responses: list[ClientResponse], now_ms: int
+    ) -> None:
+        self._states.disconnected(node_id, now_ms)
+        self.api_versions.remove(node_id)
+        self._unversioned.pop(node_id, None)
+        if disconnect.authentication_error is not None:
+            self._states.authentication_failed(node_id, disconnect.authentication_error)
+        if disconnect.state is not ChannelState.EXPIRED:
+            self._note_failure(node_id, disconnect.cause)
+        for entry in self._in_flight.clear_all(node_id):
+            self._cancel(entry, disconnect, responses, now_ms)
+        self._updater.handle_server_disconnect(now_ms, disconnect.authentication_error)
+
+    def _note_failure(self, node_id: str, cause: str) -> None:
+        node = self._nodes[node_id]
+        if self._is_connected_otherwise(node):
+            return
+        is_news = self._failures.record(node.host, node.port, cause)
+        # A broker that stays away is tried again and again; once is enough to say so aloud.
+        (self._log.warning if is_news else self._log.debug)("%s: %s", node, cause)
+
+    def _cancel(
+        self, entry: InFlightRequest, disconnect: Disconnect, responses: list[ClientResponse], now_ms: int
+    ) -> None:
+        if not entry.is_internal:
+            cause = f"{self._name(entry.request.destination)}: {disconnect.cause}"
+            error = disconnect.authentication_error
+            responses.append(
+                _response(entry.request, now_ms, disconnected=True, authentication_error=error, cause=cause)
+            )
+        elif entry.request.api_key is ApiKey.METADATA:
+            self._updater.handle_failed_request(now_ms, None)
+
+    def _name(self, node_id: str) -> str:
+        node = self._nodes.get(node_id)
+        return f"node {node_id}" if node is None else str(node)
+
+    def _is_connected_otherwise(self, node: Node) -> bool:
+        """A bootstrap address and a broker's own are often one: losing the one connection does not lose the broker."""
+        return any(
+            other.host == node.host and other.port == node.port and self._states.is_connected(node_id)
+            for node_id, other in self._nodes.items()
+            if other.id != node.id
+        )
+
+
+def _response(
+    request: ClientRequest,
+    now_ms: int,
+    *,
+    body: Struct | None = None,
+    disconnected: bool = False,
+    version_mismatch: UnsupportedVersionError | None = None,
+    authentication_error: AuthenticationError | None = None,
+    cause: str = "",
+) -> ClientResponse:
+    return ClientResponse(
+        request=request,
+        body=body,
+        disconnected=disconnected,
+        version_mismatch=version_mismatch,
+        authentication_error=authentication_error,
+        received_ms=now_ms,
+        latency_ms=now_ms - request.created_ms,
+        cause=cause,
+    )
+
+
+def _decode(entry: InFlightRequest, receive: NetworkReceive) -> Struct:
+    """The answer to *entry*. :raises ProtocolError: it is not one."""
+    request = entry.request
+    correlation_id, body = decode_response(request.api_key, entry.version, receive.payload)
+    if correlation_id != request.correlation_id:
+        raise ProtocolError(f"{request} was answered under the id {correlation_id}")
+    return body
+
+
+def _api_versions_request(version: int) -> Struct:
+    return ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=VERSION)
