@@ -13,6 +13,7 @@ import dataclasses
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar, dataclass_transform
 
 from kafka_sink.common.buffers import Buffer
@@ -141,8 +142,15 @@ def field(
     A value other than the default in a version without the field is an error unless the field is *ignorable*.
     ``records`` may not stand in a tagged field: its size has to be known before its bytes are.
     """
-    spec = Field("", type, VersionRange.parse(versions), VersionRange.parse(nullable), tag, ignorable, lambda: None)
-    metadata = {_FIELD: spec}
+    declare = partial(
+        Field,
+        type=type,
+        versions=VersionRange.parse(versions),
+        nullable=VersionRange.parse(nullable),
+        tag=tag,
+        ignorable=ignorable,
+    )
+    metadata = {_FIELD: declare}
     if default is not dataclasses.MISSING:
         return dataclasses.field(default=default, metadata=metadata)
     if isinstance(type, Primitive):
@@ -161,7 +169,7 @@ def _build(cls: type[S], versions: VersionRange | None, flexible: VersionRange) 
     built = dataclass(slots=True)(cls)
     declared: Any = built
     fields = tuple(
-        dataclasses.replace(item.metadata[_FIELD], name=item.name, make_default=_default_maker(item))
+        item.metadata[_FIELD](name=item.name, make_default=_default_maker(item))
         for item in dataclasses.fields(declared)
     )
     built.SCHEMA = Schema(fields, versions, flexible)

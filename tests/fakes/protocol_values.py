@@ -46,8 +46,8 @@ def message_versions() -> list[Any]:
 @cache
 def golden(file_name: str) -> dict[str, Any]:
     """The messages of a file that tests/golden/make_protocol_golden.py wrote."""
-    content: dict[str, Any] = json.loads((GOLDEN / file_name).read_text())
-    return content["messages"]
+    messages: dict[str, Any] = json.loads((GOLDEN / file_name).read_text())["messages"]
+    return messages
 
 
 def golden_message(kind: type[Struct], version: int, variant: str) -> Struct:

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.registry import APIS, api
+
+
+def test_lookups() -> None:
+    produce = api(0)
+    assert produce is api(ApiKey.PRODUCE) is APIS[ApiKey.PRODUCE]
+    assert (produce.key, produce.request.__name__, produce.response.__name__) == (
+        ApiKey.PRODUCE,
+        "ProduceRequest",
+        "ProduceResponse",
+    )
+    assert (produce.versions.min, produce.versions.max, produce.flexible_from) == (3, 13, 9)
+
+
+def test_the_mapping_is_consistent() -> None:
+    assert len(APIS) == len(list(APIS)) == len(APIS.items())
+    assert all(entry.key == key for key, entry in APIS.items())
+    assert ApiKey.PRODUCE in APIS
+    assert 999 not in APIS
+
+
+@pytest.mark.parametrize("key", [ApiKey.LEADER_AND_ISR, 999, -1])
+def test_an_api_without_messages(key: int) -> None:
+    with pytest.raises(ValueError, match=f"API key {int(key)} has no messages here"):
+        api(key)
+
+
+def test_messages_are_imported_when_they_are_asked_for() -> None:
+    program = (
+        "import sys; from kafka_sink.protocol.registry import api; before = set(sys.modules); api(3);"
+        "print(*sorted(name for name in set(sys.modules) - before if 'messages.' in name))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert shown.split() == ["kafka_sink.protocol.messages.metadata"]
