@@ -74,11 +74,11 @@ class Validator:
 
 
 def at_least(low: float) -> Validator:
-    return Validator(f"at least {low:g}", lambda value: bool(value >= low))
+    return Validator(f"at least {low:.16g}", lambda value: bool(value >= low))
 
 
 def between(low: float, high: float) -> Validator:
-    return Validator(f"from {low:g} to {high:g}", lambda value: bool(low <= value <= high))
+    return Validator(f"from {low:.16g} to {high:.16g}", lambda value: bool(low <= value <= high))
 
 
 def one_of(*allowed: str) -> Validator:
