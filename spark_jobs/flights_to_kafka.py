@@ -1,0 +1,80 @@
+"""Writes the flights that left New York in 2013 to a topic: key = tail number, value = the whole row as JSON.
+
+Run by spark-submit (see scripts/demo.sh). Everything that is Kafka's stays in the sink: here is only a DataFrame.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, monotonically_increasing_id, struct, to_json
+
+FLIGHTS_SCHEMA = (
+    "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, sched_arr_time INT, "
+    "arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, air_time INT, "
+    "distance INT, hour INT, minute INT, time_hour STRING"
+)
+
+
+def read_flights(spark: SparkSession, path: str, rows: int | None) -> DataFrame:
+    """The CSV file as one partition, so that `line` grows with the file's own order; at most *rows* rows."""
+    flights = (
+        spark.read.schema(FLIGHTS_SCHEMA)
+        .option("header", True)
+        .option("nullValue", "NA")
+        .option("mode", "FAILFAST")
+        .csv(path)
+    )
+    return (flights if rows is None else flights.limit(rows)).withColumn("line", monotonically_increasing_id())
+
+
+def to_records(flights: DataFrame, tasks: int) -> DataFrame:
+    """Key and value columns in *tasks* partitions; the flights of one aeroplane stay in the file's order.
+
+    Kafka keeps the order in which one producer sends the records of a key. So all rows of a key go to one task
+    (repartition), and there the shuffle's order is undone (sortWithinPartitions).
+    """
+    return (
+        flights.repartition(tasks, "tailnum")
+        .sortWithinPartitions("line")
+        .select(
+            col("tailnum").alias("key"),
+            to_json(struct(*(name for name in flights.columns if name != "line"))).alias("value"),
+        )
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--topic", default="flights")
+    parser.add_argument("--input", required=True, help="flights.csv")
+    parser.add_argument("--rows", type=int, help="write only the first so many rows")
+    parser.add_argument("--tasks", type=int, default=4, help="Spark partitions that write at the same time")
+    parser.add_argument("--compression", default="lz4", help="none, gzip, snappy, lz4 or zstd")
+    parser.add_argument("--report", help="file to which the sink appends what it wrote, as one JSON line")
+    options = parser.parse_args()
+
+    # Files are cut into splits that are read side by side; one split keeps the lines countable.
+    spark = (
+        SparkSession.builder.appName("flights-to-kafka")
+        .config("spark.sql.files.minPartitionNum", 1)
+        .config("spark.sql.files.maxPartitionBytes", "1g")
+        .getOrCreate()
+    )
+    writer = (
+        to_records(read_flights(spark, options.input, options.rows), options.tasks)
+        .write.format("kafkalite")
+        .option("kafka.bootstrap.servers", options.bootstrap_servers)
+        .option("kafka.compression.type", options.compression)
+        .option("topic", options.topic)
+    )
+    if options.report:
+        writer = writer.option("reportPath", options.report)
+    writer.mode("append").save()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
