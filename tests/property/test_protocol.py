@@ -56,7 +56,7 @@ def test_a_value_is_carried_or_refused_or_ignorable(kind: type[Struct]) -> None:
 @pytest.mark.parametrize(("kind", "version"), message_versions())
 def test_every_truncation_is_a_protocol_error(kind: type[Struct], version: int) -> None:
     for data in (seed for seed_kind, seed_version, seed in SEEDS if (seed_kind, seed_version) == (kind, version)):
-        for end in range(version % 3, len(data), 3):
+        for end in range(len(data)):
             with pytest.raises(ProtocolError):
                 decode(kind, memoryview(data)[:end], version)
 

@@ -252,6 +252,8 @@ class TestBadBytes:
     def test_negative_lengths(self, length: str) -> None:
         with pytest.raises(ProtocolError, match="negative length"):
             decode(ProduceRequest, bytes.fromhex(length + "0001 00000000 00000000"), 3)
+        with pytest.raises(ProtocolError, match="negative length"):
+            decode(MetadataRequest, bytes.fromhex(length + "0000"), 1)
 
     @pytest.mark.parametrize(
         ("kind", "version", "data"),

@@ -53,7 +53,15 @@ def test_unknown_tags_of_a_header_are_skipped() -> None:
 
 
 @pytest.mark.parametrize(
-    "frame", ["", "0003", "0003 0009 00000007 0005 6d65", "0003 0009 00000007 ffff", "0003 0008 00000007 fffe"]
+    "frame",
+    [
+        "",
+        "0003",
+        "0003 0009 00000007 0005 6d65",
+        "0003 0009 00000007 ffff",
+        "0003 0008 00000007 0005 6d65",
+        "0003 0008 00000007 fffe",
+    ],
 )
 def test_request_headers_cut_short_or_wrong(frame: str) -> None:
     with pytest.raises(ProtocolError, match=r"request header|beyond|negative"):

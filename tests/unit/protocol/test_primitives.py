@@ -50,6 +50,14 @@ def test_a_writer_without_foreign_buffers_is_one_segment() -> None:
     assert out.segments() == [b"abc"]
 
 
+def test_no_segment_is_empty() -> None:
+    out = Writer()
+    out += b"head"
+    out.splice(b"one")
+    out.splice(b"two")
+    assert out.segments() == [b"head", b"one", b"two"]
+
+
 def test_foreign_buffers_stay_themselves_and_in_their_places() -> None:
     first, second = bytearray(b"11"), memoryview(b"22")
     out = Writer()
