@@ -1,0 +1,1 @@
+"""The ``kafkalite`` command: broker, topics, produce, consume."""

@@ -1,0 +1,7 @@
+"""``python -m kafka_sink.cli`` is the ``kafkalite`` command where the script is not on the path."""
+
+from __future__ import annotations
+
+from kafka_sink.cli.main import main
+
+main()

@@ -1,0 +1,103 @@
+"""``kafkalite broker``: an embedded cluster in a process of its own, until it is told to stop.
+
+Runs on the main thread, which does nothing but wait for a signal; the cluster brings its own threads. stdout gets
+exactly one line, when the listeners are open; nothing is printed there before a client can connect.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Final
+
+import click
+
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.cli import output
+from kafka_sink.common import config as configuration
+
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 9092
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+_log = logging.getLogger(__name__)
+
+
+class StopSignals:
+    """Turns the first stop signal into the end of :meth:`wait`, and the second one into the end of the process.
+
+    The first one also counts while the cluster is still starting. A byte in a pipe carries it: a signal handler may run
+    while the main thread holds any lock, so it must not take one.
+    """
+
+    def __enter__(self) -> StopSignals:
+        self._received = 0
+        self._reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        self._writer = writer
+        self._previous_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self._previous = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._previous_fd)
+        os.close(self._writer)
+        os.close(self._reader)
+
+    def wait(self) -> None:
+        """Return once a stop signal has arrived."""
+        os.read(self._reader, 1)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._received += 1
+        if self._received > 1:
+            os._exit(128 + number)
+
+
+@click.command()
+@click.option("--host", help=f"The address to listen on and to advertise.  [default: {DEFAULT_HOST}]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help=f"The first broker's port, others take those after it; 0 takes free ones.  [default: {DEFAULT_PORT}]",
+)
+@click.option("--nodes", type=click.IntRange(1, 32), default=1, show_default=True, help="How many brokers.")
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the data lives; without it the data ends with the process.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A .properties file with broker options.",
+)
+def broker(host: str | None, port: int | None, nodes: int, data_dir: Path | None, config_file: str | None) -> None:
+    """Start a Kafka cluster in this process and run it until SIGTERM or Ctrl-C.
+
+    Prints one line, bootstrap.servers=…, as soon as clients can connect. A second signal ends the process at once.
+    """
+    output.show_progress()
+    config = configuration.parse(BrokerConfig, configuration.load_properties(config_file) if config_file else {})
+    if config.listeners and not (host is None and port is None):
+        raise click.UsageError(f"--host and --port contradict the listeners in {config_file}: leave either out.")
+    cluster = EmbeddedCluster(
+        nodes,
+        host=DEFAULT_HOST if host is None else host,
+        port=DEFAULT_PORT if port is None else port,
+        data_dir=data_dir,
+        config=config,
+    )
+    with StopSignals() as stop, cluster:
+        where = "a temporary directory" if data_dir is None else data_dir
+        _log.info("serving with %d node(s), data in %s; SIGTERM or Ctrl-C stops it", nodes, where)
+        click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
+        stop.wait()
+        _log.info("stopping")

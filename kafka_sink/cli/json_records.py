@@ -1,0 +1,109 @@
+"""Records as JSON lines: the one text form that ``produce`` reads and ``consume`` writes.
+
+Pure functions. Bytes that are UTF-8 are written as text; others as ``{"base64": "…"}``, which no text can be mistaken
+for. null stays null. What ``consume`` prints ``produce`` takes: ``topic`` and ``offset`` are where a record was, so
+they are allowed and not used. Nothing is ever replaced or dropped in order to fit.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kafka_sink.common.config import nearest
+from kafka_sink.common.errors import SerializationError
+from kafka_sink.common.model import NO_TIMESTAMP, Header
+from kafka_sink.consumer.fetched_partition import ConsumedRecord
+from kafka_sink.producer.kafka_producer import ProducerRecord
+
+JsonBytes = str | dict[str, str] | None
+
+_BASE64: Final = "base64"
+_USED_FIELDS: Final = ("key", "value", "headers", "partition", "timestamp")
+_FIELDS: Final = frozenset((*_USED_FIELDS, "topic", "offset"))
+
+
+def to_json_line(record: ConsumedRecord) -> bytes:
+    """*record* as one line of JSON in UTF-8, with its line feed; a record without a timestamp has null there."""
+    fields = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": None if record.timestamp == NO_TIMESTAMP else record.timestamp,
+        "key": _bytes_to_json(record.key),
+        "value": _bytes_to_json(record.value),
+        "headers": [[name, _bytes_to_json(value)] for name, value in record.headers],
+    }
+    return json.dumps(fields, ensure_ascii=False).encode("utf-8") + b"\n"
+
+
+def from_json_line(topic: str, line: bytes) -> ProducerRecord:
+    """The record that *line* describes, bound for *topic*.
+
+    :raises SerializationError: the line is not JSON, not an object, or a field is unknown or of the wrong type.
+    """
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SerializationError(f"not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise SerializationError('expected an object such as {"key": "k", "value": "v"}')
+    for name in fields:
+        if name not in _FIELDS:
+            raise SerializationError(f"unknown field {name!r}{nearest(name, _USED_FIELDS)}")
+    if "value" not in fields:
+        # A forgotten value must not become a tombstone by itself.
+        raise SerializationError("field value is missing; null is a value too")
+    return ProducerRecord(
+        topic,
+        _bytes_from_json(fields.get("value"), "value"),
+        key=_bytes_from_json(fields.get("key"), "key"),
+        partition=_int_from_json(fields.get("partition"), "partition", bits=31),
+        timestamp=_int_from_json(fields.get("timestamp"), "timestamp", bits=63),
+        headers=_headers_from_json(fields.get("headers")),
+    )
+
+
+def _bytes_to_json(data: bytes | None) -> JsonBytes:
+    if data is None:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {_BASE64: base64.b64encode(data).decode("ascii")}
+
+
+def _bytes_from_json(value: Any, field: str) -> bytes | None:
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str):
+            return value.encode("utf-8")
+        if isinstance(value, dict) and list(value) == [_BASE64] and isinstance(value[_BASE64], str):
+            return base64.b64decode(value[_BASE64], validate=True)
+    except ValueError as error:
+        raise SerializationError(f"field {field}: {error}") from None
+    raise SerializationError(f'field {field}: expected text, null or {{"{_BASE64}": "…"}}')
+
+
+def _int_from_json(value: Any, field: str, bits: int) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << bits:
+        return value
+    raise SerializationError(f"field {field}: expected null or a whole number from 0 to {(1 << bits) - 1}")
+
+
+def _headers_from_json(value: Any) -> Sequence[Header]:
+    pairs = [] if value is None else value
+    if not isinstance(pairs, list):
+        raise SerializationError('field headers: expected pairs such as [["name", "value"]]')
+    headers: list[Header] = []
+    for pair in pairs:
+        if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise SerializationError('field headers: expected pairs such as [["name", "value"]]')
+        _bytes_from_json(pair[0], "headers")
+        headers.append((pair[0], _bytes_from_json(pair[1], "headers")))
+    return tuple(headers)

@@ -1,0 +1,82 @@
+"""The entry point of the ``kafkalite`` command: finds the command asked for and turns its end into an exit code.
+
+Called once, on the main thread of a process of its own. Commands are imported when asked for, so ``kafkalite broker``
+does not wait for the producer's imports. It never shows a traceback unless ``--debug`` asks for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+import click
+
+from kafka_sink.cli import output
+
+EXIT_FAILURE: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+COMMANDS: Final = ("broker", "topics", "produce", "consume")
+
+
+class LazyGroup(click.Group):
+    """A group whose command *name* is the attribute *name* of the module ``kafka_sink.cli.<name>``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"kafka_sink.cli.{cmd_name}"), cmd_name)
+        return command if isinstance(command, click.Command) else None
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read our output has seen enough (`… | head`): that is not a failure. What is still buffered goes
+            # nowhere, or the interpreter would complain about it on its way out.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return result
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kafkalite", prog_name="kafkalite")
+@click.option("--debug", is_flag=True, help="Log everything to stderr and show tracebacks.")
+def cli(debug: bool) -> None:
+    """A Kafka broker to start and stop at will, and commands to look into any Kafka cluster.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage.
+    """
+    output.configure_logging(debug)
+
+
+def main() -> NoReturn:
+    """Run the command line of this process and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line *arguments* (without the program's name) and return the exit code."""
+    try:
+        code = cli.main(list(arguments), prog_name="kafkalite", standalone_mode=False)
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "kafkalite"
+        output.error_line(f"{error.format_message()} See '{path} --help'.")
+        return EXIT_USAGE
+    except click.Abort:
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if output.is_debug():
+            traceback.print_exc()
+        output.error_line(output.explain(error))
+        return EXIT_USAGE if output.is_usage(error) else EXIT_FAILURE
+    return code if isinstance(code, int) else 0

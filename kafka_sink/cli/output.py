@@ -1,0 +1,94 @@
+"""What a person reads: error lines, logs and tables. Records have a form of their own, see ``json_records``.
+
+Called by the commands on the main thread. stdout carries answers only, so that it can be piped; everything else goes to
+stderr.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from kafka_sink.common.errors import BrokersUnreachableError, ConfigError, KafkaError, UnknownTopicOrPartitionError
+
+_PACKAGE: Final = "kafka_sink"
+# Whatever these would warn of ends up in the text of the one error a command reports.
+_TOLD_BY_THE_ERROR: Final = ("kafka_sink.client", "kafka_sink.network", "kafka_sink.producer")
+_LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
+_DEBUG_LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(threadName)s %(name)s: %(message)s"
+#: Wide enough for any table: a pipe has no width, and a cut name is a wrong name.
+_PIPE_WIDTH: Final = 10_000
+
+
+def configure_logging(debug: bool) -> None:
+    """Send the package's warnings (with *debug*: everything) to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(_DEBUG_LOG_FORMAT if debug else _LOG_FORMAT))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger(_PACKAGE).setLevel(logging.DEBUG if debug else logging.WARNING)
+    for name in _TOLD_BY_THE_ERROR:
+        logging.getLogger(name).setLevel(logging.NOTSET if debug else logging.CRITICAL)
+
+
+def show_progress() -> None:
+    """Log what happens and not only what goes wrong: for a process that stays."""
+    if not is_debug():
+        logging.getLogger(_PACKAGE).setLevel(logging.INFO)
+
+
+def is_debug() -> bool:
+    """Whether ``--debug`` was given."""
+    return logging.getLogger(_PACKAGE).isEnabledFor(logging.DEBUG)
+
+
+def is_usage(error: Exception) -> bool:
+    """Whether *error* is about what the user wrote and not about what the cluster did."""
+    return isinstance(error, ConfigError)
+
+
+def explain(error: Exception) -> str:
+    """One line: what went wrong and what to do about it."""
+    text = str(error) or type(error).__name__
+    if isinstance(error, BrokersUnreachableError):
+        return f"{text}. Is the broker running? Give its address with --bootstrap-server HOST:PORT."
+    if isinstance(error, UnknownTopicOrPartitionError):
+        return f"{text}. 'kafkalite topics describe' shows what there is."
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, KafkaError):
+        where = "" if error.filename is None else f"{error.filename}: "
+        what_to_do = " Choose another --port, or 0 for any free one." if error.errno == errno.EADDRINUSE else ""
+        return f"{where}{error.strerror}.{what_to_do}"
+    if isinstance(error, KafkaError | OSError | click.ClickException):
+        return text
+    return f"unexpected {type(error).__name__}: {text}. 'kafkalite --debug …' shows where it comes from."
+
+
+def error_line(text: str) -> None:
+    """Print *text* as one line on stderr."""
+    click.echo("kafkalite: " + " ".join(text.split()), err=True)
+
+
+def print_json(value: Any) -> None:
+    """Print *value* as one JSON document."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print aligned *rows* under the names of the *columns*."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console = Console(file=sys.stdout, highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = _PIPE_WIDTH
+    console.print(table)

@@ -1,0 +1,146 @@
+"""``kafkalite topics``: list, create, delete and describe topics of any cluster.
+
+Runs on the main thread. It asks brokers about topics without ever creating one by asking.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kafka_sink.cli import options, output
+from kafka_sink.client.admin import BROKER_DEFAULT, EARLIEST, LATEST, AdminClient, TopicDescription
+from kafka_sink.client.cluster import PartitionInfo
+from kafka_sink.common.model import TopicPartition
+
+OffsetsByPartition = dict[TopicPartition, int]
+
+
+@click.group()
+def topics() -> None:
+    """List, create, delete and describe topics."""
+
+
+def _connect(bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> AdminClient:
+    return AdminClient(bootstrap_servers, {"default.api.timeout.ms": timeout_ms, **properties})
+
+
+@topics.command("list")
+@click.option("--internal", is_flag=True, help="Kafka's own topics too.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+@options.connection
+def list_(internal: bool, as_json: bool, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> None:
+    """Print the names of all topics, one a line."""
+    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+        names = admin.list_topics(include_internal=internal)
+    if as_json:
+        output.print_json(names)
+        return
+    for name in names:
+        click.echo(name)
+
+
+@topics.command()
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("--partitions", type=click.IntRange(min=1), help="How many; the broker's num.partitions by default.")
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1, 32767),
+    help="Copies of each partition; the broker's default.replication.factor by default.",
+)
+@click.option(
+    "--config",
+    "topic_config",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=options.pairs,
+    help="A setting of the topic, such as retention.ms=60000; may be repeated.",
+)
+@options.connection
+def create(
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    topic_config: dict[str, str],
+    bootstrap_servers: str,
+    timeout_ms: int,
+    properties: dict[str, str],
+) -> None:
+    """Create topics."""
+    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+        for name in names:
+            admin.create_topic(name, partitions or BROKER_DEFAULT, replication_factor or BROKER_DEFAULT, topic_config)
+            click.echo(f"created {name}")
+
+
+@topics.command()
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@options.connection
+def delete(names: tuple[str, ...], bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> None:
+    """Delete topics with all their data."""
+    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+        for name in names:
+            admin.delete_topics([name])
+            click.echo(f"deleted {name}")
+
+
+@topics.command()
+@click.argument("names", metavar="[TOPIC]...", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+@options.connection
+def describe(
+    names: tuple[str, ...], as_json: bool, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]
+) -> None:
+    """Show partitions, leaders, replicas and offsets of topics; of all of them by default."""
+    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+        described = admin.describe_topics(names or admin.list_topics())
+        # Only a leader knows: asking for the offsets of a partition without one would take all of the time-out.
+        led = [info.topic_partition for topic in described.values() for info in topic.partitions if info.leader]
+        first = admin.offsets(led, EARLIEST)
+        end = admin.offsets(led, LATEST)
+    documents = [_document(topic, first, end) for topic in described.values()]
+    if as_json:
+        output.print_json(documents)
+        return
+    columns = ("topic", "partition", "leader", "replicas", "in sync", "first offset", "end offset")
+    output.print_table(columns, [row for document in documents for row in _rows(document)])
+
+
+def _document(topic: TopicDescription, first: OffsetsByPartition, end: OffsetsByPartition) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topic_id": None if topic.topic_id is None else str(topic.topic_id),
+        "internal": topic.is_internal,
+        "partitions": [_partition(info, first, end) for info in topic.partitions],
+    }
+
+
+def _partition(info: PartitionInfo, first: OffsetsByPartition, end: OffsetsByPartition) -> dict[str, Any]:
+    return {
+        "partition": info.partition,
+        "leader": None if info.leader is None else info.leader.id,
+        "replicas": [node.id for node in info.replicas],
+        "isr": [node.id for node in info.isr],
+        "first_offset": first.get(info.topic_partition),
+        "end_offset": end.get(info.topic_partition),
+    }
+
+
+def _rows(document: dict[str, Any]) -> list[tuple[object, ...]]:
+    return [
+        (
+            document["topic"],
+            entry["partition"],
+            _shown(entry["leader"]),
+            ",".join(map(str, entry["replicas"])),
+            ",".join(map(str, entry["isr"])),
+            _shown(entry["first_offset"]),
+            _shown(entry["end_offset"]),
+        )
+        for entry in document["partitions"]
+    ]
+
+
+def _shown(value: int | None) -> str:
+    return "none" if value is None else str(value)

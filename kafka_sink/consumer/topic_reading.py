@@ -1,0 +1,334 @@
+"""One pass over a topic: where to start, whom to ask, what to do when nobody answers.
+
+Made by the log reader for each ``read`` and used on its thread. Every wait is bounded: each request has a time-out,
+and a partition that nobody answers for within default.api.timeout.ms ends the pass with an error that says why. It
+never skips data silently.
+
+Source: Fetch without sessions (KIP-227) and with topic ids (KIP-516); ListOffsets; isolation levels (KIP-98).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import (
+    ApiError,
+    ErrorCode,
+    KafkaTimeoutError,
+    ProtocolError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import Node, TopicPartition
+from kafka_sink.consumer.config import READ_COMMITTED, ConsumerConfig
+from kafka_sink.consumer.fetched_partition import AbortedTransactions, ConsumedRecord, FetchedPartition
+from kafka_sink.consumer.topic_leaders import Requester, TopicLeaders
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from kafka_sink.protocol.messages.list_offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from kafka_sink.protocol.schema import Struct
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+S = TypeVar("S", bound=Struct)
+A = TypeVar("A", PartitionData, ListOffsetsPartitionResponse)
+
+
+@dataclass(slots=True, eq=False)
+class Cursor:
+    """How far one partition has been read. ``end`` is the offset to stop before, None for never."""
+
+    topic_partition: TopicPartition
+    position: int = 0
+    end: int | None = None
+    #: Attempts that failed since the last answer, when the first one did, and why the last one did.
+    failures: int = 0
+    failing_since_ms: int = 0
+    last_error: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        return self.end is not None and self.position >= self.end
+
+
+class TopicReading:
+    """Reads one topic once; see :meth:`begin`."""
+
+    def __init__(self, client: Requester, topic: str, config: ConsumerConfig, clock: Clock) -> None:
+        self._client = client
+        self._config = config
+        self._clock = clock
+        self._log = ContextLogger(__name__, "")
+        self._leaders = TopicLeaders(client, topic)
+        self._topic = topic
+        self._is_committed_only = config.isolation_level == READ_COMMITTED
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._cursors: list[Cursor] = []
+        self._follows_retention = False
+
+    def begin(
+        self, partitions: Collection[int] | None, start: str | int, stop_at_end: bool
+    ) -> Iterator[ConsumedRecord]:
+        """Find the topic and where to start and to end; the records come with the iteration.
+
+        :raises ValueError: *start* is none of the allowed ones.
+        :raises UnknownTopicOrPartitionError: the topic or one of *partitions* does not exist.
+        :raises ApiError: nobody answered in time.
+        """
+        if start not in (EARLIEST, LATEST) and not (isinstance(start, int) and start >= 0):
+            raise ValueError(f"start must be {EARLIEST!r}, {LATEST!r} or an offset from 0 on, not {start!r}")
+        self._find_topic()
+        self._cursors = [Cursor(TopicPartition(self._topic, number)) for number in self._chosen(partitions)]
+        ends = self._list_offsets(self._cursors, LATEST_TIMESTAMP) if stop_at_end or start == LATEST else {}
+        starts = self._list_offsets(self._cursors, EARLIEST_TIMESTAMP) if start == EARLIEST else ends
+        for cursor in self._cursors:
+            partition = cursor.topic_partition.partition
+            cursor.position = start if isinstance(start, int) else starts[partition]
+            cursor.end = ends[partition] if stop_at_end else None
+        self._follows_retention = start == EARLIEST
+        return self._records()
+
+    # --- which partitions, from where, to where --------------------------------------------------------------------
+
+    def _find_topic(self) -> None:
+        # Stands for the topic as a whole until its partitions are known.
+        cursor = Cursor(TopicPartition(self._topic, -1))
+        while not self._leaders.partitions:
+            try:
+                self._leaders.refresh()
+            except ApiError as error:
+                if isinstance(error, UnknownTopicOrPartitionError):
+                    raise
+                self._failed([cursor], error)
+                self._pause(cursor.failures)
+
+    def _chosen(self, partitions: Collection[int] | None) -> list[int]:
+        existing = self._leaders.partitions
+        chosen = sorted(set(existing if partitions is None else partitions))
+        unknown = [str(number) for number in chosen if number not in existing]
+        if unknown:
+            raise UnknownTopicOrPartitionError(
+                f"topic {self._topic} has no partition {', '.join(unknown)}: it has {existing[0]} to {existing[-1]}"
+            )
+        return chosen
+
+    def _list_offsets(self, cursors: Collection[Cursor], timestamp: int) -> dict[int, int]:
+        """Partition → offset of the point in time *timestamp* (or of one of the special points)."""
+        found: dict[int, int] = {}
+        while missing := [cursor for cursor in cursors if cursor.topic_partition.partition not in found]:
+            for node, group in self._by_leader(missing):
+                for cursor, answer in self._ask_offsets(node, group, timestamp):
+                    found[cursor.topic_partition.partition] = answer.offset
+            self._recover(missing)
+        return found
+
+    def _ask_offsets(
+        self, node: Node, group: list[Cursor], timestamp: int
+    ) -> Iterator[tuple[Cursor, ListOffsetsPartitionResponse]]:
+        def build(version: int) -> ListOffsetsRequest:
+            partitions = [
+                ListOffsetsPartition(
+                    partition_index=cursor.topic_partition.partition,
+                    current_leader_epoch=self._epoch(cursor),
+                    timestamp=timestamp,
+                )
+                for cursor in group
+            ]
+            return ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=int(self._is_committed_only),
+                topics=[ListOffsetsTopic(name=self._topic, partitions=partitions)],
+                timeout_ms=self._config.request_timeout_ms,
+            )
+
+        response = self._ask(node, group, ApiKey.LIST_OFFSETS, build, ListOffsetsResponse)
+        answers = [] if response is None else [part for topic in response.topics for part in topic.partitions]
+        for cursor, answer in self._match(group, answers, lambda answer: answer.partition_index):
+            if self._accept(cursor, answer.error_code, "looking up an offset of"):
+                yield cursor, answer
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def _records(self) -> Iterator[ConsumedRecord]:
+        while pending := [cursor for cursor in self._cursors if not cursor.is_done]:
+            groups = self._by_leader(pending)
+            for node, group in groups:
+                # Leaders are asked one after the other: they share the time that one of them may wait for new records.
+                for cursor, data in self._fetch(node, group, self._config.fetch_max_wait_ms // len(groups)):
+                    yield from self._records_of(cursor, data)
+            self._recover(pending)
+            # Brokers fill an answer in the order asked: whoever came first shall not come first for ever.
+            self._cursors.append(self._cursors.pop(0))
+
+    def _fetch(self, node: Node, group: list[Cursor], max_wait_ms: int) -> Iterator[tuple[Cursor, PartitionData]]:
+        config = self._config
+
+        def build(version: int) -> FetchRequest:
+            partitions = [
+                FetchPartition(
+                    partition=cursor.topic_partition.partition,
+                    current_leader_epoch=self._epoch(cursor),
+                    fetch_offset=cursor.position,
+                    partition_max_bytes=config.max_partition_fetch_bytes,
+                )
+                for cursor in group
+            ]
+            return FetchRequest(
+                max_wait_ms=max_wait_ms,
+                min_bytes=config.fetch_min_bytes,
+                max_bytes=config.fetch_max_bytes,
+                isolation_level=int(self._is_committed_only),
+                topics=[FetchTopic(topic=self._topic, topic_id=self._leaders.topic_id, partitions=partitions)],
+            )
+
+        response = self._ask(node, group, ApiKey.FETCH, build, FetchResponse)
+        if response is None:
+            return
+        if response.error_code:
+            self._failed(group, error_for(response.error_code, f"reading topic {self._topic} from {node}"))
+            return
+        answers = [part for topic in response.responses for part in topic.partitions]
+        for cursor, data in self._match(group, answers, lambda data: data.partition_index):
+            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._on_offset_out_of_range(cursor)
+            elif self._accept(cursor, data.error_code, f"reading offset {cursor.position} of"):
+                yield cursor, data
+
+    def _records_of(self, cursor: Cursor, data: PartitionData) -> Iterator[ConsumedRecord]:
+        aborted = None
+        if self._is_committed_only:
+            entries = data.aborted_transactions or []
+            aborted = AbortedTransactions((entry.producer_id, entry.first_offset) for entry in entries)
+        fetched = FetchedPartition(
+            cursor.topic_partition,
+            data.records if isinstance(data.records, memoryview) else b"",
+            cursor.position,
+            aborted=aborted,
+            max_decompressed_bytes=self._config.max_decompressed_bytes,
+            check_crcs=self._config.check_crcs,
+        )
+        for record in fetched:
+            if cursor.end is not None and record.offset >= cursor.end:
+                cursor.position = cursor.end
+                return
+            yield record
+        cursor.position = fetched.next_offset
+
+    def _on_offset_out_of_range(self, cursor: Cursor) -> None:
+        partition = cursor.topic_partition.partition
+        first = self._list_offsets([cursor], EARLIEST_TIMESTAMP)[partition]
+        if self._follows_retention and cursor.position < first:
+            self._log.warning(
+                "the records %d to %d of %s are gone: they were deleted before they could be read",
+                cursor.position,
+                first - 1,
+                cursor.topic_partition,
+            )
+            cursor.position = first
+            return
+        end = self._list_offsets([cursor], LATEST_TIMESTAMP)[partition]
+        raise error_for(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{cursor.topic_partition} has no offset {cursor.position}; it begins at {first} and ends before {end}",
+        )
+
+    # --- asking leaders ----------------------------------------------------------------------------------------------
+
+    def _by_leader(self, cursors: Iterable[Cursor]) -> list[tuple[Node, list[Cursor]]]:
+        groups: dict[Node, list[Cursor]] = {}
+        for cursor in cursors:
+            leader = self._leaders.leader(cursor.topic_partition.partition)
+            if leader is None:
+                self._failed(
+                    [cursor], error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{cursor.topic_partition} has no leader")
+                )
+            else:
+                groups.setdefault(leader.node, []).append(cursor)
+        return list(groups.items())
+
+    def _epoch(self, cursor: Cursor) -> int:
+        leader = self._leaders.leader(cursor.topic_partition.partition)
+        return -1 if leader is None else leader.epoch
+
+    def _ask(
+        self, node: Node, group: list[Cursor], api_key: ApiKey, build: Callable[[int], Struct], kind: type[S]
+    ) -> S | None:
+        """The answer of *node*, or None when there was none and *group* may try again."""
+        try:
+            response = self._client.request(node, api_key, build)
+        except ApiError as error:
+            self._failed(group, error)
+            return None
+        if not isinstance(response, kind):
+            raise ProtocolError(f"{node} answered {api_key.name} with {type(response).__name__}")
+        return response
+
+    def _match(
+        self, group: list[Cursor], answers: Iterable[A], number_of: Callable[[A], int]
+    ) -> Iterator[tuple[Cursor, A]]:
+        """Each cursor with its answer; one that was left out has failed."""
+        by_number = {number_of(answer): answer for answer in answers}
+        for cursor in group:
+            answer = by_number.get(cursor.topic_partition.partition)
+            if answer is None:
+                self._failed([cursor], error_for(ErrorCode.NETWORK_EXCEPTION, "the leader's answer left it out"))
+            else:
+                yield cursor, answer
+
+    def _accept(self, cursor: Cursor, error_code: int, doing: str) -> bool:
+        if error_code != ErrorCode.NONE:
+            self._failed([cursor], error_for(error_code, f"{doing} {cursor.topic_partition}"))
+            return False
+        cursor.failures = 0
+        return True
+
+    # --- failing and trying again ------------------------------------------------------------------------------------
+
+    def _failed(self, cursors: Iterable[Cursor], error: ApiError) -> None:
+        """Note a failed attempt.
+
+        :raises ApiError: trying again would not help, or has gone on for too long (a request that timed out has).
+        """
+        if not error.is_retriable or isinstance(error, KafkaTimeoutError):
+            raise error
+        timeout_ms = self._config.default_api_timeout_ms
+        now_ms = self._clock.monotonic_ms()
+        for cursor in cursors:
+            if not cursor.failures:
+                cursor.failing_since_ms = now_ms
+            cursor.failures += 1
+            cursor.last_error = str(error)
+            if now_ms - cursor.failing_since_ms >= timeout_ms:
+                raise KafkaTimeoutError(
+                    f"no answer for {cursor.topic_partition} within {timeout_ms} ms: {error}"
+                ) from error
+
+    def _recover(self, cursors: Collection[Cursor]) -> None:
+        """After a round in which attempts failed: wait, and find out who leads now."""
+        failures = max(cursor.failures for cursor in cursors)
+        if not failures:
+            return
+        failed = [cursor for cursor in cursors if cursor.failures]
+        self._log.info("trying again: %s", failed[0].last_error)
+        self._pause(failures)
+        try:
+            self._leaders.refresh()
+        except ApiError as error:
+            self._failed(failed, error)
+
+    def _pause(self, failures: int) -> None:
+        self._client.idle(self._backoff.backoff_ms(failures - 1))
