@@ -1,0 +1,91 @@
+"""kill -9 of the broker while Spark writes: the write recovers or fails, and nothing acknowledged is missing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from kafka_sink.client.admin import AdminClient
+from kafka_sink.common.model import TopicPartition
+from tests.support.broker_process import BrokerProcess
+from tests.support.readback import read_topic
+
+ROWS = 400_000
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path / "data")
+    process.start()
+    yield process
+    process.stop()
+
+
+def wait_for_rows(broker: BrokerProcess, topic: str, stop: threading.Event) -> None:
+    """Return once the topic has rows, so that the kill falls into the write."""
+    with AdminClient(broker.bootstrap_servers) as admin:
+        while not stop.wait(0.02):
+            ends = admin.offsets(TopicPartition(topic, number) for number in range(4))
+            if sum(ends.values()) > ROWS // 10:
+                return
+
+
+def test_write_recovers_when_the_broker_comes_back(spark: SparkSession, broker: BrokerProcess) -> None:
+    with AdminClient(broker.bootstrap_servers) as admin:
+        admin.create_topic("crash", partitions=4)
+    df = spark.range(0, ROWS, numPartitions=2).select(
+        f.col("id").cast("string").alias("key"), f.repeat(f.lit("v"), 100).alias("value")
+    )
+    outcome: list[BaseException | None] = []
+
+    def write() -> None:
+        try:
+            (
+                df.write.format("kafkalite")
+                .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+                .option("topic", "crash")
+                .option("kafka.batch.size", "16384")
+                .mode("append")
+                .save()
+            )
+            outcome.append(None)
+        except Exception as error:
+            outcome.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    stop = threading.Event()
+    watchdog = threading.Timer(30, stop.set)
+    watchdog.start()
+    wait_for_rows(broker, "crash", stop)
+    broker.kill()
+    broker.start()
+    writer.join(120)
+    watchdog.cancel()
+    assert outcome == [None], outcome
+    keys = [int(message.key or b"-1") for message in read_topic(broker.bootstrap_servers, "crash")]
+    # The sink's producer is idempotent, so the batches it sent again are there once.
+    assert len(keys) == ROWS
+    assert set(keys) == set(range(ROWS))
+
+
+def test_write_fails_when_the_broker_stays_away(spark: SparkSession, broker: BrokerProcess) -> None:
+    with AdminClient(broker.bootstrap_servers) as admin:
+        admin.create_topic("gone", partitions=2)
+    broker.stop()
+    writer = (
+        spark.range(10_000)
+        .select(f.col("id").cast("string").alias("value"))
+        .write.format("kafkalite")
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .option("topic", "gone")
+        .option("kafka.max.block.ms", "1500")
+        .mode("append")
+    )
+    with pytest.raises(Exception, match="no broker could be reached within 1500 ms"):
+        writer.save()

@@ -1,0 +1,59 @@
+"""The embedded broker as a process of its own, so that it can be killed."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_READY_LIMIT_S = 20.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class BrokerProcess:
+    """``kafkalite broker`` on a fixed port and data directory; survives :meth:`kill` and :meth:`start` again."""
+
+    def __init__(self, data_dir: Path, port: int | None = None) -> None:
+        self.port = port or free_port()
+        self._data_dir = data_dir
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it and return when it serves."""
+        command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--port", str(self.port)]
+        self._process = subprocess.Popen(
+            [*command, "--data-dir", str(self._data_dir)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self._process.stdout is not None
+        started = time.monotonic()
+        line = self._process.stdout.readline()
+        if "bootstrap.servers=" not in line or time.monotonic() - started > _READY_LIMIT_S:
+            raise AssertionError(f"the broker did not become ready, it said {line!r}")
+
+    def kill(self) -> None:
+        """``kill -9``."""
+        self._signal(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """``SIGTERM``; harmless when it does not run."""
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            process.wait(20)
+            if process.stdout is not None:
+                process.stdout.close()
