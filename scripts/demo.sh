@@ -28,13 +28,34 @@ while [ $# -gt 0 ]; do
     esac
 done
 
-broker_pid=""
-stop_broker() {
-    [ -n "$broker_pid" ] || return 0
-    kill "$broker_pid" 2>/dev/null || true
-    wait "$broker_pid" 2>/dev/null || true
-    broker_pid=""
-    rm -rf "$home"
+broker_pid="" progress_pid=""
+# What went wrong can be looked up; what went well leaves nothing behind.
+clean_up() {
+    local status=$?
+    stop_progress
+    if [ -n "$broker_pid" ]; then
+        kill "$broker_pid" 2>/dev/null || true
+        wait "$broker_pid" 2>/dev/null || true
+    fi
+    if [ "$status" = 0 ]; then rm -rf "$home"; else say "the logs of this run: $home"; fi
+}
+
+# show_progress LOG: the last bar that Spark drew into its log, on a line that is drawn over; on terminals only.
+show_progress() {
+    [ -t 2 ] || return 0
+    local log=$1 since=$SECONDS
+    while sleep 0.3; do
+        printf '\r%4s s  %-70.70s' $((SECONDS - since)) "$(tail -c 400 "$log" | tr '\r' '\n' | grep '^\[Stage' | tail -n 1)" >&2
+    done &
+    progress_pid=$!
+}
+
+stop_progress() {
+    [ -n "$progress_pid" ] || return 0
+    kill "$progress_pid" 2>/dev/null || true
+    wait "$progress_pid" 2>/dev/null || true
+    progress_pid=""
+    printf '\r%80s\r' '' >&2
 }
 
 start_broker() {
@@ -58,7 +79,7 @@ ensure_venv demo
 ensure_java
 mkdir -p "$WORK/demo"
 home=$(mktemp -d "$WORK/demo/run.XXXXXX")
-trap stop_broker EXIT
+trap clean_up EXIT
 trap 'exit 130' INT TERM
 
 flights="$WORK/demo/flights.csv"
@@ -72,16 +93,21 @@ fi
 [ -n "$bootstrap" ] || start_broker
 export KAFKALITE_BOOTSTRAP_SERVERS="$bootstrap"
 say "making the topic $topic with $partitions partitions on $bootstrap …"
-kafkalite topics delete "$topic" --if-exists
+if kafkalite topics list | grep -qxF -- "$topic"; then kafkalite topics delete "$topic"; fi
 kafkalite topics create "$topic" --partitions "$partitions"
 
 say "writing with Spark …"
+: >"$home/spark.log"
+show_progress "$home/spark.log"
 spark-submit --properties-file "$ROOT/conf/spark-defaults.conf" "$ROOT/spark_jobs/flights_to_kafka.py" \
     --bootstrap-servers "$bootstrap" --topic "$topic" --input "$flights" --compression "$compression" \
-    --report "$home/report.json" ${rows[@]+"${rows[@]}"} </dev/null 2>"$home/spark.log" || {
-    tail -n 40 "$home/spark.log" >&2
+    --report "$home/report.json" ${rows[@]+"${rows[@]}"} </dev/null 2>>"$home/spark.log" || {
+    stop_progress
+    # Java's stack traces say little here; the whole log is kept.
+    grep -E '^[A-Za-z_.]*(Error|Exception): ' "$home/spark.log" | sort -u >&2 || tail -n 20 "$home/spark.log" >&2
     die "the Spark job failed."
 }
+stop_progress
 
 say "reading back and comparing …"
 python "$ROOT/spark_jobs/verify_flights.py" \
