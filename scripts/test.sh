@@ -38,7 +38,7 @@ if [ "${KAFKALITE_NO_KAFKA:-0}" = 0 ]; then step "fetch Kafka" scripts/kafka.sh 
 step "ruff check" python -m ruff check .
 step "ruff format" python -m ruff format --check .
 step "mypy --strict" python -m mypy
-step "import contracts" lint-imports
+step "import contracts" lint-imports --no-cache
 step "pytest" python -m pytest "$@"
 
 if [ -n "$failed" ]; then
