@@ -1,0 +1,216 @@
+"""What every Selectable must do: the same tests over real sockets and over the fake that other tests stand on."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_sink.network.channel_builder import PlaintextChannelBuilder
+from kafka_sink.network.listener import Listener
+from kafka_sink.network.resolver import SocketAddress, resolve
+from kafka_sink.network.selectable import Selectable
+from kafka_sink.network.selector import KSelector
+from kafka_sink.network.send import NetworkSend
+from kafka_sink.network.transport import Socket
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import encode_request
+from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from tests.fakes.clock import FakeClock
+from tests.fakes.selectable import FakeSelectable
+
+PATIENCE = 2000
+REQUEST = encode_request(ApiKey.API_VERSIONS, 0, 7, "me", ApiVersionsRequest())
+REQUEST_BYTES = b"".join(REQUEST)
+
+
+class World(ABC):
+    """A Selectable with a server to connect to, and that server's end of the one connection there is."""
+
+    selectable: Selectable
+    address: SocketAddress
+
+    @abstractmethod
+    def accept(self) -> None: ...
+
+    @abstractmethod
+    def server_sends(self, payload: bytes) -> None: ...
+
+    @abstractmethod
+    def server_received(self) -> list[bytes]: ...
+
+    @abstractmethod
+    def server_closes(self) -> None: ...
+
+    def poll_until(self, attribute: str) -> None:
+        for _ in range(PATIENCE):
+            self.selectable.poll(10)
+            if getattr(self.selectable, attribute):
+                return
+        pytest.fail(f"{attribute} stays empty")
+
+    def connect(self) -> None:
+        self.selectable.connect("0", self.address, -1, -1)
+        self.poll_until("connected")
+        self.accept()
+
+
+class RealWorld(World):
+    def __init__(self) -> None:
+        self.selectable = KSelector(PlaintextChannelBuilder(), FakeClock())
+        self._listener = Listener("127.0.0.1", 0)
+        self.address = self._listener.address
+        self._server: Socket | None = None
+
+    def accept(self) -> None:
+        self._listener.wait(10_000)
+        self._server = self._listener.accept()
+        assert self._server is not None
+        self._server.settimeout(10)
+
+    def server_sends(self, payload: bytes) -> None:
+        assert self._server is not None
+        self._server.sendall(len(payload).to_bytes(4, "big") + payload)
+
+    def server_received(self) -> list[bytes]:
+        assert self._server is not None
+        data, frames = self._server.recv(1 << 20), []
+        while data:
+            end = 4 + int.from_bytes(data[:4], "big")
+            frames.append(data[4:end])
+            data = data[end:]
+        return frames
+
+    def server_closes(self) -> None:
+        assert self._server is not None
+        self._server.close()
+
+    def close(self) -> None:
+        self.selectable.close()
+        self._listener.close()
+        if self._server is not None:
+            self._server.close()
+
+
+class FakeWorld(World):
+    def __init__(self) -> None:
+        self._fake = FakeSelectable()
+        self.selectable = self._fake
+        self.address = resolve("127.0.0.1", 9092)[0]
+
+    def accept(self) -> None:
+        assert self._fake.connects == [("0", self.address)]
+
+    def server_sends(self, payload: bytes) -> None:
+        self._fake.receive("0", payload)
+
+    def server_received(self) -> list[bytes]:
+        return self._fake.connections["0"].frames
+
+    def server_closes(self) -> None:
+        self._fake.lose("0")
+
+    def close(self) -> None:
+        self._fake.close()
+
+
+@pytest.fixture(params=[RealWorld, FakeWorld])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    with contextlib.closing(request.param()) as world:
+        yield world
+
+
+def test_a_connection_is_reported_in_one_poll_only(world: World) -> None:
+    world.selectable.connect("0", world.address, -1, -1)
+    assert not world.selectable.is_channel_ready("0")
+    world.poll_until("connected")
+    assert world.selectable.connected == ["0"]
+    assert world.selectable.is_channel_ready("0")
+    world.selectable.poll(1)
+    assert world.selectable.connected == []
+
+
+def test_an_id_is_used_once(world: World) -> None:
+    world.connect()
+    with pytest.raises(RuntimeError, match="connection 0 already"):
+        world.selectable.connect("0", world.address, -1, -1)
+
+
+def test_a_frame_reaches_the_other_side_during_a_poll(world: World) -> None:
+    world.connect()
+    send = NetworkSend("0", REQUEST)
+    world.selectable.send(send)
+    assert not send.completed
+    world.poll_until("completed_sends")
+    assert world.selectable.completed_sends == [send]
+    assert send.completed
+    assert world.server_received() == [REQUEST_BYTES]
+    world.selectable.poll(1)
+    assert world.selectable.completed_sends == []
+
+
+def test_only_one_frame_may_wait_to_be_written(world: World) -> None:
+    world.connect()
+    world.selectable.send(NetworkSend("0", REQUEST))
+    with pytest.raises(RuntimeError, match="not fully written"):
+        world.selectable.send(NetworkSend("0", REQUEST))
+    with pytest.raises(RuntimeError, match="no connection x"):
+        world.selectable.send(NetworkSend("x", REQUEST))
+
+
+def test_frames_arrive_in_order_and_one_per_poll(world: World) -> None:
+    world.connect()
+    for payload in (b"a", b"b", b"c"):
+        world.server_sends(payload)
+    for payload in (b"a", b"b", b"c"):
+        world.poll_until("completed_receives")
+        [received] = world.selectable.completed_receives
+        assert (received.source, bytes(received.payload)) == ("0", payload)
+    world.selectable.poll(1)
+    assert world.selectable.completed_receives == []
+
+
+def test_mute_holds_frames_back_until_unmute(world: World) -> None:
+    world.connect()
+    world.selectable.mute("0")
+    world.server_sends(b"a")
+    for _ in range(3):
+        world.selectable.poll(1)
+        assert world.selectable.completed_receives == []
+    world.selectable.unmute("0")
+    world.poll_until("completed_receives")
+    for call in (world.selectable.mute, world.selectable.unmute):
+        with pytest.raises(RuntimeError, match="no connection x"):
+            call("x")
+
+
+def test_an_end_is_reported_with_its_cause_in_one_poll_only(world: World) -> None:
+    world.connect()
+    world.server_closes()
+    world.poll_until("disconnected")
+    assert world.selectable.disconnected["0"].cause == "closed by the other side"
+    assert not world.selectable.is_open("0")
+    assert not world.selectable.is_channel_ready("0")
+    world.selectable.poll(1)
+    assert world.selectable.disconnected == {}
+
+
+def test_our_own_close_is_not_reported(world: World) -> None:
+    world.connect()
+    world.selectable.close_connection("0")
+    world.selectable.close_connection("0")
+    world.selectable.poll(1)
+    assert world.selectable.disconnected == {}
+    assert not world.selectable.is_open("0")
+
+
+def test_a_wakeup_lasts_until_the_next_poll(world: World) -> None:
+    world.selectable.wakeup()
+    world.selectable.poll(3_600_000)
+
+
+def test_a_negative_timeout_is_refused(world: World) -> None:
+    with pytest.raises(ValueError, match="below zero"):
+        world.selectable.poll(-1)

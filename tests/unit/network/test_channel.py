@@ -1,0 +1,171 @@
+"""The seams of a channel where TLS and SASL go, driven by a transport and an authenticator that need several steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from kafka_sink.common.errors import AuthenticationError
+from kafka_sink.network.channel import KafkaChannel
+from kafka_sink.network.memory_pool import SimpleMemoryPool
+from kafka_sink.network.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader
+from kafka_sink.network.selectable import ChannelState
+from kafka_sink.network.send import NetworkSend
+from kafka_sink.network.transport import READ, WRITE
+
+
+class Handshaking:
+    """A transport whose handshake writes once and then waits for an answer."""
+
+    def __init__(self) -> None:
+        self.is_connected = False
+        self.handshakes = 0
+        self.incoming = b""
+        self.room = 2**20
+        self.written = bytearray()
+        self.closed = False
+
+    @property
+    def ready(self) -> bool:
+        return self.handshakes >= 2
+
+    @property
+    def handshake_events(self) -> int:
+        return WRITE if self.handshakes == 0 else READ
+
+    def fileno(self) -> int:
+        return 0
+
+    def finish_connect(self) -> None:
+        self.is_connected = True
+
+    def handshake(self) -> None:
+        self.handshakes += 1
+
+    def read_into(self, target: memoryview) -> int:
+        count = min(len(target), len(self.incoming))
+        target[:count], self.incoming = self.incoming[:count], self.incoming[count:]
+        return count
+
+    def write(self, buffers: Sequence[memoryview]) -> int:
+        taken = b"".join(buffers)[: self.room]
+        self.written += taken
+        return len(taken)
+
+    def has_bytes_buffered(self) -> bool:
+        return bool(self.incoming)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Asking:
+    """An authenticator that is content after two steps, or refuses at the second."""
+
+    def __init__(self, refuses: bool = False) -> None:
+        self.steps = 0
+        self.refuses = refuses
+        self.closed = False
+
+    @property
+    def complete(self) -> bool:
+        return self.steps >= 2
+
+    @property
+    def wants_write(self) -> bool:
+        return self.steps == 0
+
+    def authenticate(self) -> None:
+        self.steps += 1
+        if self.refuses and self.steps == 2:
+            raise AuthenticationError("who are you?")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def channel(transport: Handshaking, authenticator: Asking, pool: SimpleMemoryPool | None = None) -> KafkaChannel:
+    reader = FrameReader("1", UNLIMITED, pool or SimpleMemoryPool(100), memoryview(bytearray(READ_AHEAD_BYTES)))
+    return KafkaChannel("1", transport, authenticator, reader)
+
+
+def ready_channel(pool: SimpleMemoryPool | None = None) -> tuple[KafkaChannel, Handshaking]:
+    transport, authenticator = Handshaking(), Asking()
+    transport.is_connected, transport.handshakes, authenticator.steps = True, 2, 2
+    return channel(transport, authenticator, pool), transport
+
+
+def test_connect_handshake_and_authentication_each_say_what_they_wait_for() -> None:
+    transport, authenticator = Handshaking(), Asking()
+    subject = channel(transport, authenticator)
+    assert (subject.state, subject.wanted_events) == (ChannelState.NOT_CONNECTED, WRITE)
+    subject.finish_connect()
+    assert (subject.state, subject.wanted_events) == (ChannelState.AUTHENTICATE, WRITE)
+    subject.prepare()
+    assert (subject.ready, subject.wanted_events) == (False, READ)
+    subject.prepare()
+    assert (transport.ready, authenticator.steps, subject.wanted_events) == (True, 1, READ)
+    subject.prepare()
+    assert (subject.ready, subject.state, subject.wanted_events) == (True, ChannelState.READY, READ)
+
+
+def test_a_half_written_authentication_frame_waits_for_room() -> None:
+    transport = Handshaking()
+    transport.is_connected, transport.handshakes = True, 2
+    assert channel(transport, Asking()).wanted_events == READ | WRITE
+
+
+def test_a_refusal_is_kept_for_the_report() -> None:
+    transport, authenticator = Handshaking(), Asking(refuses=True)
+    subject = channel(transport, authenticator)
+    subject.finish_connect()
+    subject.prepare()
+    subject.prepare()
+    with pytest.raises(AuthenticationError, match="who are you"):
+        subject.prepare()
+    assert subject.state is ChannelState.AUTHENTICATION_FAILED
+    assert str(subject.failure) == "who are you?"
+
+
+def test_there_is_one_slot_for_a_frame_and_it_is_free_when_the_last_byte_is_gone() -> None:
+    subject, transport = ready_channel()
+    first = NetworkSend("1", [b"abcdef"])
+    subject.set_send(first)
+    assert subject.wanted_events == READ | WRITE
+    transport.room = 4
+    assert subject.write() is None
+    with pytest.raises(RuntimeError, match="not fully written"):
+        subject.set_send(NetworkSend("1", [b"x"]))
+    transport.room = 100
+    assert subject.write() is first
+    assert (subject.has_send, subject.wanted_events) == (False, READ)
+    assert subject.write() is None
+    assert bytes(transport.written) == b"\0\0\0\x06abcdef"
+
+
+def test_a_channel_without_memory_mutes_itself() -> None:
+    pool = SimpleMemoryPool(4)
+    pool.try_reserve(4)
+    subject, transport = ready_channel(pool)
+    transport.incoming = b"\0\0\0\x02hi"
+    assert subject.read() is None
+    assert (subject.muted, subject.is_in_mutable_state, subject.wanted_events) == (True, True, 0)
+
+
+def test_bytes_inside_the_transport_count_as_buffered() -> None:
+    subject, transport = ready_channel()
+    assert not subject.has_bytes_buffered
+    transport.incoming = b"\0"
+    assert subject.has_bytes_buffered
+
+
+def test_closing_frees_everything() -> None:
+    pool = SimpleMemoryPool(100)
+    subject, transport = ready_channel(pool)
+    transport.incoming = b"\0\0\0\x0aabc"
+    subject.set_send(NetworkSend("1", [b"x"]))
+    assert subject.read() is None
+    assert pool.available_bytes == 90
+    subject.close()
+    assert (pool.available_bytes, transport.closed, subject.has_send) == (100, True, False)

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_sink.common.errors import InvalidReceiveError
+from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
+from kafka_sink.network.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
+
+
+class Stream:
+    """What has arrived so far; each piece is what one segment of the network brought."""
+
+    def __init__(self, *pieces: bytes, closed: bool = False) -> None:
+        self.pieces = list(pieces)
+        self.closed = closed
+        self.reads = 0
+
+    def read_into(self, target: memoryview) -> int:
+        self.reads += 1
+        if not self.pieces:
+            if self.closed:
+                raise EOFError("closed by the other side")
+            return 0
+        taken = self.pieces[0][: len(target)]
+        target[: len(taken)] = taken
+        self.pieces[0] = self.pieces[0][len(taken) :]
+        if not self.pieces[0]:
+            del self.pieces[0]
+        return len(taken)
+
+
+def reader(max_bytes: int = UNLIMITED, pool: MemoryPool = UNLIMITED_MEMORY_POOL) -> FrameReader:
+    return FrameReader("7", max_bytes, pool, memoryview(bytearray(READ_AHEAD_BYTES)))
+
+
+def frame(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def payload_of(received: NetworkReceive | None) -> bytes | None:
+    return None if received is None else bytes(received.payload)
+
+
+def test_a_small_frame_takes_one_read() -> None:
+    stream = Stream(frame(b"hello"))
+    received = reader().read_from(stream)
+    assert received is not None
+    assert (received.source, bytes(received.payload), stream.reads) == ("7", b"hello", 1)
+
+
+def test_an_empty_frame_is_a_frame() -> None:
+    assert payload_of(reader().read_from(Stream(frame(b"")))) == b""
+
+
+def test_a_big_frame_that_is_there_takes_two_reads() -> None:
+    payload = bytes(range(256)) * 5000
+    stream = Stream(frame(payload))
+    assert payload_of(reader().read_from(stream)) == payload
+    assert stream.reads == 2
+
+
+def test_a_short_read_is_not_followed_by_one_that_would_be_refused() -> None:
+    subject, stream = reader(), Stream(frame(b"x" * 5000)[:1000])
+    assert subject.read_from(stream) is None
+    assert stream.reads == 1
+
+
+@given(
+    payloads=st.lists(st.one_of(st.binary(max_size=40), st.integers(16_000, 40_000).map(bytes)), max_size=5),
+    cuts=st.lists(st.integers(1, 20_000), max_size=12),
+)
+def test_frames_are_the_same_however_they_are_cut(payloads: list[bytes], cuts: list[int]) -> None:
+    data, pieces = b"".join(map(frame, payloads)), []
+    for cut in cuts:
+        pieces.append(data[:cut])
+        data = data[cut:]
+    stream = Stream(*(piece for piece in [*pieces, data] if piece))
+    subject, received = reader(), []
+    while stream.pieces or subject.has_bytes_buffered:
+        one = subject.read_from(stream)
+        if one is not None:
+            received.append(bytes(one.payload))
+    assert received == payloads
+
+
+def test_bytes_one_at_a_time() -> None:
+    subject = reader()
+    stream = Stream(*(bytes([byte]) for byte in frame(b"abc")))
+    results = [payload_of(subject.read_from(stream)) for _ in range(7)]
+    assert results == [None] * 6 + [b"abc"]
+
+
+def test_of_several_frames_in_one_read_each_call_gives_one() -> None:
+    subject, stream = reader(), Stream(frame(b"a") + frame(b"b") + b"\0\0")
+    assert payload_of(subject.read_from(stream)) == b"a"
+    assert subject.has_bytes_buffered
+    assert payload_of(subject.read_from(stream)) == b"b"
+    # Half a length gets nobody on: claiming otherwise would make a selector spin.
+    assert not subject.has_bytes_buffered
+    assert stream.reads == 1
+
+
+def test_a_negative_length_is_refused() -> None:
+    with pytest.raises(InvalidReceiveError, match="negative length -1"):
+        reader().read_from(Stream(b"\xff\xff\xff\xff"))
+
+
+def test_a_frame_over_the_limit_is_refused_before_it_is_read() -> None:
+    with pytest.raises(InvalidReceiveError, match="frame of 11 bytes is larger than the limit of 10 bytes"):
+        reader(max_bytes=10).read_from(Stream(b"\0\0\0\x0b"))
+
+
+def test_a_frame_at_the_limit_is_read() -> None:
+    assert payload_of(reader(max_bytes=10).read_from(Stream(frame(b"0123456789")))) == b"0123456789"
+
+
+@pytest.mark.parametrize("sent", [b"", b"\0\0", frame(b"abc")[:6]])
+def test_the_end_is_told_wherever_it_comes(sent: bytes) -> None:
+    subject, stream = reader(), Stream(*([sent] if sent else []), closed=True)
+    with pytest.raises(EOFError):
+        while True:
+            assert subject.read_from(stream) is None
+
+
+def test_what_came_before_the_end_is_handed_out_first() -> None:
+    subject, stream = reader(), Stream(frame(b"a") + frame(b"b"), closed=True)
+    assert [payload_of(subject.read_from(stream)) for _ in range(2)] == [b"a", b"b"]
+    with pytest.raises(EOFError):
+        subject.read_from(stream)
+
+
+def test_without_memory_the_frame_waits_and_nothing_is_lost() -> None:
+    pool = SimpleMemoryPool(10)
+    assert pool.try_reserve(10)
+    subject, stream = reader(pool=pool), Stream(frame(b"abc"))
+    assert subject.read_from(stream) is None
+    assert subject.awaits_memory
+    assert subject.has_bytes_buffered
+    assert subject.read_from(stream) is None
+    pool.release(10)
+    assert payload_of(subject.read_from(stream)) == b"abc"
+    assert not subject.awaits_memory
+    assert pool.available_bytes == 7
+
+
+def test_memory_comes_back_once_when_a_frame_is_released() -> None:
+    pool = SimpleMemoryPool(10)
+    received = reader(pool=pool).read_from(Stream(frame(b"abc")))
+    assert received is not None
+    received.release()
+    received.release()
+    assert pool.available_bytes == 10
+
+
+def test_memory_of_a_half_read_frame_comes_back() -> None:
+    pool = SimpleMemoryPool(10)
+    subject = reader(pool=pool)
+    assert subject.read_from(Stream(frame(b"abcdef")[:6])) is None
+    assert pool.available_bytes == 4
+    subject.discard()
+    subject.discard()
+    assert pool.available_bytes == 10

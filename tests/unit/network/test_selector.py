@@ -1,0 +1,466 @@
+"""KSelector over real sockets on the loopback interface. Nothing here depends on how fast anything is: the tests poll
+until what they wait for has happened, and fail after very many polls."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kafka_sink.network.channel_builder import PlaintextChannelBuilder
+from kafka_sink.network.listener import Listener
+from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
+from kafka_sink.network.receive import UNLIMITED
+from kafka_sink.network.resolver import SocketAddress
+from kafka_sink.network.selectable import ChannelState, Disconnect
+from kafka_sink.network.selector import KSelector
+from kafka_sink.network.send import NetworkSend
+from tests.fakes.clock import FakeClock
+
+PATIENCE = 2000
+
+
+class Harness:
+    """A selector and the other ends of its connections."""
+
+    def __init__(
+        self, *, max_receive_bytes: int = UNLIMITED, max_idle_ms: int = -1, pool: MemoryPool = UNLIMITED_MEMORY_POOL
+    ) -> None:
+        self.clock = FakeClock()
+        self.selector = KSelector(
+            PlaintextChannelBuilder(),
+            self.clock,
+            max_receive_bytes=max_receive_bytes,
+            connections_max_idle_ms=max_idle_ms,
+            memory_pool=pool,
+        )
+        self.peers: list[socket.socket] = []
+
+    def pair(self, connection_id: str = "a") -> socket.socket:
+        """A registered connection; returns its other end, which blocks."""
+        ours, theirs = socket.socketpair()
+        theirs.settimeout(10)
+        self.peers.append(theirs)
+        self.selector.register(connection_id, ours)
+        return theirs
+
+    def until(self, happened: Callable[[], object], timeout_ms: int = 10) -> None:
+        for _ in range(PATIENCE):
+            self.selector.poll(timeout_ms)
+            if happened():
+                return
+        pytest.fail("did not happen")
+
+    def receive(self, count: int) -> list[tuple[str, bytes]]:
+        """The next *count* frames."""
+        received: list[tuple[str, bytes]] = []
+
+        def enough() -> bool:
+            received.extend((r.source, bytes(r.payload)) for r in self.selector.completed_receives)
+            return len(received) >= count
+
+        self.until(enough)
+        return received
+
+    def idle_polls(self, count: int = 3) -> list[tuple[str, bytes]]:
+        """What arrives in *count* polls."""
+        received = []
+        for _ in range(count):
+            self.selector.poll(1)
+            received += [(r.source, bytes(r.payload)) for r in self.selector.completed_receives]
+        return received
+
+    def close(self) -> None:
+        self.selector.close()
+        for peer in self.peers:
+            peer.close()
+
+
+@contextlib.contextmanager
+def running(**options: object) -> Iterator[Harness]:
+    harness = Harness(**options)  # type: ignore[arg-type]
+    try:
+        yield harness
+    finally:
+        harness.close()
+
+
+@pytest.fixture
+def harness() -> Iterator[Harness]:
+    with running() as harness:
+        yield harness
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    subject = Listener("127.0.0.1", 0)
+    yield subject
+    subject.close()
+
+
+def frame(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def reset(sock: socket.socket) -> None:
+    """Close so that the other side gets an RST."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+# -- connecting
+
+
+def test_a_connection_is_reported_once_and_then_ready(harness: Harness, listener: Listener) -> None:
+    harness.selector.connect("0", listener.address, -1, -1)
+    assert not harness.selector.is_channel_ready("0")
+    harness.until(lambda: harness.selector.connected == ["0"])
+    assert harness.selector.is_channel_ready("0")
+    harness.selector.poll(0)
+    assert harness.selector.connected == []
+
+
+def test_a_refused_connection_says_so(harness: Harness) -> None:
+    free = Listener("127.0.0.1", 0)
+    address = free.address
+    free.close()
+    # A system may refuse at once or a moment later; either way the reason is there.
+    try:
+        harness.selector.connect("0", address, -1, -1)
+    except ConnectionRefusedError:
+        return
+    harness.until(lambda: harness.selector.disconnected)
+    assert harness.selector.disconnected == {"0": Disconnect(ChannelState.NOT_CONNECTED, "connection refused")}
+    assert harness.selector.connected == []
+    assert not harness.selector.is_open("0")
+
+
+def test_a_failed_connect_leaves_nothing_behind(harness: Harness, listener: Listener) -> None:
+    with pytest.raises(OSError):
+        harness.selector.connect("0", SocketAddress(socket.AF_INET, "255.255.255.255", 1), -1, -1)
+    assert not harness.selector.is_open("0")
+    harness.selector.connect("0", listener.address, -1, -1)
+
+
+def test_an_id_is_used_once(harness: Harness, listener: Listener) -> None:
+    harness.pair("a")
+    ours, theirs = socket.socketpair()
+    with pytest.raises(RuntimeError, match="connection a already"):
+        harness.selector.register("a", ours)
+    with pytest.raises(RuntimeError, match="connection a already"):
+        harness.selector.connect("a", listener.address, -1, -1)
+    ours.close()
+    theirs.close()
+
+
+# -- writing
+
+
+def test_a_frame_is_written_by_the_poll_after_send(harness: Harness) -> None:
+    peer = harness.pair()
+    send = NetworkSend("a", [b"hello"])
+    harness.selector.send(send)
+    assert not send.completed
+    harness.selector.poll(10_000)
+    assert harness.selector.completed_sends == [send]
+    assert peer.recv(100) == frame(b"hello")
+    harness.selector.poll(0)
+    assert harness.selector.completed_sends == []
+
+
+def test_a_frame_larger_than_the_socket_goes_out_in_pieces(harness: Harness) -> None:
+    peer = harness.pair()
+    payload = bytes(range(256)) * 40_000
+    send = NetworkSend("a", [payload[:100], payload[100:]])
+    harness.selector.send(send)
+    harness.selector.poll(0)
+    assert not send.completed
+    assert harness.selector.completed_sends == []
+    # While it is being written the slot is taken, and misuse costs the connection.
+    received = bytearray()
+    while len(received) < send.size:
+        received += peer.recv(1 << 20)
+        harness.selector.poll(0)
+    assert bytes(received) == frame(payload)
+    assert send.completed
+
+
+def test_two_frames_at_once_are_a_mistake_that_ends_the_connection(harness: Harness) -> None:
+    harness.pair()
+    harness.selector.send(NetworkSend("a", [b"1"]))
+    with pytest.raises(RuntimeError, match="not fully written"):
+        harness.selector.send(NetworkSend("a", [b"2"]))
+    assert not harness.selector.is_open("a")
+    harness.selector.poll(10_000)
+    assert harness.selector.disconnected["a"].state is ChannelState.FAILED_SEND
+    harness.selector.poll(0)
+    assert harness.selector.disconnected == {}
+
+
+def test_sending_to_nobody_is_a_mistake(harness: Harness) -> None:
+    with pytest.raises(RuntimeError, match="no connection x"):
+        harness.selector.send(NetworkSend("x", [b"1"]))
+
+
+def test_writing_to_a_connection_that_was_reset_tells_the_cause(harness: Harness, listener: Listener) -> None:
+    harness.selector.connect("0", listener.address, -1, -1)
+    harness.until(lambda: harness.selector.connected)
+    accepted = listener.accept()
+    assert accepted is not None
+    reset(accepted)
+    harness.selector.send(NetworkSend("0", [b"x"]))
+    harness.until(lambda: harness.selector.disconnected)
+    assert harness.selector.disconnected["0"].cause == "connection reset by the other side"
+
+
+# -- reading
+
+
+def test_one_frame_of_a_connection_per_poll(harness: Harness) -> None:
+    peer = harness.pair()
+    peer.sendall(b"".join(frame(bytes([n])) for n in range(20)))
+    for n in range(20):
+        harness.selector.poll(10_000)
+        assert [bytes(r.payload) for r in harness.selector.completed_receives] == [bytes([n])]
+
+
+def test_connections_do_not_wait_for_each_other(harness: Harness) -> None:
+    peers = [harness.pair(name) for name in "abc"]
+    for peer in peers:
+        peer.sendall(frame(b"1") + frame(b"2"))
+    received = harness.receive(6)
+    for name in "abc":
+        assert [payload for source, payload in received if source == name] == [b"1", b"2"]
+
+
+def test_frames_of_every_size_arrive_whole(harness: Harness) -> None:
+    peer = harness.pair()
+    payloads = [bytes([n % 256]) * size for n, size in enumerate((0, 1, 16_379, 16_380, 16_381, 300_000, 5, 2_000_000))]
+    writer = threading.Thread(target=lambda: peer.sendall(b"".join(map(frame, payloads))))
+    writer.start()
+    received = harness.receive(len(payloads))
+    writer.join()
+    assert [payload for _, payload in received] == payloads
+
+
+def test_the_other_side_closes(harness: Harness) -> None:
+    peer = harness.pair()
+    peer.sendall(frame(b"last words"))
+    peer.close()
+    assert harness.receive(1) == [("a", b"last words")]
+    harness.until(lambda: harness.selector.disconnected)
+    assert harness.selector.disconnected == {"a": Disconnect(ChannelState.READY, "closed by the other side")}
+    harness.selector.poll(0)
+    assert harness.selector.disconnected == {}
+
+
+@pytest.mark.parametrize(
+    ("size", "cause"),
+    [
+        (101, "frame of 101 bytes is larger than the limit of 100 bytes"),
+        (-5, "frame of negative length -5; the other side does not speak Kafka's protocol"),
+    ],
+)
+def test_an_impossible_frame_ends_the_connection_and_nothing_behind_it_is_read(size: int, cause: str) -> None:
+    with running(max_receive_bytes=100) as harness:
+        peer = harness.pair()
+        peer.sendall(size.to_bytes(4, "big", signed=True) + frame(b"not a frame any more"))
+        harness.until(lambda: harness.selector.disconnected)
+        assert harness.selector.disconnected["a"].cause == cause
+        assert harness.selector.completed_receives == []
+        assert harness.idle_polls() == []
+
+
+def test_a_frame_that_was_read_outlives_a_failed_write(harness: Harness, listener: Listener) -> None:
+    """The answer that is there must reach the caller even if the next request cannot be written any more."""
+    peer = harness.pair()
+    peer.sendall(frame(b"answer"))
+    big = NetworkSend("a", [bytes(10_000_000)])
+    harness.selector.send(big)
+    harness.selector.poll(0)
+    received = [bytes(r.payload) for r in harness.selector.completed_receives]
+    peer.close()
+    harness.until(lambda: harness.selector.disconnected)
+    assert received == [b"answer"]
+
+
+# -- muting
+
+
+def test_a_muted_connection_hands_out_nothing(harness: Harness) -> None:
+    peer = harness.pair()
+    harness.selector.mute("a")
+    peer.sendall(frame(b"1"))
+    assert harness.idle_polls() == []
+    harness.selector.unmute("a")
+    assert harness.receive(1) == [("a", b"1")]
+
+
+def test_frames_that_are_buffered_wait_for_unmute_too(harness: Harness) -> None:
+    peer = harness.pair()
+    peer.sendall(frame(b"1") + frame(b"2"))
+    assert harness.receive(1) == [("a", b"1")]
+    harness.selector.mute("a")
+    assert harness.idle_polls() == []
+    harness.selector.unmute("a")
+    # No socket event announces it any more, so the poll must not wait for one.
+    harness.selector.poll(3_600_000)
+    assert [bytes(r.payload) for r in harness.selector.completed_receives] == [b"2"]
+
+
+def test_a_muted_connection_can_still_be_written_to(harness: Harness) -> None:
+    peer = harness.pair()
+    harness.selector.mute("a")
+    peer.sendall(frame(b"1"))
+    harness.selector.poll(1)
+    harness.selector.send(NetworkSend("a", [bytes(3_000_000)]))
+    harness.selector.poll(0)
+    taken = 0
+    while taken < 3_000_004:
+        taken += len(peer.recv(1 << 20))
+        harness.selector.poll(0)
+        assert harness.selector.completed_receives == []
+    harness.selector.unmute("a")
+    assert harness.receive(1) == [("a", b"1")]
+
+
+def test_muting_an_unknown_connection_is_a_mistake(harness: Harness) -> None:
+    with pytest.raises(RuntimeError, match="no connection x"):
+        harness.selector.mute("x")
+    with pytest.raises(RuntimeError, match="no connection x"):
+        harness.selector.unmute("x")
+
+
+# -- memory
+
+
+def test_without_memory_nothing_is_read_until_some_is_released() -> None:
+    pool = SimpleMemoryPool(100)
+    with running(pool=pool) as harness:
+        first, second = harness.pair("a"), harness.pair("b")
+        first.sendall(frame(bytes(100)))
+        harness.until(lambda: harness.selector.completed_receives)
+        [held] = harness.selector.completed_receives
+        second.sendall(frame(b"later") + frame(b"still later"))
+        assert harness.idle_polls() == []
+        assert pool.is_out_of_memory
+        held.release()
+        assert harness.receive(2) == [("b", b"later"), ("b", b"still later")]
+
+
+def test_a_connection_that_was_muted_on_purpose_stays_muted_when_memory_returns() -> None:
+    pool = SimpleMemoryPool(10)
+    pool.try_reserve(10)
+    with running(pool=pool) as harness:
+        peer = harness.pair()
+        peer.sendall(frame(b"1"))
+        assert harness.idle_polls() == []
+        harness.selector.mute("a")
+        pool.release(10)
+        assert harness.idle_polls() == []
+        harness.selector.unmute("a")
+        assert harness.receive(1) == [("a", b"1")]
+
+
+def test_closing_a_connection_returns_the_memory_of_its_half_read_frame() -> None:
+    pool = SimpleMemoryPool(1000)
+    with running(pool=pool) as harness:
+        peer = harness.pair()
+        peer.sendall(frame(bytes(500))[:100])
+        harness.until(lambda: pool.available_bytes == 500)
+        harness.selector.close_connection("a")
+        assert pool.available_bytes == 1000
+
+
+# -- closing
+
+
+def test_closing_from_our_side_is_not_reported(harness: Harness) -> None:
+    peer = harness.pair()
+    harness.selector.close_connection("a")
+    harness.selector.close_connection("a")
+    assert peer.recv(10) == b""
+    harness.selector.poll(0)
+    assert harness.selector.disconnected == {}
+    harness.pair("a")
+
+
+def test_a_closed_connection_that_is_muted_is_kept_until_its_frames_were_handed_out() -> None:
+    with running(max_idle_ms=100) as harness:
+        peer = harness.pair()
+        peer.sendall(frame(b"1") + frame(b"2") + frame(b"3"))
+        assert harness.receive(1) == [("a", b"1")]
+        harness.selector.mute("a")
+        harness.clock.advance(101)
+        harness.selector.poll(0)
+        # It is closed, but its owner is still working on frame 1.
+        assert harness.selector.disconnected == {}
+        assert harness.selector.is_open("a")
+        assert harness.selector.lowest_priority_connection() == "a"
+        harness.selector.unmute("a")
+        assert harness.receive(2) == [("a", b"2"), ("a", b"3")]
+        harness.until(lambda: harness.selector.disconnected)
+        assert harness.selector.disconnected["a"].state is ChannelState.EXPIRED
+
+
+def test_sending_on_a_connection_that_is_closing_fails_it_at_once() -> None:
+    with running(max_idle_ms=100) as harness:
+        harness.pair()
+        harness.selector.mute("a")
+        harness.clock.advance(101)
+        harness.selector.poll(0)
+        harness.selector.send(NetworkSend("a", [b"answer"]))
+        harness.selector.poll(10_000)
+        assert harness.selector.disconnected["a"].cause == "idle for more than 100 ms"
+        assert not harness.selector.is_open("a")
+
+
+# -- idle connections
+
+
+def test_an_idle_connection_expires() -> None:
+    with running(max_idle_ms=100) as harness:
+        harness.pair("a")
+        busy = harness.pair("b")
+        assert harness.selector.lowest_priority_connection() == "a"
+        harness.clock.advance(60)
+        busy.sendall(frame(b"x"))
+        harness.receive(1)
+        harness.clock.advance(41)
+        harness.selector.poll(0)
+        assert harness.selector.disconnected == {"a": Disconnect(ChannelState.EXPIRED, "idle for more than 100 ms")}
+        assert harness.selector.is_open("b")
+
+
+def test_without_a_limit_connections_may_be_idle_for_ever(harness: Harness) -> None:
+    harness.pair("a")
+    harness.clock.advance(10**9)
+    harness.selector.poll(0)
+    assert harness.selector.disconnected == {}
+    assert harness.selector.lowest_priority_connection() == "a"
+
+
+# -- waking
+
+
+def test_a_wakeup_before_the_poll_ends_it(harness: Harness) -> None:
+    harness.selector.wakeup()
+    harness.selector.wakeup()
+    harness.selector.poll(3_600_000)
+    harness.selector.poll(0)
+
+
+def test_a_wakeup_from_another_thread_ends_the_poll(harness: Harness) -> None:
+    waker = threading.Timer(0.01, harness.selector.wakeup)
+    waker.start()
+    harness.selector.poll(3_600_000)
+    waker.join()
+
+
+def test_a_negative_timeout_is_refused(harness: Harness) -> None:
+    with pytest.raises(ValueError, match="below zero"):
+        harness.selector.poll(-1)
