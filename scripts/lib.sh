@@ -110,8 +110,12 @@ ensure_venv() {
         named=${missing#core}
         named=${named#,}
         say "installing kafkalite${named:+[$named]} into .venv (the first time this downloads PySpark: some minutes) …"
-        (cd "$ROOT" && "$PYTHON_BIN" -m pip install --quiet --no-input --disable-pip-version-check --use-pep517 \
-            -e ".${named:+[$named]}") </dev/null >&2
+        mkdir -p "$WORK"
+        (cd "$ROOT" && "$PYTHON_BIN" -m pip install --no-input --disable-pip-version-check --use-pep517 \
+            -e ".${named:+[$named]}") </dev/null >"$WORK/pip.log" 2>&1 || {
+            tail -n 20 "$WORK/pip.log" >&2
+            die "the packages could not be installed; the whole log: $WORK/pip.log"
+        }
         # Spark finds the sink by listing folders, and an editable install puts only kafka_sink's name in front of them.
         printf '%s\n' "$ROOT/kafka_sink/spark/_autoload" \
             >"$("$PYTHON_BIN" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kafkalite_autoload.pth"
