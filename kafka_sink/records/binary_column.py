@@ -27,10 +27,10 @@ class BinaryColumn:
 
     ``starts`` int32[n] or int64[n] into ``data``; ``lengths`` int64[n], 0 for null; ``null_mask`` bool[n] with True
     for null, or None when no row is; ``min_length`` and ``max_length`` bound the lengths (a part of a column inherits
-    its bounds).
+    its bounds); ``is_contiguous`` when it is known that each row begins where the one before it ends.
     """
 
-    __slots__ = ("buffer", "data", "lengths", "max_length", "min_length", "null_mask", "starts")
+    __slots__ = ("buffer", "data", "is_contiguous", "lengths", "max_length", "min_length", "null_mask", "starts")
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class BinaryColumn:
         null_mask: Bools | None,
         min_length: int,
         max_length: int,
+        is_contiguous: bool,
     ) -> None:
         self.buffer = buffer
         self.data = data
@@ -49,6 +50,7 @@ class BinaryColumn:
         self.null_mask = null_mask
         self.min_length = min_length
         self.max_length = max_length
+        self.is_contiguous = is_contiguous
 
     @classmethod
     def from_arrow(cls, array: pa.Array) -> BinaryColumn:
@@ -71,17 +73,35 @@ class BinaryColumn:
         null_mask = None
         if validity is not None and array.null_count:
             null_mask = array.is_null().to_numpy(zero_copy_only=False)
-        return cls.of(buffer, offsets[:-1], np.subtract(offsets[1:], offsets[:-1], dtype=np.int64), null_mask)
+        # In the offsets' own width: these passes are the cheaper the narrower the numbers are.
+        lengths = offsets[1:] - offsets[:-1]
+        if null_mask is not None:
+            # Arrow lets a null row have bytes; they do not count.
+            lengths = np.where(null_mask, width.type(0), lengths)
+        return cls.of(buffer, offsets[:-1], lengths, null_mask, is_contiguous=null_mask is None)
 
     @classmethod
     def of(
-        cls, buffer: pa.Buffer, starts: NDArray[Any], lengths: Int64s, null_mask: Bools | None = None
+        cls,
+        buffer: pa.Buffer,
+        starts: NDArray[Any],
+        lengths: NDArray[Any],
+        null_mask: Bools | None,
+        *,
+        is_contiguous: bool,
     ) -> BinaryColumn:
-        """Rows of *buffer*; what *lengths* says of null rows does not count."""
-        if null_mask is not None:
-            lengths = np.where(null_mask, 0, lengths)
+        """Rows of *buffer*; null rows must have length 0."""
         shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
-        return cls(buffer, np.frombuffer(buffer, np.uint8), starts, lengths, null_mask, shortest, longest)
+        return cls(
+            buffer,
+            np.frombuffer(buffer, np.uint8),
+            starts,
+            lengths.astype(np.int64, copy=False),
+            null_mask,
+            shortest,
+            longest,
+            is_contiguous,
+        )
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -101,6 +121,7 @@ class BinaryColumn:
             None if self.null_mask is None else self.null_mask[indices],
             self.min_length,
             self.max_length,
+            is_contiguous=False,
         )
 
     def slice(self, start: int, length: int) -> BinaryColumn:
@@ -114,19 +135,7 @@ class BinaryColumn:
             None if self.null_mask is None else self.null_mask[rows],
             self.min_length,
             self.max_length,
-        )
-
-    def without_first(self, count: int) -> BinaryColumn:
-        """Every row without its first *count* bytes.
-
-        :raises ValueError: some row has no byte left.
-        """
-        lengths = self.lengths - count
-        if len(lengths) and int(lengths.min()) <= 0:
-            raise ValueError(f"a row is not longer than {count} bytes")
-        shortest = max(self.min_length - count, 1)
-        return BinaryColumn(
-            self.buffer, self.data, self.starts + count, lengths, None, shortest, self.max_length - count
+            self.is_contiguous,
         )
 
     def value(self, row: int) -> bytes | None:
@@ -136,22 +145,30 @@ class BinaryColumn:
         start = int(self.starts[row])
         return self.data[start : start + int(self.lengths[row])].tobytes()
 
-    def windows(self, width: int) -> Bytes:
-        """The first *width* bytes from each row's start, uint8[n, width]; what lies past a row's end is arbitrary."""
-        data = self.data
+    def windows(self, width: int, at: int = 0) -> Bytes:
+        """*width* bytes of each row from its byte *at* on, uint8[n, width]; what lies past a row's end is arbitrary.
+
+        No row may be shorter than *at*.
+        """
+        data, rows = self.data, len(self)
+        if rows and self.is_contiguous and self.min_length == self.max_length:
+            first, step = int(self.starts[0]) + at, self.max_length
+            if first + (rows - 1) * step + width <= len(data):
+                return np.ndarray((rows, width), np.uint8, data, offset=first, strides=(step, 1))
         if len(data) < width:
             data = np.concatenate((data, np.zeros(width - len(data), dtype=np.uint8)))
+        starts = self.starts + at if at else self.starts
         last = len(data) - width
         every = _sliding(data, width)
-        if not len(self) or int(self.starts.max()) <= last:
-            found = every[self.starts]
+        if not rows or int(starts.max()) <= last:
+            found = every[starts]
         else:
             # Rows so near the end that a window would pass it: they are read from a padded copy of the last bytes.
-            found = every[np.minimum(self.starts, last)]
+            found = every[np.minimum(starts, last)]
             padded = np.concatenate((data[last:], np.zeros(width, dtype=np.uint8)))
-            near_end = np.flatnonzero(self.starts > last)
-            found[near_end] = _sliding(padded, width)[self.starts[near_end] - last]
-        return np.ndarray((len(self), width), np.uint8, found)
+            near_end = np.flatnonzero(starts > last)
+            found[near_end] = _sliding(padded, width)[starts[near_end] - last]
+        return np.ndarray((rows, width), np.uint8, found)
 
 
 def _sliding(data: Bytes, width: int) -> NDArray[np.void]:

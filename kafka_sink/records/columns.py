@@ -58,10 +58,11 @@ class HeadersColumn:
         _require(structs.is_valid(), first, last, "is null")
         _require(structs.field(0).is_valid(), first, last, "has a null key")
         if len(structs) == 0:
-            return cls(counts, BinaryColumn.of(pa.py_buffer(b""), first, counts))
+            return cls(counts, BinaryColumn.of(pa.py_buffer(b""), first, counts, None, is_contiguous=False))
         data, bounds = join_rows([*field_pieces(keys), *field_pieces(values)], len(structs))
         starts = bounds[first]
-        return cls(counts, BinaryColumn.of(data, starts, bounds[last] - starts))
+        entries = BinaryColumn.of(data, starts, bounds[last] - starts, None, is_contiguous=False)
+        return cls(counts, entries)
 
     def take(self, indices: NDArray[Any]) -> HeadersColumn:
         """The rows at *indices*, in that order."""

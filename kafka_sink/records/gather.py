@@ -29,6 +29,7 @@ Words: TypeAlias = UInt64s | int
 #: Bytes that a view carries itself; it must carry rows of up to this length itself, says the format.
 INLINE_BYTES: Final = 12
 _WORD_BYTES: Final = 8
+_VIEW_BYTES: Final = 16
 # A view's length field stands before its bytes.
 _LENGTH_BYTES: Final = 4
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
@@ -36,8 +37,17 @@ _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 _WINDOW_BITS: Final = 30
 
 
+_KEPT_BYTES: Final = 16 * 1024 * 1024
+
 # _MASKS[n] keeps the first n bytes of a little-endian word.
 _MASKS: Final = np.array([_MASK >> (8 * (_WORD_BYTES - count)) for count in range(_WORD_BYTES + 1)], dtype=np.uint64)
+
+
+# Nearly every length and offset delta is small: its varint is looked up rather than computed.
+_TWO_BYTES_FROM: Final = 1 << 6
+_SMALL_VARINTS: Final = np.array(
+    [int.from_bytes(encode_varint(value), "little") for value in range(1 << 13)], dtype=np.uint64
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +80,18 @@ def varint_fields(values: Int64s | int) -> list[Field]:
     max_size = max(sizes)
     # Between a negative and a positive bound there may be a zero.
     min_size = min(sizes) if (low < 0) == (high < 0) else 1
-    raw = zigzag_array(values)
-    size: Words = min_size
+    if low >= 0 and max_size <= 2:
+        word = _SMALL_VARINTS.take(values, mode="clip")
+        size = max_size if min_size == max_size else (values >= _TWO_BYTES_FROM) + np.uint64(1)
+        return [Field(word, size, min_size, max_size)]
+    words, size = _varint_words(zigzag_array(values), min_size, max_size)
+    return _split(words, size, min_size, max_size)
+
+
+def _varint_words(raw: UInt64s, min_size: int, max_size: int) -> tuple[list[UInt64s], Words]:
+    """The bytes of each zig-zag number as words, eight bytes each, and how many there are."""
     words = [raw & np.uint64(0x7F)]
+    size: Words = min_size
     for index in range(1, max_size):
         rest = raw >> np.uint64(7 * index)
         last_bit = np.uint64(8 * ((index - 1) % _WORD_BYTES) + 7)
@@ -86,7 +105,7 @@ def varint_fields(values: Int64s | int) -> list[Field]:
         if at == 0:
             words.append(np.zeros_like(raw))
         words[-1] |= (rest & np.uint64(0x7F)) << at
-    return _split(words, size, min_size, max_size)
+    return words, size
 
 
 def _split(words: Sequence[UInt64s], size: Words, min_size: int, max_size: int) -> list[Field]:
@@ -106,20 +125,25 @@ def _split(words: Sequence[UInt64s], size: Words, min_size: int, max_size: int) 
 
 def column_pieces(column: BinaryColumn) -> list[Piece]:
     """The rows' bytes: as fields when all rows are so short that views must carry them, else as the column itself."""
-    if column.max_length > INLINE_BYTES:
+    longest = column.max_length
+    if longest > INLINE_BYTES:
         return [column]
-    if column.max_length == 0:
+    if longest == 0:
         return []
-    width = -(-column.max_length // _WORD_BYTES) * _WORD_BYTES
+    is_fixed = column.min_length == longest
+    width = _WORD_BYTES if longest <= _WORD_BYTES else 2 * _WORD_BYTES
     words = column.windows(width).view("<u8")
-    size: Words = column.min_length
-    if column.min_length < column.max_length:
-        size = column.lengths.view(np.uint64)
     masked = []
     for index in range(width // _WORD_BYTES):
-        counted = column.lengths - index * _WORD_BYTES if index else column.lengths
-        masked.append(words[:, index] & _MASKS.take(counted, mode="clip"))
-    return list(_split(masked, size, column.min_length, column.max_length))
+        word = words[:, index]
+        start = index * _WORD_BYTES
+        if is_fixed:
+            masked.append(word & _MASKS[min(longest - start, _WORD_BYTES)])
+        else:
+            counted = column.lengths - start if start else column.lengths
+            masked.append(word & _MASKS.take(counted, mode="clip"))
+    size = longest if is_fixed else column.lengths.view(np.uint64)
+    return list(_split(masked, size, column.min_length, longest))
 
 
 def join_rows(pieces: Sequence[Piece], rows: int, *, closing: bytes = b"") -> tuple[pa.Buffer, Int64s]:
@@ -130,7 +154,9 @@ def join_rows(pieces: Sequence[Piece], rows: int, *, closing: bytes = b"") -> tu
     """
     views = _group(pieces)
     count = rows * len(views) + 1
-    flat = np.empty((count, 2), dtype=np.uint64)
+    # From Arrow's pool, which keeps its pages: fresh ones would cost as much as filling them.
+    memory = pa.allocate_buffer(count * _VIEW_BYTES)
+    flat = np.frombuffer(memory, np.uint64).reshape(count, 2)
     table = flat[:-1].reshape(rows, len(views), 2)
     _carry([constant_field(closing)], flat[-1:])
     buffers: list[pa.Buffer] = []
@@ -140,29 +166,31 @@ def join_rows(pieces: Sequence[Piece], rows: int, *, closing: bytes = b"") -> tu
             buffers += _buffer_windows(view.buffer)
         else:
             _carry(view, table[:, index])
-    array = pa.Array.from_buffers(pa.binary_view(), count, [None, pa.py_buffer(flat), *buffers], null_count=0)
+    array = pa.Array.from_buffers(pa.binary_view(), count, [None, memory, *buffers], null_count=0)
     joined = array.cast(pa.large_binary())
     _, offsets, data = joined.buffers()
     return data, np.frombuffer(offsets, np.int64, count=count)[:: len(views)]
 
 
 def _group(pieces: Sequence[Piece]) -> list[list[Field] | BinaryColumn]:
-    """Put neighbouring fields together as long as one view can carry them: the fewer views, the less work a row."""
+    """Put neighbouring fields together as long as one view can carry them: the fewer views, the less work a row.
+
+    Filled from the last piece on, because fields behind one whose size varies cost more to place: so the short first
+    view tends to end with the offset delta.
+    """
     views: list[list[Field] | BinaryColumn] = []
     room = 0
-    for piece in pieces:
+    for piece in reversed(pieces):
         if isinstance(piece, BinaryColumn):
             views.append(piece)
             room = 0
-        else:
-            if piece.max_size > room:
-                views.append([])
-                room = INLINE_BYTES
-            group = views[-1]
-            assert isinstance(group, list)
-            group.append(piece)
+        elif views and isinstance(views[-1], list) and piece.max_size <= room:
+            views[-1].append(piece)
             room -= piece.max_size
-    return views
+        else:
+            views.append([piece])
+            room = INLINE_BYTES - piece.max_size
+    return [view if isinstance(view, BinaryColumn) else view[::-1] for view in reversed(views)]
 
 
 def _carry(fields: Sequence[Field], views: UInt64s) -> None:
@@ -174,26 +202,27 @@ def _carry(fields: Sequence[Field], views: UInt64s) -> None:
     low: Words = 0
     high: Words = 0
     length: Words = 0
-    position: Words = _LENGTH_BYTES
     nearest = farthest = _LENGTH_BYTES
     for field in fields:
         farthest += field.max_size
-        if nearest < _WORD_BYTES:
-            low = _or(low, _shift_left(field.word, position))
-        if farthest > _WORD_BYTES:
-            high = _or(high, _shift_into_high(field.word, position))
+        # Zero bytes, of which a record has some, are there already.
+        if not (isinstance(field.word, int) and field.word == 0):
+            position = _add(length, _LENGTH_BYTES)
+            if nearest < _WORD_BYTES:
+                low = _or(low, _shift_left(field.word, position))
+            if farthest > _WORD_BYTES:
+                high = _or(high, _shift_into_high(field.word, position))
         length = _add(length, field.size)
-        position = _add(length, _LENGTH_BYTES)
         nearest += field.min_size
-    views[:, 0] = _or(
-        low, position - _LENGTH_BYTES if isinstance(position, int) else position - np.uint64(_LENGTH_BYTES)
-    )
+    views[:, 0] = _or(low, length)
     views[:, 1] = high
 
 
 def _or(left: Words, right: Words) -> Words:
     if isinstance(left, int) and isinstance(right, int):
         return left | right
+    if isinstance(left, int) and left == 0:
+        return right
     both: UInt64s = np.bitwise_or(_wide(left), _wide(right))
     return both
 
@@ -225,7 +254,7 @@ def _shift_into_high(word: Words, position: Words) -> Words:
     bits = position << np.uint64(3)
     wide = _wide(word)
     # Of the two shifts one is by less than 64; the other's count has wrapped round and makes zero.
-    return (wide >> (np.uint64(64) - bits)) | (wide << (bits - np.uint64(64)))
+    return _or(wide >> (np.uint64(64) - bits), wide << (bits - np.uint64(64)))
 
 
 def _point_into(column: BinaryColumn, first_buffer: int, views: UInt64s) -> None:
@@ -252,3 +281,17 @@ def _buffer_windows(buffer: pa.Buffer) -> list[pa.Buffer]:
         return [buffer]
     starts = range(0, buffer.size, 1 << _WINDOW_BITS)
     return [buffer.slice(start, min(limit - 1, buffer.size - start)) for start in starts]
+
+
+def _keep_freed_memory() -> None:
+    """Have the C library keep the pages of freed arrays.
+
+    glibc returns the top of its heap to the system whenever 128 KiB are free there. The encoder's arrays are about that
+    large and live for microseconds: faulting their pages in again takes up to half of the encoding's time. When a block
+    of its own mapping is freed, glibc raises that limit to twice the block's size; elsewhere this does nothing.
+    """
+    block = np.empty(_KEPT_BYTES, dtype=np.uint8)
+    del block
+
+
+_keep_freed_memory()

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kafka_sink.records.binary_column import BinaryColumn
+from kafka_sink.records.binary_column import BinaryColumn, Int64s
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
@@ -24,6 +24,9 @@ _MASK: Final = 0xFFFF_FFFF
 _STEP_BYTES: Final = 64
 # _TAIL_MASKS[n] keeps the first n bytes of a little-endian word.
 _TAIL_MASKS: Final = np.array([0, 0xFF, 0xFFFF, 0xFF_FFFF], dtype=np.uint32)
+
+_UINT8_MAX: Final = 0xFF
+_UINT16_MAX: Final = 0xFFFF
 
 UInt32s: TypeAlias = NDArray[np.uint32]
 
@@ -52,47 +55,62 @@ def to_positive(hash_value: int) -> int:
 
 def murmur2_array(column: BinaryColumn) -> NDArray[np.int32]:
     """:func:`murmur2` of every row of *column*, int32[n]; what stands for a null row is the hash of no bytes."""
-    h = column.lengths.astype(np.uint32)
+    if column.min_length == column.max_length:
+        return _hash_longest_first(column)
+    # Longest first: the rows that still have bytes are then always the first so many, and no pass touches the others.
+    # numpy sorts numbers of up to 16 bits by counting, which is much faster than by comparing.
+    longest = column.max_length
+    narrow = np.uint8 if longest <= _UINT8_MAX else np.uint16 if longest <= _UINT16_MAX else np.uint32
+    order = np.argsort((longest - column.lengths).astype(narrow), kind="stable")
+    hashes = np.empty(len(column), dtype=np.int32)
+    hashes[order] = _hash_longest_first(column.take(order))
+    return hashes
+
+
+def _hash_longest_first(column: BinaryColumn) -> NDArray[np.int32]:
+    lengths = column.lengths
+    h = lengths.astype(np.uint32)
     h ^= np.uint32(_SEED)
-    _mix_step(h, column)
-    for start in range(_STEP_BYTES, column.max_length, _STEP_BYTES):
-        # Few keys are that long: from here on only they are touched.
-        rows = np.flatnonzero(column.lengths > start)
-        part = h[rows]
-        _mix_step(part, column.take(rows).without_first(start))
-        h[rows] = part
+    for start in range(0, column.max_length, _STEP_BYTES):
+        width = min(-(-(column.max_length - start) // 4) * 4, _STEP_BYTES)
+        ends = range(start + 4, start + width + 1, 4)
+        reached, *complete = _count_at_least(column, [start + 1, *ends])
+        words = column.slice(0, reached).windows(width, start).view("<u4")
+        for block, rows in enumerate(complete):
+            _mix(h[:rows], words[:rows, block])
+        _mix_tails(h[:reached], words, lengths[:reached] - start)
     h ^= h >> np.uint32(13)
     h *= np.uint32(_M)
     h ^= h >> np.uint32(15)
     return h.view(np.int32)
 
 
-def _mix_step(h: UInt32s, column: BinaryColumn) -> None:
-    """Mix the first 64 bytes of each row into *h*; rows that end there are finished with their last one to three."""
-    lengths = column.lengths
-    width = min(-(-column.max_length // 4) * 4, _STEP_BYTES)
-    words = column.windows(width).view("<u4")
-    for block in range(width // 4):
-        end = 4 * (block + 1)
-        if end <= column.min_length:
-            _mix_word(h, words[:, block])
-        elif end <= column.max_length:
-            mixed = h.copy()
-            _mix_word(mixed, words[:, block])
-            np.copyto(h, mixed, where=lengths >= end)
-    if column.min_length == column.max_length and column.max_length % 4 == 0:
-        return
-    rows = np.flatnonzero((lengths < _STEP_BYTES) & (lengths & 3 != 0))
-    ends = lengths[rows]
-    tail = h[rows]
-    tail ^= words[rows, ends >> 2] & _TAIL_MASKS[ends & 3]
-    tail *= np.uint32(_M)
-    h[rows] = tail
+def _count_at_least(column: BinaryColumn, bounds: list[int]) -> list[int]:
+    """How many rows are as long as each of *bounds*, when the longest come first."""
+    if column.min_length == column.max_length:
+        return [len(column) if bound <= column.max_length else 0 for bound in bounds]
+    found: list[int] = (len(column) - np.searchsorted(column.lengths[::-1], bounds)).tolist()
+    return found
 
 
-def _mix_word(h: UInt32s, word: UInt32s) -> None:
+def _mix(h: UInt32s, word: UInt32s) -> None:
     k = word * np.uint32(_M)
     k ^= k >> np.uint32(_R)
     k *= np.uint32(_M)
     h *= np.uint32(_M)
     h ^= k
+
+
+def _mix_tails(h: UInt32s, words: UInt32s, lengths: Int64s) -> None:
+    """Mix in the one to three bytes behind the last whole word of the rows that end within *words*."""
+    tails = lengths & 3
+    if not tails.any():
+        return
+    rows, columns = words.shape
+    blocks = lengths >> 2
+    places = np.minimum(blocks, columns - 1) + np.arange(0, rows * columns, columns)
+    mixed = words.reshape(-1).take(places)
+    mixed &= _TAIL_MASKS.take(tails)
+    mixed ^= h
+    mixed *= np.uint32(_M)
+    h[:] = np.where((tails != 0) & (blocks < columns), mixed, h)
