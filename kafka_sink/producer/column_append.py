@@ -1,9 +1,9 @@
 """Appending whole columns: where each row of a chunk will stand is planned first, then all rows are encoded at once.
 
 Runs on the calling thread, over the same queues, pool and batches as single records. A row's encoding depends on its
-place in its batch (offset delta, timestamp delta), so the plan reads the open batches, and an append that finds its
-batch drained meanwhile encodes just those rows again. It never loops over rows, and never holds a lock while it
-encodes or waits.
+place in its batch (offset delta, timestamp delta), so the plan reads the open batches; the rows of partitions whose
+open batch was drained meanwhile are planned and encoded again, all together. It never loops over rows, and never holds
+a lock while it encodes or waits.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ from kafka_sink.records.vectorized import content_sizes, encode_records, sizes_f
 
 Int64s = NDArray[np.int64]
 
+#: How often rows may be planned onto open batches. With the sender draining and other threads appending such a plan may
+#: be out of date again and again; the one after these opens new batches only, and so cannot be.
+_ROUNDS_WITH_OPEN_BATCHES = 3
+
 #: No record is smaller than its content by less than length, attributes and two deltas take: one byte each.
 _LEAST_OVERHEAD = 3
 
@@ -32,6 +36,7 @@ _LEAST_OVERHEAD = 3
 class _Segment:
     """Rows ``start … end - 1`` of the chunk, which go into one batch: *continued*, or a new one when that is None."""
 
+    run: int
     queue: PartitionQueue
     start: int
     end: int
@@ -65,36 +70,47 @@ class ColumnAppender:
         :raises KafkaError: the producer was closed meanwhile.
         """
         deadline = self._clock.monotonic_ms() + max_block_ms
+        wake = False
         with AppendInProgress(self._accumulator):
-            self._accumulator.check_open()
-            plan = _Plan(self._accumulator, topic, chunk, run_partitions, run_starts, wall_ms)
-            encoded = encode_records(chunk, plan.offset_deltas, plan.timestamp_deltas)
-            wake = False
-            bounds = encoded.offsets
-            for segment in plan.segments:
-                records = encoded.data[int(bounds[segment.start]) : int(bounds[segment.end])]
-                first, newest = plan.timestamp_span(segment)
-                count = segment.end - segment.start
-                if segment.continued is not None:
-                    if self._continue_batch(segment, segment.continued, records, count, first, newest, callback):
-                        continue
-                    partition = np.array([segment.queue.topic_partition.partition], dtype=np.int32)
-                    rows = np.array([0, count], dtype=np.int64)
-                    left = deadline - self._clock.monotonic_ms()
-                    part = chunk.slice(segment.start, count)
-                    wake |= self.append(topic, part, partition, rows, wall_ms, callback, left)
-                else:
-                    left = deadline - self._clock.monotonic_ms()
-                    self._open_batch(segment, records, count, first, newest, callback, left)
-                    wake = True
-            return wake
+            for continue_open in (True,) * _ROUNDS_WITH_OPEN_BATCHES + (False,):
+                self._accumulator.check_open()
+                plan = _Plan(self._accumulator, topic, chunk, run_partitions, run_starts, wall_ms, continue_open)
+                missed, ready = self._carry_out(plan, callback, deadline)
+                wake |= ready
+                if not missed:
+                    break
+                chunk, run_partitions, run_starts = _runs_of(chunk, run_partitions, run_starts, missed)
+        return wake
+
+    def _carry_out(self, plan: _Plan, callback: DeliveryCallback | None, deadline: int) -> tuple[list[int], bool]:
+        """Append what *plan* says: (runs whose open batch has moved on since, whether a batch can be sent).
+
+        Nothing is appended of a run that is missed, so its rows stay in order when it is planned again.
+        """
+        encoded = encode_records(plan.chunk, plan.offset_deltas, plan.timestamp_deltas)
+        bounds = encoded.offsets
+        missed: list[int] = []
+        ready = False
+        for segment in plan.segments:
+            if missed and missed[-1] == segment.run:
+                continue
+            records = encoded.data[int(bounds[segment.start]) : int(bounds[segment.end])]
+            first, newest = plan.timestamp_span(segment)
+            if segment.continued is None:
+                left = max(deadline - self._clock.monotonic_ms(), 0)
+                self._open_batch(segment, records, first, newest, callback, left)
+                ready = True
+            elif self._continue_batch(segment, segment.continued, records, first, newest, callback):
+                ready |= segment.continued.is_full
+            else:
+                missed.append(segment.run)
+        return missed, ready
 
     def _continue_batch(
         self,
         segment: _Segment,
         batch: ProducerBatch,
         records: memoryview,
-        count: int,
         first: int,
         newest: int,
         callback: DeliveryCallback | None,
@@ -106,6 +122,7 @@ class ColumnAppender:
             unchanged = queue.batches and queue.batches[-1] is batch and batch.record_count == segment.records_before
             if not unchanged or len(records) > batch.room_bytes:
                 return False
+            count = segment.end - segment.start
             batch.append_encoded(records, count, first, newest, callback, self._clock.monotonic_ms())
             if not segment.is_last_of_run:
                 batch.close_for_appends()
@@ -115,7 +132,6 @@ class ColumnAppender:
         self,
         segment: _Segment,
         records: memoryview,
-        count: int,
         first: int,
         newest: int,
         callback: DeliveryCallback | None,
@@ -123,7 +139,7 @@ class ColumnAppender:
     ) -> None:
         accumulator, queue = self._accumulator, segment.queue
         size = max(accumulator.batch_size_bytes, HEADER_BYTES + len(records))
-        buffer: bytearray | None = accumulator.pool.allocate(size, max(max_block_ms, 0))
+        buffer: bytearray | None = accumulator.pool.allocate(size, max_block_ms)
         assert buffer is not None
         try:
             now_ms = self._clock.monotonic_ms()
@@ -132,7 +148,7 @@ class ColumnAppender:
                 if queue.batches:
                     queue.batches[-1].close_for_appends()
                 batch = accumulator.new_batch(queue.topic_partition, buffer, now_ms)
-                batch.append_encoded(records, count, first, newest, callback, now_ms)
+                batch.append_encoded(records, segment.end - segment.start, first, newest, callback, now_ms)
                 if not segment.is_last_of_run:
                     batch.close_for_appends()
                 accumulator.add_batch(queue, batch)
@@ -153,14 +169,17 @@ class _Plan:
         run_partitions: NDArray[np.int32],
         run_starts: Int64s,
         wall_ms: int,
+        continue_open: bool,
     ) -> None:
+        self.chunk = chunk
         self._accumulator = accumulator
         self._timestamps = chunk.timestamps
         self._wall_ms = wall_ms
         self._content = content_sizes(chunk)
         self.segments: list[_Segment] = []
         queues = [accumulator.queue(TopicPartition(topic, int(partition))) for partition in run_partitions]
-        open_batches = [_open_batch_of(queue, accumulator.batch_room_bytes) for queue in queues]
+        room = accumulator.batch_room_bytes
+        open_batches = [_open_batch_of(queue, room) if continue_open else (None, 0, 0, room) for queue in queues]
         lengths = np.diff(run_starts)
         counts = np.array([before for _, before, _, _ in open_batches], dtype=np.int64)
         self.offset_deltas: Int64s = np.arange(len(self._content), dtype=np.int64)
@@ -172,9 +191,9 @@ class _Plan:
         for run, queue in enumerate(queues):
             batch, before, _, room = open_batches[run]
             if run_bytes[run] <= room:
-                self.segments.append(_Segment(queue, starts[run], starts[run + 1], batch, before, True))
+                self.segments.append(_Segment(run, queue, starts[run], starts[run + 1], batch, before, True))
             else:
-                self._roll_over(queue, starts[run], starts[run + 1], batch, before, room, sizes)
+                self._roll_over(run, queue, starts[run], starts[run + 1], batch, before, room, sizes)
 
     def _first_timestamp_deltas(
         self, run_starts: Int64s, open_batches: list[tuple[ProducerBatch | None, int, int, int]], lengths: Int64s
@@ -190,6 +209,7 @@ class _Plan:
 
     def _roll_over(
         self,
+        run: int,
         queue: PartitionQueue,
         start: int,
         end: int,
@@ -203,7 +223,7 @@ class _Plan:
         if batch is not None:
             fitting = int(np.searchsorted(np.cumsum(sizes[start:end]), room, side="right"))
             if fitting:
-                self.segments.append(_Segment(queue, start, start + fitting, batch, before, False))
+                self.segments.append(_Segment(run, queue, start, start + fitting, batch, before, False))
         else:
             fitting = 0
         position = start + fitting
@@ -212,7 +232,7 @@ class _Plan:
             window_end = start + int(np.searchsorted(least, done + self._accumulator.batch_room_bytes, side="right"))
             window_end = min(max(window_end, position + 1), end)
             taken = self._place_in_new_batch(position, window_end)
-            self.segments.append(_Segment(queue, position, position + taken, None, 0, position + taken == end))
+            self.segments.append(_Segment(run, queue, position, position + taken, None, 0, position + taken == end))
             position += taken
 
     def _place_in_new_batch(self, start: int, window_end: int) -> int:
@@ -245,3 +265,13 @@ def _open_batch_of(queue: PartitionQueue, new_batch_room: int) -> tuple[Producer
             if last.room_bytes > 0:
                 return last, last.record_count, last.base_timestamp, last.room_bytes
     return None, 0, 0, new_batch_room
+
+
+def _runs_of(
+    chunk: ColumnChunk, run_partitions: NDArray[np.int32], run_starts: Int64s, runs: list[int]
+) -> tuple[ColumnChunk, NDArray[np.int32], Int64s]:
+    """The rows of *runs* alone, as a chunk of its own."""
+    lengths = np.diff(run_starts)[runs]
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+    rows = np.arange(starts[-1]) + np.repeat(run_starts[runs] - starts[:-1], lengths)
+    return chunk.take(rows), run_partitions[runs], starts
