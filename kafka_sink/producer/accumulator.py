@@ -8,24 +8,27 @@ code while holding a lock.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
-from kafka_sink.common.model import Header, Node, TopicPartition
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, Node, TopicPartition
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.idempotence import IdempotenceManager
-from kafka_sink.producer.producer_batch import Compression, ProducerBatch
+from kafka_sink.producer.producer_batch import Compression, ProducerBatch, sequence_precedes
 from kafka_sink.records import reference
 from kafka_sink.records.layout import HEADER_BYTES
 
-#: How often a forced close looks again for appends that are still under way, ms.
+_log = logging.getLogger(__name__)
+
+#: How often a close looks again for appends that are still under way, ms.
 _STRAGGLER_CHECK_MS = 100
 
 
@@ -123,7 +126,8 @@ class RecordAccumulator:
                 return result
             if abort_on_new_batch:
                 return AppendResult(None, False, False, True)
-            size = max(self._batch_size_bytes, reference.record_size_upper_bound(key, value, headers))
+            # Exact, because the first record of a batch has no deltas: nothing may follow one that is over batch.size.
+            size = max(self._batch_size_bytes, HEADER_BYTES + reference.record_size(0, 0, key, value, headers))
             buffer: bytearray | None = self.pool.allocate(size, max_block_ms)
             assert buffer is not None
             try:
@@ -200,6 +204,9 @@ class RecordAccumulator:
         exhausted = self.pool.queued > 0
         urgent = exhausted or self._closed or self._flushes_in_progress > 0
         for topic_partition, queue in tuple(self._queues.items()):
+            if not queue.batches:
+                # Most queues, most of the time. An append that fills one just now wakes the sender afterwards.
+                continue
             with queue.lock:
                 if not queue.batches:
                     continue
@@ -208,7 +215,7 @@ class RecordAccumulator:
             leader = cluster.leader_for(topic_partition)
             if leader is None:
                 result.unknown_leader_topics.add(topic_partition.topic)
-            elif leader not in result.ready_nodes and topic_partition not in self._muted:
+            elif topic_partition not in self._muted:
                 self._check_batch(result, leader, first, full or urgent, now_ms)
         return result
 
@@ -244,31 +251,46 @@ class RecordAccumulator:
         start = self._drain_index.get(node.id, 0) % len(partitions)
         for step in range(len(partitions)):
             index = (start + step) % len(partitions)
-            # The next drain starts behind the partition that ended this one, so none is starved.
-            self._drain_index[node.id] = (index + 1) % len(partitions)
             topic_partition = partitions[index]
             queue = self._queues.get(topic_partition)
-            if queue is None or topic_partition in self._muted:
+            if queue is None or not queue.batches or topic_partition in self._muted:
                 continue
             with queue.lock:
-                if not queue.batches:
+                if not queue.batches or not self._may_leave(queue.batches[0], now_ms):
                     continue
-                first = queue.batches[0]
-                if self._backoff_left_ms(first, now_ms) > 0:
-                    continue
-                if drained and size + first.wire_bytes > max_request_bytes:
+                if drained and size + queue.batches[0].wire_bytes > max_request_bytes:
+                    # It comes first next time, so that no partition is starved by smaller ones before it.
+                    self._drain_index[node.id] = index
                     break
-                if self._idempotence is not None and self._idempotence.must_wait(first):
-                    continue
                 batch = queue.batches.popleft()
                 batch.close_for_appends()
-            if self._idempotence is not None:
-                self._idempotence.assign_sequence(batch)
-            batch.close()
-            size += batch.wire_bytes
-            batch.drained_ms = now_ms
-            drained.append(batch)
+            if self._make_sendable(batch):
+                size += batch.wire_bytes
+                batch.drained_ms = now_ms
+                drained.append(batch)
         return drained
+
+    def _may_leave(self, first: ProducerBatch, now_ms: int) -> bool:
+        if self._backoff_left_ms(first, now_ms) > 0:
+            return False
+        return self._idempotence is None or not self._idempotence.must_wait(first)
+
+    def _make_sendable(self, batch: ProducerBatch) -> bool:
+        """Compress *batch* and give it its sequence; one that cannot be compressed fails here, and leaves no gap."""
+        try:
+            batch.close()
+        except Exception as error:
+            _log.exception("a batch of %s could not be closed", batch.topic_partition)
+            reason = KafkaError(
+                f"{batch.record_count} record(s) for {batch.topic_partition} could not be made a batch: {error!r}"
+            )
+            reason.__cause__ = error
+            batch.done(NO_OFFSET, NO_TIMESTAMP, reason)
+            self.deallocate(batch)
+            return False
+        if self._idempotence is not None:
+            self._idempotence.assign_sequence(batch)
+        return True
 
     def mute(self, topic_partition: TopicPartition) -> None:
         """Keep the partition back until its batch in flight is answered."""
@@ -310,7 +332,7 @@ class RecordAccumulator:
             position = 0
             if self._idempotence is not None:
                 for other in queue.batches:
-                    if not other.has_sequence or other.base_sequence > batch.base_sequence:
+                    if not other.has_sequence or sequence_precedes(batch.base_sequence, other.base_sequence):
                         break
                     position += 1
             queue.batches.insert(position, batch)
@@ -330,29 +352,22 @@ class RecordAccumulator:
 
     # --- flush and close ---------------------------------------------------------------------------------------------
 
-    def begin_flush(self) -> None:
-        """Make every batch sendable until :meth:`await_flush_completion` ends."""
-        with self._counters:
-            self._flushes_in_progress += 1
-
-    def await_flush_completion(self, timeout_ms: int) -> None:
-        """Wait for the batches that are incomplete now.
+    def flush(self, timeout_ms: int, wake_sender: Callable[[], None]) -> None:
+        """Make every batch sendable, and wait for those that are incomplete now.
 
         :raises KafkaTimeoutError: they were not all done after *timeout_ms*.
         """
         deadline = self._clock.monotonic_ms() + timeout_ms
+        with self._counters:
+            self._flushes_in_progress += 1
         try:
+            wake_sender()
             for batch in self._incomplete_snapshot():
                 if not batch.result.wait(max(deadline - self._clock.monotonic_ms(), 0)):
                     raise KafkaTimeoutError(f"flush did not end within {timeout_ms} ms")
         finally:
             with self._counters:
                 self._flushes_in_progress -= 1
-
-    @property
-    def has_undrained(self) -> bool:
-        """Whether any queue holds a batch."""
-        return any(queue.batches for queue in tuple(self._queues.values()))
 
     @property
     def has_incomplete(self) -> bool:
@@ -364,12 +379,18 @@ class RecordAccumulator:
         self._closed = True
         self.pool.close()
 
-    def abort_incomplete(self, reason: Exception) -> None:
-        """Fail every batch, also of appends that were under way when the producer closed."""
+    def await_appends(self) -> None:
+        """Wait for the appends that were under way at :meth:`close`; what they added is incomplete from then on.
+
+        They end by themselves: the pool is closed too, and lets nobody wait.
+        """
         with self._counters:
-            # Appends end by themselves: the pool is closed and lets nobody wait.
             while self._appends_in_progress > 0:
                 self._clock.wait(self._counters, _STRAGGLER_CHECK_MS)
+
+    def abort_incomplete(self, reason: Exception) -> None:
+        """Fail every batch, also of appends that were under way when the producer closed."""
+        self.await_appends()
         self.abort_batches(reason)
 
     def abort_batches(self, reason: Exception) -> None:

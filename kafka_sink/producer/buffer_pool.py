@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError
@@ -19,12 +20,15 @@ class BufferPool:
 
     :param total_memory: bytes that may be out at any time (``buffer.memory``).
     :param poolable_size: size of the buffers worth keeping (``batch.size``).
+    :param on_wait: called when a thread begins to wait, under the pool's lock: wakes the sender, which may be asleep
+        although sending what fills the memory is the only way to get some back.
     """
 
-    def __init__(self, total_memory: int, poolable_size: int, clock: Clock) -> None:
+    def __init__(self, total_memory: int, poolable_size: int, clock: Clock, on_wait: Callable[[], None]) -> None:
         self.total_memory = total_memory
         self.poolable_size = poolable_size
         self._clock = clock
+        self._on_wait = on_wait
         self._lock = threading.Lock()
         self._free: deque[bytearray] = deque()
         self._waiters: deque[threading.Condition] = deque()
@@ -73,6 +77,7 @@ class BufferPool:
         more_memory = threading.Condition(self._lock)
         self._waiters.append(more_memory)
         try:
+            self._on_wait()
             while accumulated < size:
                 remaining = deadline - self._clock.monotonic_ms()
                 signalled = remaining > 0 and self._clock.wait(more_memory, remaining)

@@ -122,6 +122,11 @@ def reconcile(config: ProducerConfig, given: frozenset[str], *, prefix: str = ""
 
     :raises ConfigError: naming both keys.
     """
+    if config.batch_size_bytes > config.buffer_memory_bytes:
+        raise ConfigError(
+            f"option {prefix}batch.size ({config.batch_size_bytes}) is more than {prefix}buffer.memory "
+            f"({config.buffer_memory_bytes}), so no batch could ever be made; lower the one or raise the other"
+        )
     config = _reconcile_delivery_timeout(config, given, prefix)
     return _reconcile_idempotence(config, given, prefix)
 

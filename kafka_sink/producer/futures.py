@@ -18,13 +18,15 @@ from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata, Top
 class ProduceRequestResult:
     """The outcome of one batch: set once, then released to whoever waits (apache/kafka ``ProduceRequestResult``)."""
 
-    def __init__(self, topic_partition: TopicPartition) -> None:
+    def __init__(self, topic_partition: TopicPartition, clock: Clock) -> None:
         self.topic_partition = topic_partition
+        self._clock = clock
         self.base_offset = NO_OFFSET
         self.log_append_time = NO_TIMESTAMP
         self.error: Exception | None = None
         self._is_set = False
-        self._done = threading.Event()
+        self._is_done = False
+        self._done = threading.Condition()
 
     def set(self, base_offset: int, log_append_time: int, error: Exception | None) -> None:
         """Record the outcome; waiters are released by :meth:`done`, after the callbacks have run."""
@@ -37,15 +39,24 @@ class ProduceRequestResult:
         """Release the waiters."""
         if not self._is_set:
             raise RuntimeError("set() must be called before done()")
-        self._done.set()
+        with self._done:
+            self._is_done = True
+            self._done.notify_all()
 
     @property
     def completed(self) -> bool:
-        return self._done.is_set()
+        return self._is_done
 
     def wait(self, timeout_ms: int) -> bool:
         """True once completed, False when *timeout_ms* passed first."""
-        return self._done.wait(min(timeout_ms / 1000, threading.TIMEOUT_MAX))
+        deadline = self._clock.monotonic_ms() + timeout_ms
+        with self._done:
+            while not self._is_done:
+                left = deadline - self._clock.monotonic_ms()
+                if left <= 0:
+                    return False
+                self._clock.wait(self._done, left)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +122,8 @@ class FutureRecordMetadata:
         if self._next is not None:
             return self._next.get(max(deadline - self._clock.monotonic_ms(), 0))
         if self._result.error is not None:
-            raise self._result.error
+            # One exception serves all records of the batch: its traceback must not grow with every one that asks.
+            raise self._result.error.with_traceback(None)
         return self.metadata()
 
     def metadata(self) -> RecordMetadata:

@@ -6,13 +6,19 @@ told what came back.
 
 from __future__ import annotations
 
-import bisect
 from dataclasses import dataclass, field
 
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_OFFSET, TopicPartition
-from kafka_sink.producer.producer_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, ProducerBatch
+from kafka_sink.producer.producer_batch import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    ProducerBatch,
+    sequence_after,
+    sequence_precedes,
+)
 
 _EPOCH_MAX = 2**15 - 1
 
@@ -31,12 +37,15 @@ class ProducerIdAndEpoch:
 
 @dataclass(slots=True)
 class _PartitionState:
-    """Sequences of one partition. ``in_flight`` is ordered by base sequence."""
+    """Sequences of one partition.
+
+    ``in_flight`` holds the batches that were given a sequence and have no outcome yet, sent or waiting for a retry, in
+    the order of their sequences.
+    """
 
     identity: ProducerIdAndEpoch
     next_sequence: int = 0
     last_acked_sequence: int = NO_SEQUENCE
-    last_acked_offset: int = NO_OFFSET
     in_flight: list[ProducerBatch] = field(default_factory=list)
 
 
@@ -67,11 +76,12 @@ class IdempotenceManager:
         """Begin a new epoch when a gap or lost state asked for one; at the last epoch a new id must be fetched."""
         if not self._epoch_bump_required:
             return
+        self._epoch_bump_required = False
         if self._identity.epoch == _EPOCH_MAX:
             self._identity = ProducerIdAndEpoch()
-        else:
+        elif self._identity.is_valid:
+            # Without an id there is nothing to count up: the one that is on its way begins anew by itself.
             self._adopt(ProducerIdAndEpoch(self._identity.producer_id, self._identity.epoch + 1))
-        self._epoch_bump_required = False
 
     def _adopt(self, identity: ProducerIdAndEpoch) -> None:
         self._identity = identity
@@ -92,7 +102,7 @@ class IdempotenceManager:
         sequence = 0
         for batch in state.in_flight:
             batch.reset_producer_state(self._identity.producer_id, self._identity.epoch, sequence)
-            sequence += batch.record_count
+            sequence = sequence_after(sequence, batch.record_count)
         state.next_sequence = sequence
 
     # --- draining ----------------------------------------------------------------------------------------------------
@@ -118,67 +128,63 @@ class IdempotenceManager:
         if state.identity != self._identity and not state.in_flight:
             self._start_sequences_at_beginning(batch.topic_partition)
         batch.set_producer_state(self._identity.producer_id, self._identity.epoch, state.next_sequence)
-        state.next_sequence = (state.next_sequence + batch.record_count) & 0x7FFFFFFF
-        bisect.insort(state.in_flight, batch, key=lambda other: other.base_sequence)
+        state.next_sequence = sequence_after(state.next_sequence, batch.record_count)
+        state.in_flight.append(batch)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
-    def completed(self, batch: ProducerBatch, base_offset: int) -> None:
+    def completed(self, batch: ProducerBatch) -> None:
         """The broker stored *batch*."""
         state = self._state(batch.topic_partition)
         self._forget(state, batch)
-        if (batch.producer_id, batch.producer_epoch) == (state.identity.producer_id, state.identity.epoch):
-            state.last_acked_sequence = max(state.last_acked_sequence, batch.last_sequence)
-        if base_offset != NO_OFFSET:
-            state.last_acked_offset = max(state.last_acked_offset, base_offset + batch.record_count - 1)
+        is_current = (batch.producer_id, batch.producer_epoch) == (state.identity.producer_id, state.identity.epoch)
+        acked = state.last_acked_sequence
+        if is_current and (acked == NO_SEQUENCE or sequence_precedes(acked, batch.last_sequence)):
+            state.last_acked_sequence = batch.last_sequence
 
-    def failed(self, batch: ProducerBatch, error: Exception, *, adjust_sequences: bool) -> None:
-        """*batch* is given up. *adjust_sequences*: its sequences leave a gap, so what follows needs a new epoch."""
+    def failed(self, batch: ProducerBatch, error: Exception, *, may_be_stored: bool) -> None:
+        """*batch* is given up, which may leave a gap in the sequences of its partition.
+
+        :param may_be_stored: nobody knows whether the broker has it (no answer came, or time ran out between attempts).
+        """
+        if not batch.has_sequence:
+            return
         self._forget(self._state(batch.topic_partition), batch)
         lost_state = isinstance(error, ApiError) and error.code in (
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             ErrorCode.UNKNOWN_PRODUCER_ID,
         )
-        if batch.has_sequence and (lost_state or adjust_sequences):
+        if lost_state or not may_be_stored:
             self.request_epoch_bump(batch.topic_partition)
-
-    def mark_unresolved(self, topic_partition: TopicPartition) -> None:
-        """A batch that had been sent expired: whether the broker has it is known once the rest is answered."""
-        self._unresolved.add(topic_partition)
+        else:
+            # What follows keeps its sequences until the answers tell whether there is a gap: under new ones a batch
+            # that the broker does have could be stored twice.
+            self._unresolved.add(batch.topic_partition)
 
     def resolve_sequences(self) -> None:
         """Settle unresolved partitions that have nothing in flight any more."""
         for topic_partition in tuple(self._unresolved):
             state = self._state(topic_partition)
             if not state.in_flight:
-                if not self._is_next(state, state.next_sequence):
+                if state.next_sequence != sequence_after(state.last_acked_sequence):
                     self.request_epoch_bump(topic_partition)
                 self._unresolved.discard(topic_partition)
 
     def can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int) -> bool:
         """Whether *batch* may be sent again after *code*; asks for an epoch bump where it takes one."""
-        state = self._state(batch.topic_partition)
         if code is ErrorCode.UNKNOWN_PRODUCER_ID:
-            if log_start_offset == NO_OFFSET or batch.reopened_sequence:
-                return True
-            if state.last_acked_offset < log_start_offset:
-                # Retention removed the producer's last batch: the broker forgot it rightly.
-                self._start_sequences_at_beginning(batch.topic_partition)
-                return True
-            self.request_epoch_bump(batch.topic_partition)
+            # The broker forgot this producer. Without a log start offset it answered while the partition moved.
+            if log_start_offset != NO_OFFSET and not batch.reopened_sequence:
+                self.request_epoch_bump(batch.topic_partition)
             return True
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            waits_for_predecessor = batch.topic_partition not in self._unresolved and (
-                batch.reopened_sequence or not self._is_next(state, batch.base_sequence)
-            )
-            if not waits_for_predecessor:
+            # While an older batch is in flight, that one is what the broker misses. For the oldest there is a true gap.
+            in_flight = self._state(batch.topic_partition).in_flight
+            is_oldest = not in_flight or in_flight[0] is batch
+            if is_oldest and not batch.reopened_sequence:
                 self.request_epoch_bump(batch.topic_partition)
             return True
         return code.is_retriable
-
-    @staticmethod
-    def _is_next(state: _PartitionState, sequence: int) -> bool:
-        return sequence == (state.last_acked_sequence + 1) & 0x7FFFFFFF
 
     @staticmethod
     def _forget(state: _PartitionState, batch: ProducerBatch) -> None:

@@ -33,14 +33,14 @@ from kafka_sink.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import Header, TopicPartition
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
 from kafka_sink.common.threads import start_thread
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.column_append import ColumnAppender
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.futures import DeliveryCallback, FailedFuture, FutureRecordMetadata
+from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture, FutureRecordMetadata
 from kafka_sink.producer.idempotence import IdempotenceManager
 from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.partitioner import DefaultPartitioner, Partitioner
@@ -91,7 +91,8 @@ class KafkaProducer:
         self._log = ContextLogger(__name__, f"producer client.id={self.client_id}")
         self._pid = os.getpid()
         self._partitioner = partitioner or DefaultPartitioner(config.batch_size_bytes)
-        pool = BufferPool(config.buffer_memory_bytes, config.batch_size_bytes, clock)
+        self._client, self._metadata = create_client(config, client_id=self.client_id, clock=clock)
+        pool = BufferPool(config.buffer_memory_bytes, config.batch_size_bytes, clock, on_wait=self._client.wakeup)
         idempotence = IdempotenceManager(self._log) if config.enable_idempotence else None
         self._accumulator = RecordAccumulator(
             batch_size_bytes=config.batch_size_bytes,
@@ -105,7 +106,6 @@ class KafkaProducer:
         )
         self._columns = ColumnAppender(self._accumulator, clock)
         self._metrics = ProducerMetrics(pool)
-        self._client, self._metadata = create_client(config, client_id=self.client_id, clock=clock)
         self._sender = Sender(
             client=self._client,
             metadata=self._metadata,
@@ -125,19 +125,33 @@ class KafkaProducer:
     ) -> FutureRecordMetadata | FailedFuture:
         """Stage *record* and return its future; waits at most max.block.ms for metadata and memory together.
 
-        Failures of the cluster (unknown topic, no memory in time, record too large) end in the future; misuse raises.
+        Failures of the cluster (unknown topic, no memory in time, record too large) end in the future, and
+        *on_delivery* is told of them on this thread, with partition −1 where the record had none yet; misuse raises.
 
         :raises SerializationError: key or value is neither bytes nor None.
+        :raises ValueError: the partition is negative, or the timestamp before 1970.
         :raises KafkaError: the producer is closed.
         """
         self._check_usable()
         _check_bytes("key", record.key)
         _check_bytes("value", record.value)
+        _check_not_negative("partition", record.partition)
+        _check_not_negative("timestamp", record.timestamp)
         try:
             return self._stage(record, on_delivery)
         except ApiError as error:
             self._log.debug("record for topic %s was not staged: %s", record.topic, error)
+            self._tell_of_failure(record, error, on_delivery)
             return FailedFuture(error)
+
+    def _tell_of_failure(self, record: ProducerRecord, error: ApiError, on_delivery: DeliveryCallback | None) -> None:
+        if on_delivery is None:
+            return
+        partition = ANY_PARTITION if record.partition is None else record.partition
+        try:
+            on_delivery(Delivery(TopicPartition(record.topic, partition), NO_OFFSET, 1, 0, NO_TIMESTAMP, error))
+        except Exception:
+            self._log.exception("the delivery callback of a record for topic %s raised", record.topic)
 
     def _stage(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> FutureRecordMetadata:
         deadline = self._clock.monotonic_ms() + self._config.max_block_ms
@@ -146,6 +160,7 @@ class KafkaProducer:
         self._check_record_size(upper_bound, f"the record for topic {record.topic}")
         timestamp = self._clock.wall_ms() if record.timestamp is None else record.timestamp
         partition = self._partition(record, cluster)
+        left_full_batch = False
         for abort_on_new_batch in (True, False):
             now_ms = self._clock.monotonic_ms()
             result = self._accumulator.append(
@@ -162,8 +177,10 @@ class KafkaProducer:
             if result.abort_for_new_batch:
                 self._partitioner.on_new_batch(record.topic, cluster, partition)
                 partition = self._partition(record, cluster)
+                # The batch that had no room left is full now, although the record goes to another partition.
+                left_full_batch = True
                 continue
-            if result.batch_is_full or result.new_batch_created:
+            if result.batch_is_full or result.new_batch_created or left_full_batch:
                 self._sender.wakeup()
             if result.future is not None:
                 return result.future
@@ -187,11 +204,15 @@ class KafkaProducer:
         :param on_delivery: told once per batch that took rows of this chunk, on the sender thread.
         :raises RecordTooLargeError: a row is over max.request.size or buffer.memory; no row of the chunk is staged.
         :raises UnknownTopicOrPartitionError: a row names a partition that the topic does not have; likewise.
+        :raises ValueError: a row names a negative partition, or a timestamp before 1970; likewise.
         :raises ApiError: no metadata or no memory within max.block.ms.
         """
         self._check_usable()
         if chunk.num_rows == 0:
             return
+        if chunk.timestamps is not None and int(chunk.timestamps.min()) < 0:
+            row = int(chunk.timestamps.argmin())
+            raise ValueError(f"row {row} has the timestamp {chunk.timestamps[row]}; Kafka has none before 1970")
         sizes = content_sizes(chunk)
         largest = int(sizes.max()) + HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES
         self._check_record_size(largest, f"row {int(sizes.argmax())} of the {chunk.num_rows} rows for topic {topic}")
@@ -212,8 +233,13 @@ class KafkaProducer:
             order, run_partitions, run_starts = partition_order(rows)
             sorted_piece = piece if order is None else piece.take(order)
             left = max(deadline - self._clock.monotonic_ms(), 0)
-            if self._columns.append(topic, sorted_piece, run_partitions, run_starts, wall_ms, on_delivery, left):
-                self._sender.wakeup()
+            # What was staged before a failure is sent all the same, so the sender must know of it.
+            wake = True
+            try:
+                wake = self._columns.append(topic, sorted_piece, run_partitions, run_starts, wall_ms, on_delivery, left)
+            finally:
+                if wake:
+                    self._sender.wakeup()
             start = end
             # A chunk may be larger than buffer.memory: time spent waiting for room while rows flow is progress.
             deadline = self._clock.monotonic_ms() + self._config.max_block_ms
@@ -234,7 +260,9 @@ class KafkaProducer:
         return np.where(free, self._partitioner.partition_rows(topic, chunk, sizes, cluster), given)
 
     def _check_partitions(self, topic: str, partitions: NDArray[np.int32], cluster: Cluster) -> Cluster:
-        highest = int(partitions.max())
+        lowest, highest = int(partitions.min()), int(partitions.max())
+        if lowest < ANY_PARTITION:
+            raise ValueError(f"row {int(partitions.argmin())} names partition {lowest}; partitions are 0 or more")
         if highest >= (cluster.partition_count(topic) or 0):
             # The topic may have grown since the metadata was fetched.
             version = self._metadata.request_update()
@@ -324,11 +352,14 @@ class KafkaProducer:
         """Send everything staged so far and wait until each record is acknowledged or has failed.
 
         :raises KafkaTimeoutError: that took longer than *timeout_ms*. The records' own outcomes are in their futures.
+        :raises KafkaError: called from a delivery callback, or the producer is closed.
         """
         self._check_usable()
-        self._accumulator.begin_flush()
-        self._sender.wakeup()
-        self._accumulator.await_flush_completion(timeout_ms)
+        if threading.current_thread() is self._thread:
+            raise KafkaError(
+                "flush in a delivery callback would wait for the very thread that it keeps; flush elsewhere"
+            )
+        self._accumulator.flush(timeout_ms, self._sender.wakeup)
 
     def metrics(self) -> dict[str, float]:
         """Kafka's metric names → values since the producer was made."""
@@ -381,3 +412,8 @@ def _check_bytes(field: str, value: Any) -> None:
         raise SerializationError(
             f"the record's {field} must be bytes or None, got {type(value).__name__}; encode it first"
         )
+
+
+def _check_not_negative(field: str, value: int | None) -> None:
+    if value is not None and value < 0:
+        raise ValueError(f"the record's {field} must not be negative, got {value}")

@@ -26,6 +26,17 @@ _log = logging.getLogger(__name__)
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
+_SEQUENCE_MAX = 0x7FFFFFFF
+
+
+def sequence_precedes(first: int, second: int) -> bool:
+    """Whether *first* was given out before *second*: sequences wrap from 2^31 - 1 to 0, so size alone does not tell."""
+    return 0 < ((second - first) & _SEQUENCE_MAX) < 2**30
+
+
+def sequence_after(sequence: int, count: int = 1) -> int:
+    """The sequence *count* records behind *sequence*."""
+    return (sequence + count) & _SEQUENCE_MAX
 
 
 class FinalState(Enum):
@@ -78,7 +89,7 @@ class ProducerBatch:
         self.last_append_ms = created_ms
         self.drained_ms = created_ms
         self.retry_backoff_ms = 0
-        self.in_retry = False
+        #: The sequence was changed while an attempt under the old one was not answered, or its retry not yet sent.
         self.reopened_sequence = False
         self.record_count = 0
         self.size_bytes = HEADER_BYTES
@@ -87,7 +98,7 @@ class ProducerBatch:
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
-        self.result = ProduceRequestResult(topic_partition)
+        self.result = ProduceRequestResult(topic_partition, clock)
         self.final_state: FinalState | None = None
         #: Requests not yet answered that point into the buffer; while there is one the buffer must not be reused.
         self.unanswered_sends = 0
@@ -96,7 +107,7 @@ class ProducerBatch:
         self._closed_for_appends = False
         self._thunks: list[_Thunk] = []
         self._body: Buffer | None = None
-        self._wire: list[Buffer] = []
+        self._header: bytearray | None = None
         self._state_lock = threading.Lock()
 
     # --- appending (partition's lock held) ---------------------------------------------------------------------------
@@ -165,7 +176,8 @@ class ProducerBatch:
         size = len(records)
         if self.record_count == 0:
             self.base_timestamp = first_timestamp
-        self._open_buffer()[self.size_bytes : self.size_bytes + size] = records
+        # Through a view: assigning to a slice of the bytearray itself copies the records twice.
+        memoryview(self._open_buffer())[self.size_bytes : self.size_bytes + size] = records
         self._thunks.append(_Thunk(self.record_count, count, size, callback))
         self.size_bytes += size
         self.record_count += count
@@ -190,38 +202,35 @@ class ProducerBatch:
     @property
     def last_sequence(self) -> int:
         """Sequence of the last record; sequences wrap from 2^31 - 1 to 0."""
-        return (self.base_sequence + self.record_count - 1) & 0x7FFFFFFF
+        return sequence_after(self.base_sequence, self.record_count - 1)
 
     def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Give the batch its place in the producer's sequence; a batch closed already gets a new header."""
+        """Give the batch its place in the producer's sequence."""
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
-        if self._body is not None:
-            self._write_header()
+        # The next attempt gets a fresh header: the old one may still be on its way out.
+        self._header = None
 
     def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """A new epoch begins while this batch waits for its retry: it gets a new sequence (KIP-360)."""
+        """A new epoch begins while this batch waits for its answer or its retry: it gets a new sequence (KIP-360)."""
         self.reopened_sequence = True
         self.set_producer_state(producer_id, producer_epoch, base_sequence)
 
     def close(self) -> None:
-        """Compress the records and write the header; later calls change nothing."""
+        """Compress the records, once, and make ready for an attempt under the sequence that the batch has now."""
         self._closed_for_appends = True
+        self.reopened_sequence = False
         if self._body is None:
             records = memoryview(self._open_buffer())[HEADER_BYTES : self.size_bytes]
             if self._compression.type is CompressionType.NONE:
                 self._body = records
             else:
                 self._body = compress(self._compression.type, records, self._compression.level)
-            self._write_header()
 
-    def _write_header(self) -> None:
-        if self._body is None:
-            raise RuntimeError("the batch must be closed before its header is written")
-        # A fresh header: the old one may still be on its way out with an earlier attempt.
+    def _make_header(self, body: Buffer) -> bytearray:
         header = bytearray(HEADER_BYTES)
         record_batch.write_header(
             header,
-            records=[self._body],
+            records=[body],
             compression=self._compression.type,
             last_offset_delta=self.record_count - 1,
             base_timestamp=self.base_timestamp,
@@ -231,17 +240,21 @@ class ProducerBatch:
             base_sequence=self.base_sequence,
             record_count=self.record_count,
         )
-        self._wire = [header, self._body]
+        return header
 
     @property
     def wire(self) -> list[Buffer]:
         """The closed batch as it goes into a produce request: header and records, never copied."""
-        return self._wire
+        if self._body is None:
+            raise RuntimeError(f"a batch of {self.topic_partition} must be closed before it is sent")
+        if self._header is None:
+            self._header = self._make_header(self._body)
+        return [self._header, self._body]
 
     @property
     def wire_bytes(self) -> int:
         """Size of the closed batch after compression; of an open one, before it."""
-        return total_size(self._wire) if self._wire else self.size_bytes
+        return self.size_bytes if self._body is None else HEADER_BYTES + total_size([self._body])
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -256,7 +269,6 @@ class ProducerBatch:
         """The batch goes back to its queue after a failed attempt."""
         self.attempts += 1
         self.last_attempt_ms = max(self.last_append_ms, now_ms)
-        self.in_retry = True
 
     def abort(self, error: Exception) -> bool:
         """End the batch because the producer gives up; True when this call ended it."""
@@ -282,7 +294,7 @@ class ProducerBatch:
         with self._state_lock:
             buffer, self._buffer = self._buffer, None
         self._body = None
-        self._wire = []
+        self._header = None
         return buffer
 
     def _finish(self, state: FinalState, base_offset: int, log_append_time: int, error: Exception | None) -> bool:

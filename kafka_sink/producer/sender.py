@@ -68,14 +68,23 @@ class Sender:
 
     def run(self) -> None:
         """Work until closed, then send what is left; forced, fail it instead."""
-        while self._running:
-            self._step()
-        while not self._force_close and (self._accumulator.has_undrained or self._client.has_in_flight_requests()):
-            self._step()
-        if self._force_close:
+        try:
+            while self._running:
+                self._step()
+            # An append that was let in before the close may still add its batch.
+            self._accumulator.await_appends()
+            while not self._force_close and self._accumulator.has_incomplete:
+                self._step()
+        finally:
+            # However this thread ends: nobody else could complete what is left, and nothing may be added to it.
+            self._running = False
+            self._accumulator.close()
             self._accumulator.abort_incomplete(
                 KafkaError("the producer was closed before this record was acknowledged")
             )
+            self._close_client()
+
+    def _close_client(self) -> None:
         try:
             self._client.close()
         except Exception:
@@ -88,8 +97,13 @@ class Sender:
             self._log.exception("uncaught error in the sender thread; it goes on")
 
     def run_once(self) -> None:
-        """One iteration: identity, sends, then at most one wait for the network."""
+        """One iteration: expiry, identity, sends, then at most one wait for the network.
+
+        In this order: what expires is never drained in the same pass, and what that or an answer did to the sequences
+        is settled before anything is drained, so a partition never sleeps on a question that could be answered now.
+        """
         now_ms = self._clock.monotonic_ms()
+        self._expire(now_ms)
         wait_ms = FOREVER_MS if self._idempotence is None else self._prepare_identity(self._idempotence, now_ms)
         poll_ms = min(self._send_producer_data(now_ms), wait_ms)
         self._client.poll(poll_ms, self._clock.monotonic_ms())
@@ -138,18 +152,15 @@ class Sender:
             now_ms,
             callback=self._handle_producer_id,
         )
-        self._producer_id_requested = True
         self._client.send(request, now_ms)
+        self._producer_id_requested = True
         return FOREVER_MS
 
     def _handle_producer_id(self, response: ClientResponse) -> None:
         self._producer_id_requested = False
         if self._idempotence is None:
             raise RuntimeError("a producer id arrived although none was asked for")
-        if response.version_mismatch is not None:
-            self._idempotence.fatal_error = response.version_mismatch
-            return
-        code = ErrorCode.NETWORK_EXCEPTION
+        code = ErrorCode.NETWORK_EXCEPTION if response.version_mismatch is None else ErrorCode.UNSUPPORTED_VERSION
         if isinstance(response.body, InitProducerIdResponse):
             code = ErrorCode.of(response.body.error_code)
             if code is ErrorCode.NONE:
@@ -158,11 +169,10 @@ class Sender:
         if code.is_retriable:
             self._producer_id_retry_at_ms = response.received_ms + self._config.retry_backoff_ms
             return
-        hint = (
-            "the broker refuses idempotent writes; grant IDEMPOTENT_WRITE on the cluster (brokers before 2.8) or WRITE "
-            "on the topic, or set enable.idempotence=false"
+        remedy = _PRODUCER_ID_REMEDIES.get(code, "see the brokers' logs")
+        self._idempotence.fatal_error = error_for(
+            code, f"no producer id was given out, so nothing can be sent: {remedy}, or set enable.idempotence=false"
         )
-        self._idempotence.fatal_error = error_for(code, hint)
 
     def _fail_everything(self, error: Exception) -> None:
         self._accumulator.abort_batches(error)
@@ -188,9 +198,10 @@ class Sender:
                 not_ready_timeout_ms = min(not_ready_timeout_ms, self._client.poll_delay_ms(node, now_ms))
         drained = self._accumulator.drain(cluster, nodes, self._config.max_request_size_bytes, now_ms)
         self._track(drained)
-        self._expire(now_ms)
-        sent = self._send_produce_requests(drained, now_ms)
-        if sent:
+        for node_id, batches in drained.items():
+            if batches:
+                self._send_produce_request(node_id, batches, now_ms)
+        if any(drained.values()):
             return 0
         until_expiry_ms = self._accumulator.next_batch_expiry_ms - now_ms
         return max(min(ready.next_ready_check_delay_ms, not_ready_timeout_ms, until_expiry_ms), 0)
@@ -213,9 +224,7 @@ class Sender:
                 f"have passed since the batch was created (delivery.timeout.ms={self._config.delivery_timeout_ms})"
                 + self._what_failed()
             )
-            self._fail(batch, error, adjust_sequences=False)
-            if self._idempotence is not None and batch.in_retry:
-                self._idempotence.mark_unresolved(batch.topic_partition)
+            self._fail(batch, error, may_be_stored=True)
 
     def _expired_in_flight(self, now_ms: int) -> list[ProducerBatch]:
         expired: list[ProducerBatch] = []
@@ -225,25 +234,11 @@ class Sender:
                     expired.append(batch)
                 else:
                     self._accumulator.note_expiry_of(batch)
-        for batch in expired:
-            # Whether the broker has it is unknown once it has been on the wire.
-            batch.in_retry = batch.in_retry or batch.unanswered_sends > 0
-            self._forget_in_flight(batch)
         return expired
 
     def _what_failed(self) -> str:
         failures = self._client.connection_failures()
         return "; " + "; ".join(f"{f.host}:{f.port}: {f.cause}" for f in failures) if failures else ""
-
-    def _send_produce_requests(self, drained: dict[int, list[ProducerBatch]], now_ms: int) -> bool:
-        sent = False
-        for node_id, batches in drained.items():
-            # A batch that expired in this very pass has failed already and must not be sent.
-            alive = [batch for batch in batches if not batch.is_done]
-            if alive:
-                self._send_produce_request(node_id, alive, now_ms)
-                sent = True
-        return sent
 
     def _send_produce_request(self, node_id: int, batches: Sequence[ProducerBatch], now_ms: int) -> None:
         by_partition = {batch.topic_partition: batch for batch in batches}
@@ -257,9 +252,18 @@ class Sender:
             timeout_ms=self._config.request_timeout_ms,
             callback=lambda response: self._handle_produce_response(response, by_partition),
         )
+        try:
+            self._client.send(request, now_ms)
+        except Exception as error:
+            # A defect, not the network: the other nodes' batches still go out, and these must not wait for an answer.
+            self._log.exception("a produce request to node %s could not be sent", node_id)
+            for batch in batches:
+                reason = KafkaError(f"{batch.record_count} record(s) for {batch.topic_partition} not sent: {error!r}")
+                self._fail(batch, reason, may_be_stored=batch.attempts > 0)
+                self._accumulator.unmute(batch.topic_partition)
+            return
         for batch in batches:
             batch.unanswered_sends += 1
-        self._client.send(request, now_ms)
 
     def _produce_request(self, batches: Sequence[ProducerBatch]) -> ProduceRequest:
         topics: dict[str, TopicProduceData] = {}
@@ -322,8 +326,8 @@ class Sender:
             self._retry(batch, code, answer.error_message, now_ms)
         else:
             error = error_for(answer.error_code, self._explain(batch, code, answer.error_message))
-            # With retries used up an earlier attempt may have been stored: its sequence must not be given away.
-            self._fail(batch, error, adjust_sequences=batch.attempts < self._config.retries)
+            # A refusal is certain. With the time or the retries used up this attempt or an earlier one may be stored.
+            self._fail(batch, error, may_be_stored=code.is_retriable or batch.attempts >= self._config.retries)
         if code.is_invalid_metadata:
             self._metadata.request_update()
         if self._guarantee_order:
@@ -353,14 +357,14 @@ class Sender:
 
     def _succeed(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         if self._idempotence is not None:
-            self._idempotence.completed(batch, answer.base_offset)
+            self._idempotence.completed(batch)
         self._forget_in_flight(batch)
         batch.done(answer.base_offset, answer.log_append_time_ms, None)
         self._accumulator.deallocate(batch)
 
-    def _fail(self, batch: ProducerBatch, error: Exception, *, adjust_sequences: bool) -> None:
+    def _fail(self, batch: ProducerBatch, error: Exception, *, may_be_stored: bool) -> None:
         if self._idempotence is not None:
-            self._idempotence.failed(batch, error, adjust_sequences=adjust_sequences)
+            self._idempotence.failed(batch, error, may_be_stored=may_be_stored)
         self._forget_in_flight(batch)
         self._metrics.record_error_total += batch.record_count
         batch.done(NO_OFFSET, NO_TIMESTAMP, error)
@@ -389,4 +393,11 @@ _REMEDIES: dict[ErrorCode, str] = {
     ErrorCode.INVALID_RECORD: "; the broker's validation refused it (a compacted topic needs keys, for example)",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "; choose another compression.type",
     ErrorCode.NOT_ENOUGH_REPLICAS: "; fewer replicas are in sync than min.insync.replicas asks for",
+}
+
+_PRODUCER_ID_REMEDIES: dict[ErrorCode, str] = {
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "grant WRITE on the topic to this principal (before Kafka 2.8: IDEMPOTENT_WRITE on the cluster)"
+    ),
+    ErrorCode.UNSUPPORTED_VERSION: "idempotent writes need brokers of version 0.11 or newer; upgrade them",
 }
