@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 import click
 
 from kafka_sink.cli import output
+from kafka_sink.common.config import nearest
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
@@ -32,7 +33,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            ctx.fail(f"No such command {cmd_name!r}{nearest(cmd_name, COMMANDS)}.")
         command = getattr(importlib.import_module(f"kafka_sink.cli.{cmd_name}"), cmd_name)
         return command if isinstance(command, click.Command) else None
 

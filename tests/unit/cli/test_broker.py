@@ -1,0 +1,99 @@
+"""``kafkalite broker``: options and signals; the real thing is in the integration tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from kafka_sink.cli import broker
+from kafka_sink.cli.main import run
+
+
+class FakeCluster:
+    """Gets its stop signal as soon as it is started."""
+
+    made: ClassVar[dict[str, Any]] = {}
+    events: ClassVar[list[str]] = []
+    bootstrap_servers = "127.0.0.1:5,127.0.0.1:6"
+
+    def __init__(self, nodes: int, **options: Any) -> None:
+        self.made.update(nodes=nodes, **options)
+
+    def __enter__(self) -> FakeCluster:
+        self.events.append("start")
+        os.kill(os.getpid(), signal.SIGTERM)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.events.append("stop" if error[0] is None else f"stop after {error[0]}")
+
+
+@pytest.fixture(autouse=True)
+def cluster(monkeypatch: pytest.MonkeyPatch) -> type[FakeCluster]:
+    monkeypatch.setattr(FakeCluster, "made", {})
+    monkeypatch.setattr(FakeCluster, "events", [])
+    monkeypatch.setattr(broker, "EmbeddedCluster", FakeCluster)
+    return FakeCluster
+
+
+def test_the_ready_line_is_all_there_is_on_stdout_and_a_signal_stops_it(
+    cluster: type[FakeCluster], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert run(["broker"]) == 0
+    assert capsys.readouterr().out == "bootstrap.servers=127.0.0.1:5,127.0.0.1:6\n"
+    assert cluster.events == ["start", "stop"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_defaults_and_options_reach_the_cluster(cluster: type[FakeCluster], tmp_path: Path) -> None:
+    run(["broker"])
+    assert (cluster.made["nodes"], cluster.made["host"], cluster.made["port"]) == (1, "127.0.0.1", 9092)
+    assert cluster.made["data_dir"] is None
+    settings = tmp_path / "broker.properties"
+    settings.write_text("num.partitions=7\n")
+    options = ["--port", "0", "--host", "0.0.0.0", "--nodes", "3", "--data-dir", str(tmp_path)]
+    assert run(["broker", *options, "--config", str(settings)]) == 0
+    assert (cluster.made["nodes"], cluster.made["host"], cluster.made["port"]) == (3, "0.0.0.0", 0)
+    assert cluster.made["data_dir"] == tmp_path
+    assert cluster.made["config"].num_partitions == 7
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "text"),
+    [
+        ("num.partitons=7", [], "unknown option num.partitons (did you mean num.partitions?)"),
+        ("num.partitions=many", [], "option num.partitions: 'many' is not a whole number"),
+        ("num.partitions", [], "line 1: 'num.partitions' is not name=value"),
+        ("listeners=PLAINTEXT://127.0.0.1:5", ["--port", "5"], "--host and --port contradict the listeners in"),
+    ],
+)
+def test_a_wrong_configuration_is_wrong_usage(
+    settings: str,
+    options: list[str],
+    text: str,
+    cluster: type[FakeCluster],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "broker.properties"
+    path.write_text(settings)
+    assert run(["broker", "--config", str(path), *options]) == 2
+    assert text in capsys.readouterr().err
+    assert cluster.events == []
+
+
+def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    with broker.StopSignals() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        stop.wait()
+        assert codes == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        stop.wait()
+    assert codes == [128 + signal.SIGTERM]

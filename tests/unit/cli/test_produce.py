@@ -1,0 +1,232 @@
+"""``kafkalite produce`` against a stand-in for the producer."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from kafka_sink.cli import produce
+from kafka_sink.cli.main import run
+from kafka_sink.common.errors import (
+    ApiError,
+    BrokersUnreachableError,
+    ErrorCode,
+    RecordTooLargeError,
+    error_for,
+)
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.producer.futures import Delivery, FailedFuture
+from kafka_sink.producer.kafka_producer import ProducerRecord
+
+
+class FakeProducer:
+    """Acknowledges on flush; ``fails`` says what keeps a record from being staged or stored."""
+
+    records: ClassVar[list[ProducerRecord]] = []
+    properties: ClassVar[dict[str, Any]] = {}
+    stage_error: ClassVar[Callable[[ProducerRecord], ApiError | None]] = staticmethod(lambda record: None)
+    delivery_error: ClassVar[Callable[[ProducerRecord], ApiError | None]] = staticmethod(lambda record: None)
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self.properties.update(properties)
+        self.waiting: list[tuple[ProducerRecord, Callable[[Delivery], None]]] = []
+
+    def __enter__(self) -> FakeProducer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert not self.waiting or error[0] is not None
+
+    def send(self, record: ProducerRecord, on_delivery: Callable[[Delivery], None]) -> object:
+        error = type(self).stage_error(record)
+        if error is not None:
+            return FailedFuture(error)
+        self.records.append(record)
+        self.waiting.append((record, on_delivery))
+        return None
+
+    def flush(self) -> None:
+        offsets: dict[int, int] = {}
+        for record, on_delivery in self.waiting:
+            partition = record.partition or 0
+            error = type(self).delivery_error(record)
+            offset = -1 if error else offsets.get(partition, 10)
+            offsets[partition] = max(offset, 9) + 1
+            on_delivery(Delivery(TopicPartition(record.topic, partition), offset, 1, 8, -1, error))
+        self.waiting.clear()
+
+
+@pytest.fixture(autouse=True)
+def producer(monkeypatch: pytest.MonkeyPatch) -> type[FakeProducer]:
+    monkeypatch.setattr(FakeProducer, "records", [])
+    monkeypatch.setattr(FakeProducer, "properties", {})
+    monkeypatch.setattr(FakeProducer, "stage_error", staticmethod(lambda record: None))
+    monkeypatch.setattr(FakeProducer, "delivery_error", staticmethod(lambda record: None))
+    monkeypatch.setattr(produce, "KafkaProducer", FakeProducer)
+    return FakeProducer
+
+
+@pytest.fixture
+def produce_lines(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    def run_with(stdin: bytes, *options: str) -> int:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        return run(["produce", "events", *options])
+
+    return run_with
+
+
+def test_json_lines_become_records_and_their_places_are_reported(
+    produce_lines: Callable[..., int], producer: type[FakeProducer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin = b'{"key": "k", "value": "a"}\n\n  \r\n{"value": "b", "partition": 2}\r\n{"value": "c", "partition": 2}'
+    assert produce_lines(stdin) == 0
+    assert producer.records == [
+        ProducerRecord("events", b"a", b"k"),
+        ProducerRecord("events", b"b", partition=2),
+        ProducerRecord("events", b"c", partition=2),
+    ]
+    assert capsys.readouterr().out == "3 acknowledged, 0 failed\nevents-0: offsets 10..10\nevents-2: offsets 10..11\n"
+
+
+def test_raw_lines_are_values_as_they_are(produce_lines: Callable[..., int], producer: type[FakeProducer]) -> None:
+    assert produce_lines(b'{"a"\r\n\n\xff\n last ', "--raw") == 0
+    assert [record.value for record in producer.records] == [b'{"a"\r', b"", b"\xff", b" last "]
+
+
+def test_the_report_as_json(produce_lines: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert produce_lines(b"a\nb\n", "--raw", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "topic": "events",
+        "acknowledged": 2,
+        "failed": 0,
+        "partitions": [{"partition": 0, "first_offset": 10, "last_offset": 11}],
+    }
+
+
+def test_a_bad_line_is_named_and_the_others_go_on(
+    produce_lines: Callable[..., int], producer: type[FakeProducer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert produce_lines(b'{"value": "a"}\n{"valeu": "b"}\n{"value": "c"}\n') == 1
+    shown = capsys.readouterr()
+    assert shown.err == "kafkalite: line 2: unknown field 'valeu' (did you mean value?)\n"
+    assert shown.out.startswith("2 acknowledged, 1 failed\n")
+
+
+def test_a_record_that_is_too_large_is_named_and_the_others_go_on(
+    produce_lines: Callable[..., int],
+    producer: type[FakeProducer],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refuse = RecordTooLargeError("the record for topic events needs up to 9 bytes")
+    monkeypatch.setattr(
+        producer, "stage_error", staticmethod(lambda record: refuse if record.value == b"big" else None)
+    )
+    assert produce_lines(b"a\nbig\nb\n", "--raw") == 1
+    shown = capsys.readouterr()
+    assert shown.err == "kafkalite: line 2: the record for topic events needs up to 9 bytes\n"
+    assert shown.out.startswith("2 acknowledged, 1 failed\n")
+
+
+def test_an_error_that_every_line_would_meet_ends_the_input(
+    produce_lines: Callable[..., int],
+    producer: type[FakeProducer],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[ProducerRecord] = []
+
+    def unreachable(record: ProducerRecord) -> ApiError:
+        asked.append(record)
+        return BrokersUnreachableError("127.0.0.1:1: connection refused")
+
+    monkeypatch.setattr(producer, "stage_error", staticmethod(unreachable))
+    assert produce_lines(b"a\nb\nc\n", "--raw") == 1
+    assert len(asked) == 1
+    shown = capsys.readouterr()
+    assert shown.err.startswith("kafkalite: 127.0.0.1:1: connection refused. Is the broker running?")
+    assert shown.out == "0 acknowledged, 1 failed\n"
+
+
+def test_records_that_were_not_acknowledged_are_failures_told_once_an_error(
+    produce_lines: Callable[..., int],
+    producer: type[FakeProducer],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refuse = error_for(ErrorCode.NOT_ENOUGH_REPLICAS)
+    monkeypatch.setattr(
+        producer, "delivery_error", staticmethod(lambda record: refuse if record.value != b"a" else None)
+    )
+    assert produce_lines(b"a\nb\nc\n", "--raw") == 1
+    shown = capsys.readouterr()
+    assert shown.err == "kafkalite: NOT_ENOUGH_REPLICAS\n"
+    assert shown.out == "1 acknowledged, 2 failed\nevents-0: offsets 10..10\n"
+
+
+def test_only_so_many_different_errors_are_spelt_out(
+    produce_lines: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert produce_lines(b"x\n" * 100) == 1
+    shown = capsys.readouterr()
+    assert len(shown.err.splitlines()) == produce.MAX_ERRORS_SHOWN
+    assert shown.out == "0 acknowledged, 100 failed\n"
+
+
+def test_no_lines_are_no_failure(produce_lines: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert produce_lines(b"") == 0
+    assert capsys.readouterr().out == "0 acknowledged, 0 failed\n"
+
+
+def test_an_interrupt_ends_the_input_but_not_what_was_sent(
+    produce_lines: Callable[..., int],
+    producer: type[FakeProducer],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(record: ProducerRecord) -> None:
+        if record.value == b"b":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(producer, "stage_error", staticmethod(interrupt))
+    assert produce_lines(b"a\nb\nc\n", "--raw") == 130
+    assert capsys.readouterr().out.startswith("1 acknowledged, 0 failed\n")
+
+
+def test_the_time_out_and_properties_reach_the_producer(
+    produce_lines: Callable[..., int], producer: type[FakeProducer]
+) -> None:
+    options = ["--bootstrap-server", "k:1", "--timeout", "2", "-X", "acks=1", "-X", "client.id=me"]
+    assert produce_lines(b"", *options) == 0
+    assert producer.properties == {"bootstrap.servers": "k:1", "client.id": "me", "max.block.ms": 2_000, "acks": "1"}
+
+
+def test_offsets_that_nobody_told_are_null() -> None:
+    tally = produce.Tally()
+    tally.on_delivery(Delivery(TopicPartition("events", 0), -1, 5, 8, -1, None))
+    report = tally.report("events")
+    assert report["acknowledged"] == 5
+    assert report["partitions"] == [{"partition": 0, "first_offset": None, "last_offset": None}]
+
+
+def test_runs_of_records_widen_the_range_in_any_order() -> None:
+    tally = produce.Tally()
+    for base, count in ((10, 5), (3, 2), (5, 5)):
+        tally.on_delivery(Delivery(TopicPartition("events", 0), base, count, 8, -1, None))
+    assert tally.report("events")["partitions"] == [{"partition": 0, "first_offset": 3, "last_offset": 14}]
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
+    lines = produce.numbered_lines(io.BytesIO(b"ok\n" + b"1234567890"), max_bytes=5)
+    assert next(lines) == (1, b"ok")
+    with pytest.raises(produce.InputError, match="line 2 is longer than 5 bytes"):
+        next(lines)
+
+
+def test_a_line_of_just_the_limit_is_read() -> None:
+    assert list(produce.numbered_lines(io.BytesIO(b"12345\n12345"), max_bytes=5)) == [(1, b"12345"), (2, b"12345")]

@@ -1,0 +1,143 @@
+"""``kafkalite topics`` against a stand-in for the admin client."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from kafka_sink.cli import topics
+from kafka_sink.cli.main import run
+from kafka_sink.client.admin import EARLIEST, TopicDescription
+from kafka_sink.client.cluster import PartitionInfo
+from kafka_sink.common.errors import ApiError
+from kafka_sink.common.model import Node, TopicPartition
+
+ONE, TWO = Node(1, "k1", 9092), Node(2, "k2", 9092)
+
+
+class FakeAdmin:
+    """One topic: partition 0 with a leader, partition 1 without."""
+
+    calls: ClassVar[list[tuple[Any, ...]]] = []
+
+    def __init__(self, bootstrap_servers: str, properties: Mapping[str, Any]) -> None:
+        self.calls.append(("connect", bootstrap_servers, dict(properties)))
+
+    def __enter__(self) -> FakeAdmin:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.calls.append(("close",))
+
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        return ["__consumer_offsets", "events"] if include_internal else ["events"]
+
+    def create_topic(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+        if name == "taken":
+            raise ApiError("TOPIC_ALREADY_EXISTS: taken")
+        self.calls.append(("create", name, partitions, replication_factor, dict(configs)))
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        self.calls.append(("delete", *names))
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        infos = (
+            PartitionInfo("events", 0, ONE, 0, (ONE, TWO), (ONE,)),
+            PartitionInfo("events", 1, None, 0, (TWO,), ()),
+        )
+        return {name: TopicDescription(name, uuid.UUID(int=7), False, infos) for name in names}
+
+    def offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        asked = list(partitions)
+        assert asked == [TopicPartition("events", 0)], "a partition without a leader would be waited for"
+        return dict.fromkeys(asked, 3 if timestamp == EARLIEST else 12)
+
+
+@pytest.fixture(autouse=True)
+def admin(monkeypatch: pytest.MonkeyPatch) -> type[FakeAdmin]:
+    monkeypatch.setattr(FakeAdmin, "calls", [])
+    monkeypatch.setattr(topics, "AdminClient", FakeAdmin)
+    monkeypatch.delenv("KAFKALITE_BOOTSTRAP_SERVERS", raising=False)
+    return FakeAdmin
+
+
+def test_list_prints_one_name_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "list"]) == 0
+    assert capsys.readouterr().out == "events\n"
+    assert run(["topics", "list", "--internal", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == ["__consumer_offsets", "events"]
+
+
+def test_where_the_cluster_is_comes_from_option_environment_or_default(
+    admin: type[FakeAdmin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(["topics", "list"])
+    monkeypatch.setenv("KAFKALITE_BOOTSTRAP_SERVERS", "env:1")
+    run(["topics", "list"])
+    run(["topics", "list", "--bootstrap-server", "a:1,b:2", "--timeout", "1.5", "-X", "client.id=x=y"])
+    assert [call for call in admin.calls if call[0] == "connect"] == [
+        ("connect", "127.0.0.1:9092", {"default.api.timeout.ms": 15_000}),
+        ("connect", "env:1", {"default.api.timeout.ms": 15_000}),
+        ("connect", "a:1,b:2", {"default.api.timeout.ms": 1_500, "client.id": "x=y"}),
+    ]
+
+
+def test_create_leaves_the_counts_to_the_broker_unless_told(
+    admin: type[FakeAdmin], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--partitions", "3", "--replication-factor", "2", "--config", "retention.ms=5"]
+    assert run(["topics", "create", "a", "b"]) == 0
+    assert run(["topics", "create", "c", *options]) == 0
+    assert capsys.readouterr().out == "created a\ncreated b\ncreated c\n"
+    assert [call for call in admin.calls if call[0] == "create"] == [
+        ("create", "a", -1, -1, {}),
+        ("create", "b", -1, -1, {}),
+        ("create", "c", 3, 2, {"retention.ms": "5"}),
+    ]
+
+
+def test_create_says_what_was_done_before_it_failed(admin: type[FakeAdmin], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "create", "a", "taken", "b"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "created a\n"
+    assert shown.err == "kafkalite: TOPIC_ALREADY_EXISTS: taken\n"
+    assert admin.calls[-1] == ("close",)
+
+
+def test_delete(admin: type[FakeAdmin], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "delete", "a", "b"]) == 0
+    assert capsys.readouterr().out == "deleted a\ndeleted b\n"
+    assert [call for call in admin.calls if call[0] == "delete"] == [("delete", "a"), ("delete", "b")]
+
+
+def test_describe_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "describe", "events", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "topic": "events",
+            "topic_id": "00000000-0000-0000-0000-000000000007",
+            "internal": False,
+            "partitions": [
+                {"partition": 0, "leader": 1, "replicas": [1, 2], "isr": [1], "first_offset": 3, "end_offset": 12},
+                {"partition": 1, "leader": None, "replicas": [2], "isr": [], "first_offset": None, "end_offset": None},
+            ],
+        }
+    ]
+
+
+def test_describe_for_a_person_shows_all_topics(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "describe"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["events", "0", "1", "1,2", "1", "3", "12"] in rows
+    assert ["events", "1", "none", "2", "none", "none"] in rows
+
+
+def test_a_long_name_is_not_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    from kafka_sink.cli import output
+
+    output.print_table(["topic"], [["x" * 249]])
+    assert "x" * 249 in capsys.readouterr().out
