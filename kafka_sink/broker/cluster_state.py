@@ -132,10 +132,10 @@ class ClusterState:
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
-    def node_up(self, node_id: int, endpoints: Mapping[str, EndPoint]) -> None:
-        """A node runs: it takes the lead where nobody else has it."""
+    def nodes_up(self, nodes: Mapping[int, Mapping[str, EndPoint]]) -> None:
+        """Nodes run, each with its listeners: they take the lead where nobody has it, the preferred replica first."""
         with self._lock:
-            self._nodes = {**self._nodes, node_id: endpoints}
+            self._nodes = {**self._nodes, **nodes}
             self._elect()
 
     def node_down(self, node_id: int) -> list[TopicPartition]:

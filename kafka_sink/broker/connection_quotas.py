@@ -87,7 +87,8 @@ class ConnectionRate:
         # the start is let through, a lasting one is not.
         measured_ms = self._span_ms - self._window_ms + max(now_ms - start, 1)
         count = sum(count for _, count in self._windows)
-        allowed_ms = count * 1000 // self._limit_per_s
+        # The first connection of a span costs nothing: n of them lie n - 1 intervals apart.
+        allowed_ms = (count - 1) * 1000 // self._limit_per_s
         return min(max(allowed_ms - measured_ms, 0), self._span_ms)
 
     def is_idle(self, now_ms: int) -> bool:

@@ -56,18 +56,20 @@ class EmbeddedBroker:
     def _pool(self, name: str, channel: RequestChannel, threads: int) -> HandlerPool:
         return HandlerPool(name, channel, dispatcher(self._context, channel), threads)
 
-    def start(self) -> Mapping[str, EndPoint]:
-        """Listen, join the cluster, then serve; returns where clients connect to, by listener.
-
-        :raises OSError: an address cannot be bound.
-        """
+    def bind(self) -> Mapping[str, EndPoint]:
+        """Open the listeners; returns where clients connect to, by listener. :raises OSError: an address is taken."""
         self._server.startup(start_processing_requests=False)
-        reachable = {item.listener_name: self._reachable(item.listener_name) for item in self._endpoints}
-        self._context.cluster.node_up(self._context.node_id, reachable)
+        return {item.listener_name: self._reachable(item.listener_name) for item in self._endpoints}
+
+    def bound_endpoints(self) -> list[EndPoint]:
+        """Where it listens, with the ports that were free."""
+        return [self._server.bound_endpoint(item.listener_name) for item in self._endpoints]
+
+    def serve(self) -> None:
+        """Start the threads; the cluster knows the node by now."""
         for pool in self._pools:
             pool.start()
         self._server.start_processing_requests()
-        return reachable
 
     def _reachable(self, listener_name: str) -> EndPoint:
         bound = self._server.bound_endpoint(listener_name)
@@ -149,8 +151,7 @@ class EmbeddedCluster:
                 raise RuntimeError("the cluster is running already")
             self._running = _RunningCluster(self._config, self._clock, self._filesystem, self._node_ids, self._data_dir)
             try:
-                for node_id in self._node_ids:
-                    self._running.start_node(node_id, self._endpoints(node_id))
+                self._running.start_nodes({node_id: self._endpoints(node_id) for node_id in self._node_ids})
             except BaseException:
                 self._running.stop()
                 self._running = None
@@ -249,8 +250,24 @@ class _RunningCluster:
         at_ms = self._clock.monotonic_ms() + self._config.log_retention_check_interval_ms
         self._timer.schedule(at_ms, tend)
 
-    def start_node(self, node_id: int, endpoints: list[EndPoint]) -> None:
-        context = BrokerContext(
+    def start_nodes(self, nodes: Mapping[int, list[EndPoint]]) -> None:
+        reachable = {}
+        for node_id, endpoints in nodes.items():
+            broker = EmbeddedBroker(self._context(node_id), endpoints)
+            self._brokers[node_id] = broker
+            try:
+                reachable[node_id] = broker.bind()
+            except OSError:
+                self._brokers.pop(node_id).stop()
+                raise
+            self._bound[node_id] = broker.bound_endpoints()
+        # All at once: one after the other, the first would take the lead of everything it has a replica of.
+        self.state.nodes_up(reachable)
+        for node_id in nodes:
+            self._brokers[node_id].serve()
+
+    def _context(self, node_id: int) -> BrokerContext:
+        return BrokerContext(
             node_id,
             self._config,
             self.state,
@@ -262,15 +279,11 @@ class _RunningCluster:
             self._consumer_quota,
             {key: handler.versions for key, handler in HANDLERS.items()},
         )
-        broker = EmbeddedBroker(context, endpoints)
-        bound = broker.start()
-        self._brokers[node_id] = broker
-        self._bound[node_id] = [replace(endpoint, port=bound[endpoint.listener_name].port) for endpoint in endpoints]
 
     def restart_node(self, node_id: int) -> None:
         if node_id in self._brokers or node_id not in self._bound:
             raise ValueError(f"broker {node_id} is not one that was stopped")
-        self.start_node(node_id, self._bound[node_id])
+        self.start_nodes({node_id: self._bound[node_id]})
 
     def stop_node(self, node_id: int) -> None:
         broker = self._brokers.pop(node_id, None)

@@ -96,23 +96,18 @@ class SocketServer:
     def startup(self, *, start_processing_requests: bool = True) -> None:
         """Bind every listener, the control plane first; *start_processing_requests* also starts the threads.
 
-        :raises OSError: an address cannot be bound; nothing stays open.
+        :raises OSError: an address cannot be bound; :meth:`shutdown` closes what was opened before it.
         """
         control = self._config.control_plane_listener_name
         with self._lock:
-            try:
-                for endpoint in self._endpoints:
-                    if endpoint.listener_name == control and self.control_plane_request_channel is not None:
-                        self._create_plane(endpoint, self.control_plane_request_channel, processors=1)
-                for endpoint in self._endpoints:
-                    if endpoint.listener_name != control:
-                        self._create_plane(
-                            endpoint, self.data_plane_request_channel, processors=self._config.num_network_threads
-                        )
-            except OSError:
-                for listener in self._listeners.values():
-                    listener.close()
-                raise
+            for endpoint in self._endpoints:
+                if endpoint.listener_name == control and self.control_plane_request_channel is not None:
+                    self._create_plane(endpoint, self.control_plane_request_channel, processors=1)
+            for endpoint in self._endpoints:
+                if endpoint.listener_name != control:
+                    self._create_plane(
+                        endpoint, self.data_plane_request_channel, processors=self._config.num_network_threads
+                    )
         if start_processing_requests:
             self.start_processing_requests()
 

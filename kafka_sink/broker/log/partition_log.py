@@ -207,7 +207,7 @@ class PartitionLog:
             if not start <= offset <= end:
                 raise ApiError(f"offset {offset} is outside of {start} to {end}", ErrorCode.OFFSET_OUT_OF_RANGE)
             records = b""
-            # The batch may lie in the next segment when retention of compacted topics left a gap at a segment's end.
+            # Usually the first of these has it; after the loss of a whole segment the next record is further on.
             for segment in self._segments[self._segment_index(offset) :]:
                 position = segment.position_of(offset)
                 if position < segment.size:

@@ -46,6 +46,9 @@ def open_log(
             continue
         truncated += _load_segment(segment)
         segments.append(segment)
+    while len(segments) > 1 and not segments[-1].size:
+        # Rolled, and then nothing got into it (or nothing survived): it must not claim offsets that hold no record.
+        segments.pop().delete()
     if truncated:
         ContextLogger(__name__, f"log {directory.name}").warning(
             "cut off %d bytes that were no whole, sound batches; the log ends at offset %d",
@@ -62,7 +65,8 @@ def _load_segment(segment: Segment) -> int:
     """Walk what nothing vouches for; returns how many bytes had to be cut off."""
     position = segment.load_index()
     for at, header in segment.walk(position, verify=True):
-        if header.base_offset < segment.next_offset:
+        if header.base_offset != segment.next_offset:
+            # The checksum does not cover the base offset; that batches follow each other without a gap does.
             break
         segment.note(header, header.base_offset, at)
         position = at + header.size_in_bytes

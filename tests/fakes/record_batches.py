@@ -1,0 +1,50 @@
+"""Record batches for tests of the broker, written by the reference encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_sink.records.batch import BatchHeader, parse_header, write_header
+from kafka_sink.records.compression import CompressionType, compress
+from kafka_sink.records.layout import HEADER_BYTES
+from kafka_sink.records.reference import write_record
+
+
+def make_batch(
+    values: Sequence[bytes],
+    *,
+    base_timestamp: int = 1000,
+    compression: CompressionType = CompressionType.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+) -> bytearray:
+    """One batch; record i has timestamp *base_timestamp* + i and no key."""
+    records = bytearray()
+    for index, value in enumerate(values):
+        write_record(records, index, index, None, value, ())
+    packed = compress(compression, records, None) if compression is not CompressionType.NONE else records
+    header = bytearray(HEADER_BYTES)
+    write_header(
+        header,
+        [packed],
+        compression=compression,
+        is_transactional=is_transactional,
+        is_control=is_control,
+        last_offset_delta=len(values) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=base_timestamp + len(values) - 1,
+        record_count=len(values),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+    return header + bytearray(packed)
+
+
+def with_header(values: Sequence[bytes], **options: int) -> tuple[memoryview, BatchHeader]:
+    """A batch as the log takes it."""
+    batch = make_batch(values, **options)  # type: ignore[arg-type]
+    return memoryview(batch), parse_header(batch)

@@ -1,0 +1,103 @@
+"""A selectable without sockets for the broker's processor: a test puts requests in and sees what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kafka_sink.network.receive import NetworkReceive
+from kafka_sink.network.resolver import SocketAddress
+from kafka_sink.network.selectable import ChannelState, Disconnect
+from kafka_sink.network.send import NetworkSend
+from kafka_sink.network.transport import Socket
+
+
+class FakeServerSelectable:
+    """Frames that a test arranges arrive in the next poll; sends complete in the poll after them unless held."""
+
+    def __init__(self) -> None:
+        self.completed_sends: list[NetworkSend] = []
+        self.completed_receives: list[NetworkReceive] = []
+        self.connected: list[str] = []
+        self.disconnected: dict[str, Disconnect] = {}
+        #: Everything that was done, in order.
+        self.calls: list[tuple[str, object]] = []
+        self.open: set[str] = set()
+        self.muted: set[str] = set()
+        self.sent: list[NetworkSend] = []
+        self.hold_sends = False
+        self.wakeups = 0
+        self.closed = False
+        self.poll_error: Exception | None = None
+        self.refuse_register = False
+        self.during_poll: Callable[[], None] = lambda: None
+        self._arriving: list[NetworkReceive] = []
+        self._leaving: dict[str, Disconnect] = {}
+
+    # --- what a test arranges ----------------------------------------------------------------------------------------
+
+    def arrive(self, connection_id: str, frame: bytes) -> None:
+        self._arriving.append(NetworkReceive(connection_id, memoryview(frame)))
+
+    def leave(self, connection_id: str) -> None:
+        self._leaving[connection_id] = Disconnect(ChannelState.READY, "closed by the other side")
+
+    # --- Selectable --------------------------------------------------------------------------------------------------
+
+    def connect(
+        self, connection_id: str, address: SocketAddress, send_buffer_bytes: int, receive_buffer_bytes: int
+    ) -> None:
+        raise AssertionError("a broker's processor never connects")
+
+    def register(self, connection_id: str, sock: Socket) -> None:
+        self.calls.append(("register", connection_id))
+        if self.refuse_register:
+            raise OSError("it is gone")
+        self.open.add(connection_id)
+
+    def send(self, send: NetworkSend) -> None:
+        self.calls.append(("send", send.destination))
+        if any(other.destination == send.destination for other in self.sent):
+            raise RuntimeError("the slot is taken")
+        self.sent.append(send)
+
+    def poll(self, timeout_ms: int) -> None:
+        self.calls.append(("poll", timeout_ms))
+        self.completed_sends, self.completed_receives, self.disconnected = [], [], {}
+        if not self.hold_sends:
+            self.completed_sends, self.sent = self.sent, []
+        waiting = [receive for receive in self._arriving if receive.source in self.muted]
+        self.completed_receives = [receive for receive in self._arriving if receive.source not in self.muted]
+        self._arriving = waiting
+        self.disconnected, self._leaving = self._leaving, {}
+        self.open -= set(self.disconnected)
+        self.during_poll()
+        if self.poll_error is not None:
+            raise self.poll_error
+
+    def wakeup(self) -> None:
+        self.wakeups += 1
+
+    def is_channel_ready(self, connection_id: str) -> bool:
+        return connection_id in self.open
+
+    def is_open(self, connection_id: str) -> bool:
+        return connection_id in self.open
+
+    def mute(self, connection_id: str) -> None:
+        self.calls.append(("mute", connection_id))
+        self.muted.add(connection_id)
+
+    def unmute(self, connection_id: str) -> None:
+        self.calls.append(("unmute", connection_id))
+        self.muted.discard(connection_id)
+
+    def close_connection(self, connection_id: str) -> None:
+        self.calls.append(("close", connection_id))
+        self.open.discard(connection_id)
+        self.sent = [send for send in self.sent if send.destination != connection_id]
+
+    def close(self) -> None:
+        self.closed = True
+
+    def lowest_priority_connection(self) -> str | None:
+        return min(self.open, default=None)

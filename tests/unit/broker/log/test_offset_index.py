@@ -1,0 +1,67 @@
+"""The sparse index, in memory and as a file."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_sink.broker.log.offset_index import OffsetIndex, Seal
+
+BATCHES = st.lists(st.tuples(st.integers(1, 50), st.integers(61, 5000), st.integers(0, 10**6)), max_size=60)
+
+
+def build(batches: list[tuple[int, int, int]], interval: int) -> tuple[OffsetIndex, list[tuple[int, int, int]]]:
+    """Index of batches (records, bytes, timestamp) and where each begins: (offset, position, timestamp)."""
+    index, placed = OffsetIndex(interval), []
+    offset = position = 0
+    latest = -1
+    for records, size, timestamp in batches:
+        index.add(offset, position, latest)
+        placed.append((offset, position, timestamp))
+        offset, position, latest = offset + records, position + size, max(latest, timestamp)
+    return index, placed
+
+
+@given(BATCHES, st.integers(0, 8192), st.integers(0, 4000))
+def test_the_position_is_never_behind_the_batch_and_at_most_an_interval_before(
+    batches: list[tuple[int, int, int]], interval: int, offset: int
+) -> None:
+    index, placed = build(batches, interval)
+    found = index.position_for_offset(offset)
+    holding = max((position for first, position, _ in placed if first <= offset), default=0)
+    assert found <= holding
+    assert holding - found < max(interval, 1)
+
+
+@given(BATCHES, st.integers(0, 8192), st.integers(-5, 10**6 + 5))
+def test_no_batch_before_the_position_is_new_enough(
+    batches: list[tuple[int, int, int]], interval: int, timestamp: int
+) -> None:
+    index, placed = build(batches, interval)
+    found = index.position_for_timestamp(timestamp)
+    assert all(stamped < timestamp for _, position, stamped in placed if position < found)
+
+
+@given(BATCHES, st.integers(0, 4096))
+def test_a_file_brings_it_back(batches: list[tuple[int, int, int]], interval: int) -> None:
+    index, _ = build(batches, interval)
+    seal = Seal(123456, 77, 99, 55)
+    assert OffsetIndex.from_bytes(index.to_bytes(seal), interval) == (index, seal)
+
+
+def test_damage_anywhere_is_noticed() -> None:
+    index, _ = build([(3, 100, 5), (4, 100, 6), (5, 200, 7)], 0)
+    data = index.to_bytes(Seal(400, 12, 7, 7))
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x40
+        assert OffsetIndex.from_bytes(bytes(damaged), 0) is None
+    for end in range(len(data)):
+        assert OffsetIndex.from_bytes(data[:end], 0) is None
+
+
+@pytest.mark.parametrize("interval", [0, 4096])
+def test_an_empty_index_says_begin_at_the_start(interval: int) -> None:
+    index = OffsetIndex(interval)
+    assert (index.position_for_offset(10), index.position_for_timestamp(10)) == (0, 0)

@@ -1,0 +1,290 @@
+"""Appending to a log, reading it back, rolling, retention and failing disks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
+from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.records.compression import CompressionType
+from kafka_sink.records.reader import Record, read_batches
+from tests.fakes.memory_filesystem import MemoryFileSystem
+from tests.fakes.record_batches import with_header
+
+DIRECTORY = Path("/data/t-0")
+CONFIG = LogConfig(
+    segment_bytes=1 << 30,
+    index_interval_bytes=4096,
+    flush_interval_messages=2**63 - 1,
+    retention_bytes=-1,
+    retention_ms=-1,
+    log_append_time=False,
+    producer_expiration_ms=86_400_000,
+)
+
+
+@pytest.fixture(params=["memory", "disk"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FileSystem, Path]:
+    """The fake disk and the real one have to behave alike."""
+    return (MemoryFileSystem(), DIRECTORY) if request.param == "memory" else (OsFileSystem(), tmp_path / "t-0")
+
+
+def open_log(place: tuple[FileSystem, Path], **changes: object) -> PartitionLog:
+    return PartitionLog(place[1], place[0], replace(CONFIG, **changes), wall_ms=0)  # type: ignore[arg-type]
+
+
+def append(log: PartitionLog, *values: bytes, wall_ms: int = 0, epoch: int = 0, **options: int) -> int:
+    batch, header = with_header(values or (b"v",), **options)
+    return log.append(batch, header, epoch, wall_ms).base_offset
+
+
+def read_all(log: PartitionLog, start: int | None = None) -> list[Record]:
+    records: list[Record] = []
+    offset = log.start_offset if start is None else start
+    while offset < log.end_offset:
+        data = log.read(offset, 1 << 20, whole_first_batch=True).records
+        for batch in read_batches(data):
+            batch.verify_crc()
+            records += [record for record in batch.records() if record.offset >= offset]
+        assert records, "a read below the end has to make progress"
+        offset = records[-1].offset + 1
+    return records
+
+
+def test_what_is_appended_is_read_back_with_offsets_in_order(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place)
+    assert append(log, b"a", b"b", b"c") == 0
+    assert append(log, b"d") == 3
+    records = read_all(log)
+    assert [(record.offset, record.value) for record in records] == list(enumerate([b"a", b"b", b"c", b"d"]))
+    assert (log.start_offset, log.end_offset) == (0, 4)
+
+
+def test_only_offset_and_leader_epoch_differ_from_what_was_sent(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place)
+    append(log, b"first")
+    batch, header = with_header([b"second", b"third"], compression=CompressionType.LZ4)
+    sent = bytes(batch)
+    log.append(batch, header, 7, 0)
+    assert bytes(batch) == sent, "the request's own bytes stay as they are"
+    (stored,) = read_batches(log.read(1, 1 << 20, whole_first_batch=True).records)
+    assert stored.header.base_offset == 1
+    assert stored.header.partition_leader_epoch == 7
+    assert bytes(stored.data)[16:] == sent[16:]
+
+
+def test_every_offset_of_a_long_log_is_found(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place, segment_bytes=3000, index_interval_bytes=200)
+    for number in range(60):
+        append(log, *[b"x" * (number % 40)] * (1 + number % 4))
+    end = log.end_offset
+    for offset in range(end):
+        data = log.read(offset, 100_000, whole_first_batch=True).records
+        first = next(read_batches(data))
+        assert first.base_offset <= offset <= first.last_offset
+    assert [record.offset for record in read_all(log)] == list(range(end))
+
+
+def test_reading_at_the_end_gives_nothing_and_beyond_it_is_an_error(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place)
+    append(log, b"a")
+    assert log.read(1, 1000, whole_first_batch=True).records == b""
+    for offset in (-1, 2, 2**62):
+        with pytest.raises(ApiError) as caught:
+            log.read(offset, 1000, whole_first_batch=True)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_limits_of_a_read(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place)
+    append(log, b"x" * 1000)
+    append(log, b"y" * 1000)
+    size = log.size // 2
+    assert len(log.read(0, 100, whole_first_batch=False).records) == 100
+    assert len(log.read(0, 100, whole_first_batch=True).records) == size
+    assert len(log.read(0, 0, whole_first_batch=True).records) == size
+    assert log.read(0, 0, whole_first_batch=False).records == b""
+    assert len(log.read(0, size + 50, whole_first_batch=True).records) == size + 50
+    assert len(log.read(0, 1 << 20, whole_first_batch=True).records) == 2 * size
+
+
+def test_segments_are_rolled_by_size(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place, segment_bytes=500)
+    for number in range(10):
+        append(log, bytes([number]) * 100)
+    names = [name for name in place[0].list_directory(log.directory) if name.endswith(".log")]
+    assert len(names) == 5
+    assert names[1] == "00000000000000000002.log"
+    assert [record.value[0] for record in read_all(log) if record.value] == list(range(10))
+
+
+def test_a_batch_larger_than_a_segment_gets_one_of_its_own(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place, segment_bytes=200)
+    for _ in range(3):
+        append(log, b"z" * 1000)
+    assert [record.offset for record in read_all(log)] == [0, 1, 2]
+
+
+def test_a_duplicate_is_answered_with_its_old_offset_and_not_written(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place)
+    append(log, b"before")
+    options = {"producer_id": 5, "producer_epoch": 0}
+    assert append(log, b"a", b"b", base_sequence=0, **options) == 1
+    size = log.size
+    batch, header = with_header([b"a", b"b"], base_sequence=0, **options)
+    again = log.append(batch, header, 0, 0)
+    assert (again.base_offset, again.last_offset, again.duplicate) == (1, 2, True)
+    assert log.size == size
+    with pytest.raises(ApiError) as caught:
+        append(log, b"c", base_sequence=3, **options)
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert append(log, b"c", base_sequence=2, **options) == 3
+
+
+def test_timestamps_are_the_producers_unless_the_log_stamps(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place, log_append_time=True)
+    batch, header = with_header([b"a", b"b"], base_timestamp=5)
+    info = log.append(batch, header, 0, 777)
+    assert info.log_append_time_ms == 777
+    assert [record.timestamp for record in read_all(log)] == [777, 777]
+    assert header.max_timestamp == 6
+
+
+@pytest.mark.parametrize("compression", list(CompressionType))
+def test_the_first_record_at_or_after_a_time(place: tuple[FileSystem, Path], compression: CompressionType) -> None:
+    log = open_log(place, segment_bytes=400, index_interval_bytes=0)
+    # Times go back and forth between batches, as those of many producers do.
+    starts = [100, 50, 300, 200, 400, 350]
+    for start in starts:
+        append(log, b"v" * 30, b"w" * 30, base_timestamp=start, compression=compression)
+    stamps = [stamp for start in starts for stamp in (start, start + 1)]
+    for asked in range(40, 410):
+        expected = next((offset for offset, stamp in enumerate(stamps) if stamp >= asked), None)
+        found = log.offset_for_timestamp(asked)
+        assert (found.offset if found else None) == expected
+        assert found is None or found.timestamp == stamps[found.offset]
+    latest = log.max_timestamp_record()
+    assert latest is not None and (latest.timestamp, latest.offset) == (401, 9)
+
+
+def test_an_empty_log(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place)
+    assert (log.start_offset, log.end_offset, log.size) == (0, 0, 0)
+    assert log.read(0, 100, whole_first_batch=True).records == b""
+    assert log.offset_for_timestamp(0) is None
+    assert log.max_timestamp_record() is None
+
+
+def test_retention_by_size_keeps_what_is_asked_and_the_active_segment(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place, segment_bytes=300, retention_bytes=700)
+    for _ in range(20):
+        append(log, b"x" * 100)
+    log.seal_rolled_segments()
+    assert log.apply_retention(0) > 0
+    assert 700 <= log.size < 700 + 400
+    start = log.start_offset
+    assert start > 0
+    assert [record.offset for record in read_all(log)] == list(range(start, 20))
+    with pytest.raises(ApiError) as caught:
+        log.read(start - 1, 100, whole_first_batch=True)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.apply_retention(0) == 0
+
+
+def test_retention_by_time(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place, segment_bytes=100, retention_ms=1000)
+    for start in (1000, 5000, -1):
+        append(log, b"x" * 50, base_timestamp=start)
+    append(log, b"active", base_timestamp=0)
+    assert log.apply_retention(2000) == 0
+    assert log.apply_retention(2001) == 1
+    assert log.apply_retention(6000) == 0
+    # Records without a time are kept: nobody knows how old they are.
+    assert log.apply_retention(10**9) == 1
+    assert log.start_offset == 2
+
+
+def test_flush_interval_flushes_before_the_answer() -> None:
+    disk = MemoryFileSystem()
+    log = open_log((disk, DIRECTORY), flush_interval_messages=3)
+    segment = disk.files[DIRECTORY / "00000000000000000000.log"]
+    append(log, b"a", b"b")
+    assert segment.flushed == b""
+    append(log, b"c")
+    assert segment.flushed == bytes(segment.data)
+
+
+def test_a_full_disk_costs_the_batch_and_nothing_else() -> None:
+    disk = MemoryFileSystem()
+    log = open_log((disk, DIRECTORY))
+    append(log, b"a" * 100)
+    for room in (0, 1, 60, 100):
+        disk.full_after_bytes = room
+        with pytest.raises(ApiError, match="No space left") as caught:
+            append(log, b"b" * 100)
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert log.end_offset == 1
+    disk.full_after_bytes = None
+    assert append(log, b"c" * 100) == 1
+    assert [record.value for record in read_all(log)] == [b"a" * 100, b"c" * 100]
+
+
+def test_a_full_disk_when_a_segment_is_rolled() -> None:
+    disk = MemoryFileSystem()
+    log = open_log((disk, DIRECTORY), segment_bytes=200)
+    append(log, b"a" * 100)
+    disk.full_after_bytes = 0
+    with pytest.raises(ApiError) as caught:
+        append(log, b"b" * 100)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    disk.full_after_bytes = None
+    assert append(log, b"b" * 100) == 1
+    assert len(read_all(log)) == 2
+
+
+def test_a_torn_write_that_cannot_be_undone_ends_the_log() -> None:
+    disk = MemoryFileSystem()
+    log = open_log((disk, DIRECTORY))
+    append(log, b"a")
+    disk.full_after_bytes, disk.fail_truncate = 10, True
+    with pytest.raises(ApiError):
+        append(log, b"b")
+    disk.full_after_bytes, disk.fail_truncate = None, False
+    for use in (lambda: append(log, b"c"), lambda: log.read(0, 100, whole_first_batch=True)):
+        with pytest.raises(ApiError) as caught:
+            use()
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    # What was acknowledged is there after the next start.
+    again = open_log((disk, DIRECTORY))
+    assert again.truncated_bytes == 10
+    assert [record.value for record in read_all(again)] == [b"a"]
+
+
+def test_a_failed_flush_ends_the_log() -> None:
+    disk = MemoryFileSystem()
+    log = open_log((disk, DIRECTORY), flush_interval_messages=1)
+    disk.fail_flush = True
+    with pytest.raises(ApiError, match="flush failed"):
+        append(log, b"a")
+    disk.fail_flush = False
+    with pytest.raises(ApiError) as caught:
+        append(log, b"b")
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_removed_log_answers_that_there_is_none(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place)
+    append(log, b"a")
+    log.abandon()
+    for use in (lambda: append(log, b"b"), lambda: log.read(0, 10, whole_first_batch=True)):
+        with pytest.raises(ApiError) as caught:
+            use()
+        assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # Whoever tends logs may still hold it; that does no harm.
+    log.seal_rolled_segments()
+    assert log.apply_retention(0) == 0
+    log.close()

@@ -1,0 +1,122 @@
+"""Duplicates, gaps and epochs of idempotent producers."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_sink.broker.log.producer_state import BATCHES_REMEMBERED, ProducerStateManager
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.records.batch import BatchHeader
+from tests.fakes.record_batches import with_header
+
+LAST_SEQUENCE = 2**31 - 1
+
+
+def header(sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 7) -> BatchHeader:
+    return with_header([b"v"] * count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)[1]
+
+
+def filled(batches: int, *, size: int = 10) -> ProducerStateManager:
+    producers = ProducerStateManager(expiration_ms=1000)
+    for number in range(batches):
+        producers.update(header(number * size, size), number * size, wall_ms=0)
+    return producers
+
+
+def refused(producers: ProducerStateManager, batch: BatchHeader) -> ErrorCode:
+    with pytest.raises(ApiError) as caught:
+        producers.check(batch)
+    return caught.value.code
+
+
+def test_the_next_sequence_is_taken() -> None:
+    assert filled(3).check(header(30)) is None
+
+
+def test_each_of_the_last_five_batches_is_known_by_its_offsets() -> None:
+    producers = filled(8)
+    for number in range(3, 8):
+        duplicate = producers.check(header(number * 10, 10))
+        assert duplicate is not None
+        assert (duplicate.base_offset, duplicate.last_offset) == (number * 10, number * 10 + 9)
+
+
+def test_an_older_batch_is_out_of_order() -> None:
+    assert refused(filled(BATCHES_REMEMBERED + 1), header(0, 10)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("sequence", [31, 29, 25, 1000])
+def test_a_gap_or_an_overlap_is_out_of_order(sequence: int) -> None:
+    assert refused(filled(3), header(sequence)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_the_same_first_sequence_with_another_length_is_no_duplicate() -> None:
+    assert refused(filled(3), header(20, 9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_an_unknown_producer_may_begin_anywhere() -> None:
+    assert filled(1).check(header(500, producer=8)) is None
+
+
+def test_an_older_epoch_is_refused() -> None:
+    producers = ProducerStateManager(1000)
+    producers.update(header(0, epoch=3), 0, wall_ms=0)
+    assert refused(producers, header(1, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_newer_epoch_begins_at_zero() -> None:
+    producers = filled(2)
+    assert refused(producers, header(20, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producers.check(header(0, epoch=1)) is None
+    producers.update(header(0, epoch=1), 20, wall_ms=0)
+    # Batches of the old epoch are forgotten with it: sequence 0 of this epoch is the new one.
+    duplicate = producers.check(header(0, epoch=1))
+    assert duplicate is not None and duplicate.base_offset == 20
+
+
+def test_sequences_wrap_to_zero_between_batches_and_inside_one() -> None:
+    producers = ProducerStateManager(1000)
+    producers.update(header(LAST_SEQUENCE), 0, wall_ms=0)
+    assert producers.check(header(0)) is None
+    producers = ProducerStateManager(1000)
+    producers.update(header(LAST_SEQUENCE - 1, 5), 0, wall_ms=0)
+    assert producers.check(header(3)) is None
+    assert producers.check(header(LAST_SEQUENCE - 1, 5)) is not None
+
+
+def test_a_check_changes_nothing() -> None:
+    producers = filled(1)
+    for _ in range(3):
+        assert producers.check(header(10)) is None
+
+
+def test_batches_without_a_producer_id_are_nothing_to_it() -> None:
+    producers = ProducerStateManager(1000)
+    producers.update(with_header([b"v"])[1], 0, wall_ms=0)
+    assert producers.to_bytes() == b"[]"
+
+
+def test_silent_producers_are_forgotten() -> None:
+    producers = ProducerStateManager(expiration_ms=1000)
+    producers.update(header(0, producer=1), 0, wall_ms=0)
+    producers.update(header(0, producer=2), 1, wall_ms=500)
+    producers.expire(wall_ms=1200)
+    assert producers.check(header(99, producer=1)) is None
+    assert refused(producers, header(99, producer=2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_snapshot_brings_everything_back() -> None:
+    snapshot = filled(8).to_bytes()
+    producers = ProducerStateManager(1000)
+    assert producers.load(snapshot)
+    assert producers.to_bytes() == snapshot
+    assert producers.check(header(80)) is None
+    assert producers.check(header(70, 10)) is not None
+
+
+@pytest.mark.parametrize("snapshot", [b"", b"{", b"null", b"3", b"[[1]]", b'[[1,2,3,[["a",2,3,4]]]]', b"[[1,2,3,[]]]"])
+def test_a_damaged_snapshot_is_refused_and_changes_nothing(snapshot: bytes) -> None:
+    producers = filled(1)
+    before = producers.to_bytes()
+    assert not producers.load(snapshot)
+    assert producers.to_bytes() == before

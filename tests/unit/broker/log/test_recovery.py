@@ -1,0 +1,243 @@
+"""Opening a log that was left in the middle of something: what was acknowledged is there, nothing else is served."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.records.reader import read_batches
+from tests.fakes.memory_filesystem import Crash, MemoryFileSystem
+from tests.fakes.record_batches import with_header
+
+DIRECTORY = Path("/data/t-0")
+CONFIG = LogConfig(
+    segment_bytes=400,
+    index_interval_bytes=100,
+    flush_interval_messages=2**63 - 1,
+    retention_bytes=-1,
+    retention_ms=-1,
+    log_append_time=False,
+    producer_expiration_ms=86_400_000,
+)
+LARGE = replace(CONFIG, segment_bytes=1 << 30)
+
+
+def open_log(disk: MemoryFileSystem, config: LogConfig = CONFIG) -> PartitionLog:
+    return PartitionLog(DIRECTORY, disk, config, wall_ms=0)
+
+
+def append(log: PartitionLog, value: bytes, sequence: int = -1) -> int:
+    producer = {"producer_id": 9, "producer_epoch": 0, "base_sequence": sequence} if sequence >= 0 else {}
+    batch, header = with_header([value], **producer)
+    return log.append(batch, header, 0, 0).base_offset
+
+
+def values(log: PartitionLog) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    offset = log.start_offset
+    while offset < log.end_offset:
+        before = len(found)
+        for batch in read_batches(log.read(offset, 1 << 20, whole_first_batch=True).records):
+            batch.verify_crc()
+            assert batch.base_offset == offset
+            found += [record.value for record in batch.records()]
+            offset = batch.last_offset + 1
+        assert len(found) > before
+    return found
+
+
+def segment(disk: MemoryFileSystem, base: int = 0, suffix: str = ".log") -> bytearray:
+    return disk.files[DIRECTORY / f"{base:020d}{suffix}"].data
+
+
+def test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch() -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk, LARGE)
+    append(log, b"a")
+    append(log, b"b" * 20)
+    whole = bytes(segment(disk))
+    append(log, b"c" * 30)
+    torn = bytes(segment(disk))
+    for end in range(len(whole), len(torn)):
+        crashed = disk.clone()
+        segment(crashed)[:] = torn[:end]
+        again = open_log(crashed, LARGE)
+        assert again.truncated_bytes == end - len(whole)
+        assert bytes(segment(crashed)) == whole
+        assert append(again, b"d") == 2
+        assert values(again) == [b"a", b"b" * 20, b"d"]
+    # The whole batch is no torn one.
+    assert values(open_log(disk.clone(), LARGE)) == [b"a", b"b" * 20, b"c" * 30]
+
+
+def test_a_flipped_bit_anywhere_in_an_unsealed_segment_is_never_served() -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk, LARGE)
+    appended = [b"a", b"b", b"c"]
+    for value in appended:
+        append(log, value)
+    size = len(segment(disk))
+    for position in range(size):
+        damaged = disk.clone()
+        segment(damaged)[position] ^= 0x10
+        found = values(open_log(damaged, LARGE))
+        # Neither the leader epoch nor the base offset is covered by the checksum; offsets have to fit, epochs do not.
+        assert found == appended[: len(found)]
+        untouched = position * 3 // size
+        assert len(found) >= untouched
+
+
+def test_garbage_behind_the_log_is_cut() -> None:
+    disk = MemoryFileSystem()
+    append(open_log(disk), b"a")
+    for garbage in (b"\0" * 200, b"\xff" * 200, bytes(segment(disk))):
+        damaged = disk.clone()
+        segment(damaged).extend(garbage)
+        again = open_log(damaged)
+        assert again.truncated_bytes == len(garbage)
+        assert values(again) == [b"a"]
+
+
+def test_segments_behind_a_cut_go_too() -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    for number in range(20):
+        append(log, bytes([number]) * 50)
+    names = [name for name in disk.list_directory(DIRECTORY) if name.endswith(".log")]
+    assert len(names) > 3
+    del segment(disk, int(names[1][:20]))[-3:]
+    again = open_log(disk)
+    assert [name for name in disk.list_directory(DIRECTORY) if name.endswith(".log")] == names[:2]
+    assert values(again) == [bytes([number]) * 50 for number in range(again.end_offset)]
+    assert append(again, b"next") == again.end_offset - 1
+
+
+def test_a_clean_restart_takes_the_index_files_as_they_are() -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    for number in range(20):
+        append(log, bytes([number]) * 50, sequence=number)
+    log.close()
+    before = {path: bytes(file.data) for path, file in disk.files.items()}
+    steps = disk.steps
+    again = open_log(disk)
+    assert disk.steps == steps, "opening a sealed log writes nothing"
+    assert values(again) == [bytes([number]) * 50 for number in range(20)]
+    again.close()
+    assert {path: bytes(file.data) for path, file in disk.files.items()} == before
+
+
+@pytest.mark.parametrize("suffix", [".index", ".snapshot"])
+def test_a_damaged_or_missing_helper_file_is_rebuilt(suffix: str) -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    for number in range(20):
+        append(log, bytes([number]) * 50, sequence=number)
+    log.close()
+    helpers = [path for path in disk.files if path.name.endswith(suffix)]
+    assert helpers
+    for damage in ("cut", "missing"):
+        damaged = disk.clone()
+        for path in helpers:
+            if damage == "cut":
+                del damaged.files[path].data[5:]
+            else:
+                del damaged.files[path]
+        again = open_log(damaged)
+        assert again.truncated_bytes == 0
+        assert values(again) == [bytes([number]) * 50 for number in range(20)]
+        assert append(again, bytes([19]) * 50, sequence=19) == 19, "known as a duplicate"
+        assert append(again, b"new", sequence=20) == 20
+
+
+def test_producers_are_remembered_over_a_kill() -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    for number in range(20):
+        append(log, bytes([number]) * 50, sequence=number)
+    again = open_log(disk.clone())
+    for number in range(15, 20):
+        assert append(again, bytes([number]) * 50, sequence=number) == number
+    with pytest.raises(ApiError) as caught:
+        append(again, b"gap", sequence=21)
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert append(again, b"next", sequence=20) == 20
+
+
+def test_a_snapshot_beyond_the_recovered_end_is_not_believed() -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk, LARGE)
+    append(log, b"a", sequence=0)
+    append(log, b"b", sequence=1)
+    log.close()
+    del segment(disk)[-1:]
+    again = open_log(disk, LARGE)
+    assert again.end_offset == 1
+    assert append(again, b"b", sequence=1) == 1, "not a duplicate of what is lost"
+    assert values(again) == [b"a", b"b"]
+
+
+def test_power_failure_keeps_what_was_flushed() -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk, replace(CONFIG, flush_interval_messages=1))
+    for number in range(20):
+        append(log, bytes([number]) * 50)
+    disk.lose_unflushed()
+    assert values(open_log(disk)) == [bytes([number]) * 50 for number in range(20)]
+
+
+def test_a_seal_vouches_only_for_what_survives_a_power_failure() -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    for number in range(20):
+        append(log, bytes([number]) * 50)
+        if number == 10:
+            log.seal_rolled_segments()
+    disk.lose_unflushed()
+    found = values(open_log(disk))
+    assert found == [bytes([number]) * 50 for number in range(len(found))]
+    assert len(found) >= 8
+
+
+def life(disk: MemoryFileSystem, acknowledged: list[bytes], attempted: list[bytes]) -> None:
+    """A log's day: appends, rolls, seals, retention of nothing, a close, and the same again."""
+    for day in range(2):
+        log = open_log(disk)
+        for number in range(8):
+            value = bytes([65 + len(attempted)]) * 60
+            attempted.append(value)
+            append(log, value, sequence=len(attempted) - 1)
+            acknowledged.append(value)
+            if number % 3 == 2:
+                log.seal_rolled_segments()
+        if day == 0:
+            log.close()
+
+
+def count_steps() -> int:
+    disk = MemoryFileSystem()
+    life(disk, [], [])
+    return disk.steps
+
+
+@pytest.mark.parametrize("torn", [0, 1, 40, 61, 100])
+def test_a_crash_at_every_step_keeps_the_acknowledged_prefix(torn: int) -> None:
+    for step in range(1, count_steps() + 1):
+        disk = MemoryFileSystem()
+        disk.crash_at, disk.crash_bytes = step, torn
+        acknowledged: list[bytes] = []
+        attempted: list[bytes] = []
+        with pytest.raises(Crash):
+            life(disk, acknowledged, attempted)
+        log = open_log(disk.clone())
+        found = values(log)
+        assert found[: len(acknowledged)] == acknowledged, f"step {step}"
+        assert found == attempted[: len(found)], f"step {step}"
+        # The producer sends again what was not acknowledged, and nothing is there twice.
+        for sequence, value in list(enumerate(attempted))[len(acknowledged) :]:
+            assert append(log, value, sequence=sequence) == sequence
+        assert values(log) == attempted, f"step {step}"

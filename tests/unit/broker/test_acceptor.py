@@ -1,0 +1,168 @@
+"""Accepting: in turn, with quotas, and never at the price of the acceptor."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_sink.broker.acceptor import SELECT_TIMEOUT_MS, Acceptor
+from kafka_sink.broker.connection_quotas import ConnectionLimits, ConnectionQuotas
+from kafka_sink.broker.processor import AcceptedConnection
+from tests.fakes.manual_clock import ManualClock
+
+
+class Listening:
+    """A listener whose connections a test supplies."""
+
+    def __init__(self) -> None:
+        self.waiting: list[socket.socket | OSError] = []
+        self.waits: list[int] = []
+        self.closed = False
+
+    def wait(self, timeout_ms: int) -> None:
+        self.waits.append(timeout_ms)
+
+    def accept(self) -> socket.socket | None:
+        if not self.waiting:
+            return None
+        item = self.waiting.pop(0)
+        if isinstance(item, OSError):
+            raise item
+        return item
+
+    def wakeup(self) -> None:
+        self.waits.append(-1)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Queue:
+    """A processor with room for *room* connections; one that may block always finds room."""
+
+    def __init__(self, room: int = 1000) -> None:
+        self.room = room
+        self.got: list[AcceptedConnection] = []
+        self.blocked = 0
+
+    def accept(self, connection: AcceptedConnection, *, may_block: bool) -> bool:
+        if len(self.got) >= self.room:
+            if not may_block:
+                return False
+            self.blocked += 1
+        self.got.append(connection)
+        return True
+
+
+class Bench:
+    def __init__(self, processors: int = 3, room: int = 1000, **limits: object) -> None:
+        self.clock = ManualClock()
+        self.listener = Listening()
+        self.queues = [Queue(room) for _ in range(processors)]
+        self.quotas = ConnectionQuotas(ConnectionLimits(**limits), 1, self.clock)  # type: ignore[arg-type]
+        self.acceptor = Acceptor("PLAINTEXT", self.listener, self.queues, self.quotas, self.clock)  # type: ignore[arg-type]
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.sockets: list[socket.socket] = []
+
+    def client(self) -> socket.socket:
+        client = socket.create_connection(self._server.getsockname())
+        server, _ = self._server.accept()
+        self.sockets += [client, server]
+        self.listener.waiting.append(server)
+        return server
+
+    def close(self) -> None:
+        self._server.close()
+        for sock in self.sockets:
+            sock.close()
+
+
+@pytest.fixture
+def made() -> Iterator[list[Bench]]:
+    benches: list[Bench] = []
+    yield benches
+    for bench in benches:
+        bench.close()
+
+
+def test_connections_are_dealt_out_in_turn(made: list[Bench]) -> None:
+    made.append(bench := Bench())
+    servers = [bench.client() for _ in range(7)]
+    bench.acceptor.run_once()
+    assert [[servers.index(item.sock) for item in queue.got] for queue in bench.queues] == [[0, 3, 6], [1, 4], [2, 5]]
+    assert bench.listener.waits == [SELECT_TIMEOUT_MS]
+    assert bench.quotas.count("127.0.0.1") == 7
+
+
+def test_a_full_processor_is_passed_over_and_the_last_one_asked_blocks(made: list[Bench]) -> None:
+    made.append(bench := Bench(room=1))
+    bench.queues[1].room = 0
+    for _ in range(4):
+        bench.client()
+    bench.acceptor.run_once()
+    assert sum(len(queue.got) for queue in bench.queues) == 4
+    assert sum(queue.blocked for queue in bench.queues) == 2
+
+
+def test_one_connection_too_many_of_an_address_is_closed(made: list[Bench]) -> None:
+    made.append(bench := Bench(per_ip=2))
+    servers = [bench.client() for _ in range(3)]
+    bench.acceptor.run_once()
+    assert [server.fileno() == -1 for server in servers] == [False, False, True]
+    assert bench.quotas.count("127.0.0.1") == 2
+
+
+def test_a_throttled_connection_is_closed_after_its_delay(made: list[Bench]) -> None:
+    made.append(bench := Bench(creation_rate_per_ip=1))
+    servers = [bench.client() for _ in range(12)]
+    bench.acceptor.run_once()
+    last = servers[-1]
+    assert last.fileno() != -1, "not closed at once"
+    assert all(item.sock is not last for queue in bench.queues for item in queue.got)
+    bench.clock.advance(12_000)
+    bench.acceptor.run_once()
+    assert last.fileno() == -1
+    assert bench.quotas.count("127.0.0.1") == 11
+
+
+def test_a_system_that_refuses_does_not_make_the_acceptor_spin(made: list[Bench]) -> None:
+    made.append(bench := Bench())
+    bench.listener.waiting.append(OSError(errno.EMFILE, "too many open files"))
+    bench.client()
+    bench.acceptor.run_once()
+    assert bench.clock.waits == [100]
+    bench.acceptor.run_once()
+    assert bench.quotas.count("127.0.0.1") == 1
+
+
+def test_a_connection_that_is_gone_already_is_forgotten(made: list[Bench]) -> None:
+    made.append(bench := Bench())
+    bench.client().close()
+    bench.client()
+    bench.acceptor.run_once()
+    assert bench.quotas.count("127.0.0.1") == 1
+
+
+def test_the_loop_survives_what_escapes_and_closes_everything_at_the_end(
+    made: list[Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    made.append(bench := Bench(creation_rate_per_ip=1))
+    servers = [bench.client() for _ in range(12)]
+    rounds = 0
+
+    def wait(timeout_ms: int) -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:
+            raise KeyError("a mistake")
+        if rounds == 3:
+            bench.acceptor.stop()
+
+    bench.listener.wait = wait  # type: ignore[method-assign]
+    bench.acceptor.run()
+    assert "uncaught exception, going on" in caplog.text
+    assert bench.listener.closed
+    assert servers[-1].fileno() == -1, "throttled sockets are closed at the end"

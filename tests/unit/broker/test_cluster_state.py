@@ -1,0 +1,234 @@
+"""Topics, leaders and producer ids, over restarts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.broker.cluster_state import NO_LEADER, ClusterState, validate_topic_name
+from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
+from tests.fakes.memory_filesystem import Crash, MemoryFileSystem
+
+DIRECTORY = Path("/data")
+FILE = DIRECTORY / "cluster.json"
+
+
+def endpoints(node: int) -> dict[str, EndPoint]:
+    return {"PLAINTEXT": EndPoint("PLAINTEXT", "127.0.0.1", 9000 + node)}
+
+
+def state(disk: MemoryFileSystem | None = None, nodes: int = 3, *, up: bool = True) -> ClusterState:
+    cluster = ClusterState(DIRECTORY, disk or MemoryFileSystem(), BrokerConfig(), range(1, nodes + 1))
+    if up:
+        cluster.nodes_up({node: endpoints(node) for node in range(1, nodes + 1)})
+    return cluster
+
+
+def refused(cluster: ClusterState, *args: object, **options: object) -> ErrorCode:
+    with pytest.raises(ApiError) as caught:
+        cluster.create_topic(*args, **options)  # type: ignore[arg-type]
+    return caught.value.code
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../etc", "x" * 250, "naïve", "a b", "a\0b", "a:b", "\n"])
+def test_illegal_names_are_refused(name: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        validate_topic_name(name)
+    assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert refused(state(), name) is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("name", ["a", "x" * 249, "...", "a-b_c.d", "0", "-"])
+def test_legal_names(name: str) -> None:
+    validate_topic_name(name)
+
+
+def test_leaders_are_spread_over_the_nodes() -> None:
+    cluster = state()
+    for number in range(4):
+        cluster.create_topic(f"t{number}", 3)
+    led = Counter(partition.leader for topic in cluster.topics.values() for partition in topic.partitions)
+    assert led == {1: 4, 2: 4, 3: 4}
+    single = Counter(cluster.create_topic(f"s{number}", 1).partitions[0].leader for number in range(9))
+    assert single == {1: 3, 2: 3, 3: 3}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "factor", "code"),
+    [
+        (0, 1, ErrorCode.INVALID_PARTITIONS),
+        (-5, 1, ErrorCode.INVALID_PARTITIONS),
+        (2 * 10**9, 1, ErrorCode.POLICY_VIOLATION),
+        (1, 0, ErrorCode.INVALID_REPLICATION_FACTOR),
+        (1, -2, ErrorCode.INVALID_REPLICATION_FACTOR),
+        (1, 4, ErrorCode.INVALID_REPLICATION_FACTOR),
+    ],
+)
+def test_impossible_counts_are_refused(partitions: int, factor: int, code: ErrorCode) -> None:
+    cluster = state()
+    assert refused(cluster, "t", partitions, factor) is code
+    assert cluster.topics == {}
+
+
+@pytest.mark.parametrize("assignment", [[[4]], [[1, 1]], [[]], [[1], [1, 2]]])
+def test_impossible_assignments_are_refused(assignment: list[list[int]]) -> None:
+    assert refused(state(), "t", assignment=assignment) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_an_assignment_is_followed() -> None:
+    topic = state().create_topic("t", assignment=[[3, 1], [2, 3]])
+    assert [(partition.leader, partition.replicas) for partition in topic.partitions] == [(3, (3, 1)), (2, (2, 3))]
+
+
+@pytest.mark.parametrize("configs", [{"no.such": "1"}, {"segment.bytes": "x"}, {"retention.ms": "-2"}])
+def test_impossible_settings_are_refused(configs: dict[str, str]) -> None:
+    assert refused(state(), "t", configs=configs) is ErrorCode.INVALID_CONFIG
+
+
+def test_settings_are_laid_over_the_brokers() -> None:
+    topic = state().create_topic("t", configs={"segment.bytes": "1000", "message.timestamp.type": "LogAppendTime"})
+    assert (topic.settings.log.segment_bytes, topic.settings.log.log_append_time) == (1000, True)
+    assert topic.settings.max_message_bytes == BrokerConfig().message_max_bytes
+
+
+def test_a_name_is_taken_once_and_so_is_its_twin() -> None:
+    cluster = state()
+    cluster.create_topic("a.b_c")
+    assert refused(cluster, "a.b_c") is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert refused(cluster, "a_b.c") is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_validate_only_creates_nothing() -> None:
+    disk = MemoryFileSystem()
+    cluster = state(disk)
+    before = bytes(disk.files[FILE].data)
+    assert len(cluster.create_topic("t", 5, validate_only=True).partitions) == 5
+    assert cluster.topics == {} and bytes(disk.files[FILE].data) == before
+
+
+def test_a_restart_sees_the_same_topics() -> None:
+    disk = MemoryFileSystem()
+    cluster = state(disk)
+    created = cluster.create_topic("t", 4, 2, {"retention.ms": "5"})
+    again = state(disk)
+    assert again.cluster_id == cluster.cluster_id
+    loaded = again.topic("t")
+    assert loaded is not None
+    assert (loaded.topic_id, loaded.configs, loaded.settings) == (created.topic_id, created.configs, created.settings)
+    for old, new in zip(created.partitions, loaded.partitions, strict=True):
+        assert (new.replicas, new.leader) == (old.replicas, old.leader)
+        assert new.leader_epoch > old.leader_epoch
+    assert again.topic_by_id(created.topic_id) == loaded
+
+
+def test_leader_epochs_grow_over_restarts() -> None:
+    disk = MemoryFileSystem()
+    state(disk).create_topic("t", 1)
+    epochs = []
+    for _ in range(3):
+        topic = state(disk).topic("t")
+        assert topic is not None
+        epochs.append(topic.partitions[0].leader_epoch)
+    assert epochs == sorted(set(epochs))
+
+
+def test_fewer_nodes_lead_everything() -> None:
+    disk = MemoryFileSystem()
+    state(disk, 3).create_topic("t", 6)
+    topic = state(disk, 1).topic("t")
+    assert topic is not None
+    assert {partition.leader for partition in topic.partitions} == {1}
+
+
+def test_a_deleted_topic_stays_deleted() -> None:
+    disk = MemoryFileSystem()
+    cluster = state(disk)
+    topic_id = cluster.create_topic("t").topic_id
+    cluster.delete_topic("t")
+    assert cluster.topic_by_id(topic_id) is None
+    assert state(disk).topics == {}
+    with pytest.raises(ApiError) as caught:
+        cluster.delete_topic("t")
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert cluster.create_topic("t").topic_id != topic_id
+
+
+def test_a_topic_that_could_not_be_stored_does_not_exist() -> None:
+    disk = MemoryFileSystem()
+    cluster = state(disk)
+    disk.full_after_bytes = 0
+    with pytest.raises(OSError, match="No space left"):
+        cluster.create_topic("t")
+    assert cluster.topic("t") is None
+
+
+def test_leadership_moves_to_another_replica_and_back_only_when_needed() -> None:
+    cluster = state()
+    cluster.create_topic("t", assignment=[[1, 2], [1, 3]])
+    cluster.node_down(3)
+    changed = cluster.node_down(1)
+    topic = cluster.topic("t")
+    assert topic is not None and len(changed) == 2
+    assert [partition.leader for partition in topic.partitions] == [2, NO_LEADER]
+    epochs = [partition.leader_epoch for partition in topic.partitions]
+    cluster.nodes_up({1: endpoints(1)})
+    topic = cluster.topic("t")
+    assert topic is not None
+    assert [partition.leader for partition in topic.partitions] == [2, 1]
+    assert [partition.leader_epoch for partition in topic.partitions] == [epochs[0], epochs[1] + 1]
+
+
+def test_producer_ids_are_never_given_out_twice() -> None:
+    disk = MemoryFileSystem()
+    given: list[int] = []
+    for _ in range(3):
+        cluster = state(disk, up=False)
+        given += [cluster.allocate_producer_id() for _ in range(1500)]
+    assert len(set(given)) == len(given)
+
+
+def test_a_producer_id_is_reserved_before_it_is_given() -> None:
+    disk = MemoryFileSystem()
+    cluster = state(disk, up=False)
+    disk.crash_at = disk.steps + 1
+    with pytest.raises(Crash):
+        cluster.allocate_producer_id()
+    assert state(disk.clone(), up=False).allocate_producer_id() == 0
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format":1}', b'{"format":9,"topics":[]}'])
+def test_a_file_that_is_not_ours_is_refused(data: bytes) -> None:
+    disk = MemoryFileSystem()
+    state(disk)
+    disk.files[FILE].data = bytearray(data)
+    with pytest.raises(ConfigError, match=r"cluster\.json"):
+        state(disk)
+
+
+def test_coordinators_are_running_nodes_and_the_same_for_a_key() -> None:
+    cluster = state()
+    keys = [f"group-{number}" for number in range(30)]
+    assert {cluster.coordinator_for(key) for key in keys} == {1, 2, 3}
+    assert [cluster.coordinator_for(key) for key in keys] == [cluster.coordinator_for(key) for key in keys]
+    cluster.node_down(2)
+    assert {cluster.coordinator_for(key) for key in keys} == {1, 3}
+    assert state(up=False).coordinator_for("g") == NO_LEADER
+
+
+def test_the_controller_is_the_lowest_running_node() -> None:
+    cluster = state()
+    assert cluster.controller_id == 1
+    cluster.node_down(1)
+    assert cluster.controller_id == 2
+
+
+def test_the_file_says_what_is_needed_and_no_more() -> None:
+    disk = MemoryFileSystem()
+    state(disk, 1).create_topic("t", 2)
+    content = json.loads(disk.files[FILE].data)
+    assert sorted(content) == ["cluster_id", "format", "next_producer_id", "topics"]
+    assert content["topics"][0]["partitions"] == [[1, 0], [1, 0]]

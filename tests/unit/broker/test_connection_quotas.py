@@ -1,0 +1,180 @@
+"""Connection limits: per address, per listener, in total, and how fast connections may come."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.connection_quotas import (
+    ConnectionLimits,
+    ConnectionQuotas,
+    ConnectionRate,
+    ConnectionThrottledError,
+    TooManyConnectionsError,
+)
+from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.common.config import parse
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.threads import start_thread
+from tests.fakes.manual_clock import ManualClock
+
+
+class OneWait(ManualClock):
+    """Runs *meanwhile* when somebody waits for a slot, instead of waiting."""
+
+    def __init__(self, meanwhile) -> None:  # type: ignore[no-untyped-def]
+        super().__init__()
+        self._meanwhile = meanwhile
+
+    def wait(self, condition, timeout_ms):  # type: ignore[no-untyped-def]
+        self.waits.append(timeout_ms)
+        # The condition's lock is a plain re-entrant one: the waiter's own thread may change the counts.
+        self._meanwhile()
+        return True
+
+
+def quotas(clock: ManualClock | None = None, listeners: int = 1, **limits: object) -> ConnectionQuotas:
+    return ConnectionQuotas(ConnectionLimits(**limits), listeners, clock or ManualClock())  # type: ignore[arg-type]
+
+
+def test_one_address_too_many_is_refused_but_counted_until_dec() -> None:
+    counted = quotas(per_ip=2)
+    counted.inc("PLAINTEXT", "1.1.1.1")
+    counted.inc("PLAINTEXT", "1.1.1.1")
+    counted.inc("PLAINTEXT", "2.2.2.2")
+    with pytest.raises(TooManyConnectionsError, match=r"1\.1\.1\.1 has 2 connections"):
+        counted.inc("PLAINTEXT", "1.1.1.1")
+    assert counted.count("1.1.1.1") == 3
+    counted.dec("PLAINTEXT", "1.1.1.1")
+    counted.dec("PLAINTEXT", "1.1.1.1")
+    counted.inc("PLAINTEXT", "1.1.1.1")
+    assert counted.count("1.1.1.1") == 2
+
+
+def test_an_override_rules_over_the_limit_per_address() -> None:
+    counted = quotas(per_ip=0, per_ip_overrides={"1.1.1.1": 1})
+    counted.inc("PLAINTEXT", "1.1.1.1")
+    with pytest.raises(TooManyConnectionsError):
+        counted.inc("PLAINTEXT", "2.2.2.2")
+
+
+@pytest.mark.parametrize("limits", [{"total": 1}, {"per_listener": {"A": 1}}])
+def test_a_full_node_or_listener_makes_the_acceptor_wait_for_a_free_slot(limits: dict[str, object]) -> None:
+    clock = OneWait(lambda: counted.dec("A", "1.1.1.1"))
+    counted = quotas(clock, **limits)
+    counted.inc("A", "1.1.1.1")
+    assert clock.waits == []
+    counted.inc("A", "2.2.2.2")
+    assert clock.waits == [FOREVER_MS]
+    assert (counted.count("1.1.1.1"), counted.count("2.2.2.2")) == (0, 1)
+
+
+def test_one_listeners_limit_is_not_anothers() -> None:
+    clock = ManualClock()
+    counted = quotas(clock, per_listener={"A": 1})
+    counted.inc("A", "1.1.1.1")
+    counted.inc("B", "1.1.1.1")
+    counted.inc("B", "1.1.1.1")
+    assert clock.waits == []
+
+
+def test_the_protected_listener_gets_in_and_others_have_to_give_one_up() -> None:
+    clock = ManualClock()
+    counted = quotas(clock, listeners=2, total=1, protected_listener="INTERNAL")
+    counted.inc("CLIENTS", "1.1.1.1")
+    assert not counted.max_connections_exceeded("CLIENTS")
+    counted.inc("INTERNAL", "2.2.2.2")
+    assert clock.waits == []
+    assert counted.max_connections_exceeded("CLIENTS")
+    assert not counted.max_connections_exceeded("INTERNAL")
+
+
+def test_a_single_listener_is_not_protected() -> None:
+    counted = quotas(OneWait(lambda: counted.dec("A", "1.1.1.1")), total=1, protected_listener="A")
+    counted.inc("A", "1.1.1.1")
+    counted.inc("A", "2.2.2.2")
+    assert counted.count("1.1.1.1") == 0
+
+
+def test_connections_that_come_too_fast_wait() -> None:
+    clock = ManualClock(1_000_000)
+    counted = quotas(clock, creation_rate=10)
+    for _ in range(100):
+        counted.inc("A", "1.1.1.1")
+    assert clock.waits == []
+    for _ in range(50):
+        counted.inc("A", "1.1.1.1")
+    assert clock.now_ms >= 1_000_000 + 4_000
+
+
+def test_an_address_that_connects_too_fast_is_throttled_and_not_counted() -> None:
+    counted = quotas(creation_rate_per_ip=1)
+    for _ in range(11):
+        counted.inc("A", "1.1.1.1")
+    with pytest.raises(ConnectionThrottledError) as caught:
+        counted.inc("A", "1.1.1.1")
+    assert 0 < caught.value.throttle_ms <= 11_000
+    assert counted.count("1.1.1.1") == 11
+    counted.inc("A", "2.2.2.2")
+
+
+def test_rates_of_silent_addresses_are_forgotten() -> None:
+    clock = ManualClock()
+    counted = quotas(clock, creation_rate_per_ip=1)
+    for number in range(1024):
+        counted.inc("A", f"address-{number}")
+    clock.advance(20_000)
+    counted.inc("A", "one more")
+    assert len(counted._ip_rates) == 1
+
+
+def test_a_rate_below_its_limit_never_throttles() -> None:
+    rate = ConnectionRate(10, 11, 1000)
+    assert all(rate.record(now_ms) == 0 for now_ms in range(0, 60_000, 100))
+
+
+def test_a_lasting_rate_above_its_limit_is_held_to_it() -> None:
+    rate = ConnectionRate(10, 11, 1000)
+    now_ms = 0
+    for _ in range(1000):
+        now_ms += max(rate.record(now_ms), 1)
+    # 1,000 connections at 10 a second take 100 s; the burst at the start may be ten seconds' worth.
+    assert now_ms >= 85_000
+
+
+def test_counting_out_what_was_not_counted_in_is_refused() -> None:
+    counted = quotas()
+    counted.inc("A", "1.1.1.1")
+    with pytest.raises(ValueError, match=r"no connection of 2\.2\.2\.2 on listener A"):
+        counted.dec("A", "2.2.2.2")
+    with pytest.raises(ValueError, match="on listener B"):
+        counted.dec("B", "1.1.1.1")
+
+
+def test_closing_lets_a_waiting_acceptor_go() -> None:
+    counted = quotas(total=0)
+    waiting = start_thread("waits for a slot", lambda: counted.inc("A", "1.1.1.1"))
+    counted.close()
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
+def test_limits_come_from_the_configuration() -> None:
+    config = parse(
+        BrokerConfig,
+        {
+            "max.connections": "7",
+            "max.connections.per.listener": "A:3",
+            "max.connections.per.ip.overrides": "::1:5,127.0.0.1:6",
+            "max.connection.creation.rate": 9,
+        },
+    )
+    limits = ConnectionLimits.of(config)
+    assert (limits.total, limits.per_listener, limits.creation_rate) == (7, {"A": 3}, 9)
+    assert limits.per_ip_overrides == {"::1": 5, "127.0.0.1": 6}
+
+
+def test_a_malformed_count_is_named() -> None:
+    config = parse(BrokerConfig, {"max.connections.per.ip.overrides": "localhost"})
+    with pytest.raises(ConfigError, match=r"max\.connections\.per\.ip\.overrides: 'localhost' is not name:count"):
+        ConnectionLimits.of(config)

@@ -1,0 +1,365 @@
+"""The seven steps of a network thread, over a selectable without sockets."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_sink.broker.channel_mute import ChannelMuteState
+from kafka_sink.broker.connection_quotas import ConnectionLimits, ConnectionQuotas
+from kafka_sink.broker.processor import CONNECTION_QUEUE_SIZE, AcceptedConnection, Processor
+from kafka_sink.broker.request_channel import (
+    CloseConnectionResponse,
+    EndThrottlingResponse,
+    NoOpResponse,
+    Request,
+    RequestChannel,
+    SendResponse,
+    StartThrottlingResponse,
+)
+from kafka_sink.common.threads import start_thread
+from kafka_sink.network.send import NetworkSend
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import encode_request
+from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from kafka_sink.protocol.messages.metadata import MetadataRequest
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.server_selectable import FakeServerSelectable
+
+STEPS = [
+    "_configure_new_connections",
+    "_process_new_responses",
+    "_poll",
+    "_process_completed_receives",
+    "_process_completed_sends",
+    "_process_disconnected",
+    "_close_excess_connections",
+]
+
+
+def frame(correlation_id: int = 1) -> bytes:
+    return b"".join(map(bytes, encode_request(ApiKey.METADATA, 1, correlation_id, "me", MetadataRequest(None))))
+
+
+class Bench:
+    """A processor with everything it touches."""
+
+    def __init__(self, **limits: int) -> None:
+        self.selectable = FakeServerSelectable()
+        self.channel = RequestChannel(100, "test")
+        self.quotas = ConnectionQuotas(ConnectionLimits(**limits), 1, ManualClock())  # type: ignore[arg-type]
+        self.processor = Processor(0, "PLAINTEXT", self.selectable, self.channel, self.quotas, ManualClock())
+        self.channel.add_processor(0, self.processor)
+        self.sockets: list[socket.socket] = []
+
+    def accepted(self) -> AcceptedConnection:
+        listener = socket.create_server(("127.0.0.1", 0))
+        client = socket.create_connection(listener.getsockname())
+        server, _ = listener.accept()
+        listener.close()
+        self.sockets += [client, server]
+        self.quotas.inc("PLAINTEXT", "127.0.0.1")
+        return AcceptedConnection(server, "127.0.0.1")
+
+    def connect(self) -> str:
+        before = set(self.processor.connection_ids)
+        assert self.processor.accept(self.accepted(), may_block=False)
+        self.processor.run_once()
+        (new,) = set(self.processor.connection_ids) - before
+        return new
+
+    def request(self, connection_id: str, correlation_id: int = 1) -> Request:
+        self.selectable.arrive(connection_id, frame(correlation_id))
+        self.processor.run_once()
+        request = self.channel.receive_request()
+        assert request is not None and request.context.header.correlation_id == correlation_id
+        return request
+
+    def mute_state(self, connection_id: str) -> ChannelMuteState:
+        return self.processor._connections[connection_id].mute.state
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    for sock in made.sockets:
+        sock.close()
+
+
+def test_the_steps_come_in_kafkas_order(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    for step in STEPS:
+        monkeypatch.setattr(Processor, step, lambda _, step=step: ran.append(step))
+    bench.processor.run_once()
+    assert ran == STEPS
+
+
+def test_connection_ids_name_both_ends_and_are_unique(bench: Bench) -> None:
+    first, second = bench.connect(), bench.connect()
+    local, remote, index = first.split("-")
+    assert local.startswith("127.0.0.1:") and remote.startswith("127.0.0.1:") and index == "0"
+    assert second.endswith("-1")
+
+
+def test_polling_waits_unless_connections_are_queued(bench: Bench) -> None:
+    bench.processor.run_once()
+    for _ in range(CONNECTION_QUEUE_SIZE):
+        bench.processor.accept(bench.accepted(), may_block=False)
+    bench.processor.run_once()
+    polls = [timeout for call, timeout in bench.selectable.calls if call == "poll"]
+    assert polls == [300, 300]
+    # One that comes between the first step and the third must not wait for 300 ms.
+    bench.processor._process_new_responses = (  # type: ignore[method-assign]
+        lambda: bench.processor.accept(bench.accepted(), may_block=False) and None
+    )
+    bench.processor.run_once()
+    assert bench.selectable.calls[-1] == ("poll", 0)
+
+
+def test_a_request_is_queued_then_muted_then_noted(bench: Bench) -> None:
+    connection = bench.connect()
+    order: list[str] = []
+    bench.channel.send_request = lambda request: order.append("queue")  # type: ignore[method-assign]
+    bench.selectable.mute = lambda connection_id: order.append("mute")  # type: ignore[method-assign]
+    bench.selectable.arrive(connection, frame())
+    bench.processor.run_once()
+    assert order == ["queue", "mute"]
+    assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_RESPONSE_PENDING
+
+
+def test_one_request_of_a_connection_is_in_process_and_answers_leave_in_order(bench: Bench) -> None:
+    connection = bench.connect()
+    first = bench.request(connection, 1)
+    bench.selectable.arrive(connection, frame(2))
+    bench.processor.run_once()
+    assert bench.channel.queued == 0, "the second one waits for the first one's answer"
+    bench.channel.send_response(SendResponse(first, [b"answer"]))
+    bench.processor.run_once()
+    assert ("unmute", connection) in bench.selectable.calls
+    bench.processor.run_once()
+    second = bench.channel.receive_request()
+    assert second is not None and second.context.header.correlation_id == 2
+
+
+def test_requests_of_other_connections_are_not_held_up(bench: Bench) -> None:
+    one, two = bench.connect(), bench.connect()
+    bench.request(one)
+    bench.request(two)
+
+
+def test_a_send_response_only_fills_the_slot_until_the_send_completes(bench: Bench) -> None:
+    connection = bench.connect()
+    request = bench.request(connection)
+    bench.selectable.hold_sends = True
+    bench.channel.send_response(SendResponse(request, [b"he", b"llo"]))
+    bench.processor.run_once()
+    assert [(send.destination, send.size) for send in bench.selectable.sent] == [(connection, 4 + 5)]
+    assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_RESPONSE_PENDING
+    bench.selectable.hold_sends = False
+    bench.processor.run_once()
+    assert bench.mute_state(connection) is ChannelMuteState.NOT_MUTED
+    assert connection not in bench.selectable.muted
+
+
+def test_a_no_op_response_reads_on_without_sending(bench: Bench) -> None:
+    connection = bench.connect()
+    request = bench.request(connection)
+    bench.channel.send_response(NoOpResponse(request))
+    bench.processor.run_once()
+    assert connection not in bench.selectable.muted
+    assert not any(call == "send" for call, _ in bench.selectable.calls)
+
+
+def test_a_close_response_closes_and_counts_out(bench: Bench) -> None:
+    connection = bench.connect()
+    bench.channel.send_response(CloseConnectionResponse(bench.request(connection)))
+    bench.processor.run_once()
+    assert bench.processor.connection_ids == ()
+    assert ("close", connection) in bench.selectable.calls
+    assert bench.quotas.count("127.0.0.1") == 0
+
+
+@pytest.mark.parametrize("end_first", [True, False])
+def test_a_throttled_connection_is_read_again_when_sent_and_over(bench: Bench, end_first: bool) -> None:
+    connection = bench.connect()
+    request = bench.request(connection)
+    bench.channel.send_response(StartThrottlingResponse(request))
+    bench.selectable.hold_sends = end_first
+    bench.channel.send_response(SendResponse(request, [b"x"]))
+    bench.processor.run_once()
+    if end_first:
+        bench.channel.send_response(EndThrottlingResponse(request))
+        bench.processor.run_once()
+        assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_RESPONSE_PENDING
+        bench.selectable.hold_sends = False
+    else:
+        assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_THROTTLED
+        bench.channel.send_response(EndThrottlingResponse(request))
+    assert connection in bench.selectable.muted
+    bench.processor.run_once()
+    assert bench.mute_state(connection) is ChannelMuteState.NOT_MUTED
+    assert connection not in bench.selectable.muted
+
+
+def test_an_unknown_kind_of_response_closes_its_connection(bench: Bench) -> None:
+    bad, good = bench.connect(), bench.connect()
+    request = bench.request(bad)
+
+    class Strange:
+        def __init__(self) -> None:
+            self.request = request
+
+    bench.processor.enqueue_response(Strange())  # type: ignore[arg-type]
+    bench.processor.run_once()
+    assert bench.processor.connection_ids == (good,)
+
+
+def test_a_response_out_of_turn_closes_its_connection(bench: Bench) -> None:
+    connection = bench.connect()
+    request = bench.request(connection)
+    bench.channel.send_response(NoOpResponse(request))
+    bench.channel.send_response(NoOpResponse(request))
+    bench.processor.run_once()
+    assert bench.processor.connection_ids == ()
+
+
+def test_a_response_for_a_connection_that_is_gone_is_dropped(bench: Bench) -> None:
+    connection = bench.connect()
+    request = bench.request(connection)
+    bench.selectable.leave(connection)
+    bench.processor.run_once()
+    for response in (
+        SendResponse(request, [b"x"]),
+        NoOpResponse(request),
+        EndThrottlingResponse(request),
+        CloseConnectionResponse(request),
+    ):
+        bench.channel.send_response(response)
+    bench.processor.run_once()
+    assert bench.selectable.sent == []
+    assert bench.quotas.count("127.0.0.1") == 0
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\0", b"\xff" * 30, b"GET / HTTP/1.1\r\n\r\n", frame()[:9]])
+def test_a_frame_that_is_no_request_costs_only_its_connection(bench: Bench, garbage: bytes) -> None:
+    bad, good = bench.connect(), bench.connect()
+    bench.selectable.arrive(bad, garbage)
+    bench.selectable.arrive(good, frame(5))
+    bench.processor.run_once()
+    assert bench.processor.connection_ids == (good,)
+    request = bench.channel.receive_request()
+    assert request is not None and request.context.connection_id == good
+
+
+def test_a_request_of_a_connection_nobody_knows_is_refused(bench: Bench) -> None:
+    bench.selectable.arrive("unknown", frame())
+    bench.processor.run_once()
+    assert bench.channel.queued == 0
+    assert ("close", "unknown") in bench.selectable.calls
+
+
+def test_a_completed_send_that_was_not_in_flight_closes_the_connection(bench: Bench) -> None:
+    connection = bench.connect()
+    bench.request(connection)
+    bench.selectable.during_poll = lambda: bench.selectable.completed_sends.append(NetworkSend(connection, [b"?"]))
+    bench.processor.run_once()
+    assert bench.processor.connection_ids == ()
+
+
+def test_the_client_says_who_it_is(bench: Bench) -> None:
+    connection = bench.connect()
+    body = ApiVersionsRequest("apache-kafka-java", "4.3.0")
+    bench.selectable.arrive(connection, b"".join(map(bytes, encode_request(ApiKey.API_VERSIONS, 3, 1, None, body))))
+    bench.processor.run_once()
+    assert bench.processor._connections[connection].client_software == "apache-kafka-java 4.3.0"
+
+
+def test_a_socket_that_died_before_it_was_registered_is_counted_out(bench: Bench) -> None:
+    bench.selectable.refuse_register = True
+    bench.processor.accept(bench.accepted(), may_block=False)
+    bench.processor.run_once()
+    assert bench.processor.connection_ids == ()
+    assert bench.quotas.count("127.0.0.1") == 0
+
+
+def test_results_of_a_poll_that_failed_are_processed(bench: Bench) -> None:
+    connection = bench.connect()
+    bench.selectable.poll_error = OSError("select failed")
+    bench.selectable.arrive(connection, frame())
+    bench.processor.run_once()
+    assert bench.channel.queued == 1
+
+
+def test_disconnected_connections_are_counted_out(bench: Bench) -> None:
+    connection = bench.connect()
+    bench.selectable.leave(connection)
+    bench.processor.run_once()
+    assert bench.processor.connection_ids == ()
+    assert bench.quotas.count("127.0.0.1") == 0
+
+
+def test_one_excess_connection_is_closed_per_loop() -> None:
+    bench = Bench()
+    try:
+        connections = [bench.connect() for _ in range(3)]
+        bench.quotas._limits = ConnectionLimits(total=1)
+        bench.processor.run_once()
+        assert len(bench.processor.connection_ids) == 2
+        bench.processor.run_once()
+        bench.processor.run_once()
+        assert bench.processor.connection_ids == (max(connections),)
+    finally:
+        for sock in bench.sockets:
+            sock.close()
+
+
+def test_a_full_queue_refuses_or_blocks_until_there_is_room(bench: Bench) -> None:
+    for _ in range(CONNECTION_QUEUE_SIZE):
+        assert bench.processor.accept(bench.accepted(), may_block=False)
+    extra = bench.accepted()
+    assert not bench.processor.accept(extra, may_block=False)
+    blocked = start_thread("acceptor", lambda: bench.processor.accept(extra, may_block=True) and None)
+    bench.processor.run_once()
+    blocked.join(10)
+    assert not blocked.is_alive()
+    bench.processor.run_once()
+    assert len(bench.processor.connection_ids) == CONNECTION_QUEUE_SIZE + 1
+
+
+def test_the_loop_survives_what_escapes_and_closes_everything_at_the_end(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = bench.accepted()
+    bench.connect()
+    polls = 0
+
+    def fail_once_then_stop() -> None:
+        nonlocal polls
+        polls += 1
+        if polls == 1:
+            raise KeyError("a mistake")
+        bench.processor.accept(waiting, may_block=False)
+        bench.processor.stop()
+
+    bench.selectable.during_poll = fail_once_then_stop
+    bench.processor.run()
+    assert polls == 2
+    assert "uncaught exception, going on" in caplog.text
+    assert bench.selectable.closed and bench.processor.connection_ids == ()
+    assert bench.quotas.count("127.0.0.1") == 0
+    # A connection that comes after the end is closed too.
+    late = bench.accepted()
+    assert bench.processor.accept(late, may_block=True)
+    assert late.sock.fileno() == -1
+    assert bench.quotas.count("127.0.0.1") == 0
+
+
+def test_responses_and_connections_wake_the_poll(bench: Bench) -> None:
+    connection = bench.connect()
+    request = bench.request(connection)
+    before = bench.selectable.wakeups
+    bench.channel.send_response(NoOpResponse(request))
+    assert bench.selectable.wakeups == before + 1

@@ -1,0 +1,130 @@
+"""The queue between network and handlers, and the threads behind it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_sink.broker.handler_pool import HandlerPool
+from kafka_sink.broker.request_channel import (
+    CloseConnectionResponse,
+    NoOpResponse,
+    Request,
+    RequestChannel,
+    RequestContext,
+    Response,
+)
+from kafka_sink.common.threads import start_thread
+from kafka_sink.network.memory_pool import SimpleMemoryPool
+from kafka_sink.network.receive import NetworkReceive
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import RequestHeader
+
+
+class Responses:
+    """A processor that only keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.got: list[Response] = []
+
+    def enqueue_response(self, response: Response) -> None:
+        self.got.append(response)
+
+
+def request(processor: int = 0, connection: str = "c", receive: NetworkReceive | None = None) -> Request:
+    header = RequestHeader(ApiKey.METADATA, 1, 7, "test")
+    context = RequestContext(header, connection, "127.0.0.1", "PLAINTEXT")
+    return Request(processor, context, receive or NetworkReceive(connection, memoryview(b"")), 0)
+
+
+def test_requests_come_out_in_order() -> None:
+    channel = RequestChannel(10, "test")
+    sent = [request(connection=str(number)) for number in range(3)]
+    for each in sent:
+        channel.send_request(each)
+    assert channel.queued == 3
+    assert [channel.receive_request() for _ in sent] == sent
+
+
+def test_a_full_queue_holds_the_network_thread_until_a_handler_takes_one() -> None:
+    channel = RequestChannel(1, "test")
+    first, second = request(), request()
+    channel.send_request(first)
+    blocked = start_thread("network", lambda: channel.send_request(second))
+    blocked.join(0.05)
+    assert blocked.is_alive() and channel.queued == 1
+    assert channel.receive_request() is first
+    blocked.join(10)
+    assert not blocked.is_alive()
+    assert channel.receive_request() is second
+
+
+def test_responses_find_the_processor_their_request_came_from() -> None:
+    channel = RequestChannel(1, "test")
+    processors = [Responses(), Responses()]
+    for number, processor in enumerate(processors):
+        channel.add_processor(number, processor)
+    response = NoOpResponse(request(processor=1))
+    channel.send_response(response)
+    assert [processor.got for processor in processors] == [[], [response]]
+
+
+def test_the_response_for_a_processor_that_is_gone_is_dropped() -> None:
+    channel = RequestChannel(1, "test")
+    processor = Responses()
+    channel.add_processor(0, processor)
+    channel.remove_processor(0)
+    channel.send_response(NoOpResponse(request()))
+    assert processor.got == []
+
+
+def test_a_processor_id_is_given_once() -> None:
+    channel = RequestChannel(1, "test")
+    channel.add_processor(0, Responses())
+    with pytest.raises(ValueError, match="processor 0"):
+        channel.add_processor(0, Responses())
+
+
+def test_release_gives_the_payloads_memory_back_once() -> None:
+    pool = SimpleMemoryPool(100)
+    assert pool.try_reserve(60)
+    held = request(receive=NetworkReceive("c", memoryview(bytes(60)), pool))
+    held.release()
+    held.release()
+    assert pool.available_bytes == 100
+
+
+def test_handlers_handle_everything_and_end() -> None:
+    channel = RequestChannel(100, "test")
+    handled: list[Request] = []
+    pool = HandlerPool("handler", channel, handled.append, 3)
+    sent = [request() for _ in range(20)]
+    pool.start()
+    for each in sent:
+        channel.send_request(each)
+    while channel.queued:
+        continue
+    pool.shutdown()
+    assert len(handled) == len(sent) and set(map(id, handled)) == set(map(id, sent))
+
+
+def test_a_handler_that_fails_costs_its_connection_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    channel = RequestChannel(2, "test")
+    processor = Responses()
+    channel.add_processor(0, processor)
+
+    def fail(_: Request) -> None:
+        raise KeyError("a mistake")
+
+    pool = HandlerPool("handler", channel, fail, 1)
+    bad = request(connection="bad")
+    channel.send_request(bad)
+    assert pool.handle_one() is True
+    assert processor.got == [CloseConnectionResponse(bad)]
+    assert "handling METADATA of bad failed" in caplog.text
+
+
+def test_shutdown_drops_what_nobody_has_begun() -> None:
+    channel = RequestChannel(5, "test")
+    channel.send_request(request())
+    channel.shutdown(handlers=1)
+    assert channel.receive_request() is None

@@ -1,0 +1,95 @@
+"""Deadlines, and requests that wait for bytes without holding a thread."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_sink.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
+from kafka_sink.broker.timer import Timer
+from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.common.model import TopicPartition
+from tests.fakes.manual_clock import ManualClock
+
+KEY, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def test_actions_run_when_they_are_due_in_order_of_time() -> None:
+    timer, ran = Timer(ManualClock()), []
+    for at_ms in (30, 10, 20, 10):
+        timer.schedule(at_ms, lambda at_ms=at_ms: ran.append(at_ms))  # type: ignore[misc]
+    assert timer.run_due(9) == 10
+    assert ran == []
+    assert timer.run_due(20) == 30
+    assert ran == [10, 10, 20]
+    assert timer.run_due(30) == FOREVER_MS
+
+
+def test_an_action_that_fails_does_not_keep_the_next_from_running(caplog: pytest.LogCaptureFixture) -> None:
+    timer, ran = Timer(ManualClock()), []
+
+    def fail() -> None:
+        raise ValueError("a mistake")
+
+    timer.schedule(1, fail)
+    timer.schedule(2, lambda: ran.append(2))
+    timer.run_due(5)
+    assert ran == [2]
+    assert "a delayed action failed" in caplog.text
+
+
+class Waiting:
+    """An operation with a switch."""
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.finished = 0
+        self.operation = DelayedOperation(lambda: self.ready, self._finish)
+
+    def _finish(self) -> None:
+        self.finished += 1
+
+
+def test_a_check_completes_what_is_satisfied_once() -> None:
+    purgatory = DelayedOperationPurgatory(timer := Timer(ManualClock()))
+    waiting = Waiting()
+    purgatory.watch(waiting.operation, [KEY, OTHER], deadline_ms=100)
+    purgatory.check(KEY)
+    assert (waiting.finished, purgatory.watched) == (0, 2)
+    waiting.ready = True
+    purgatory.check(KEY)
+    purgatory.check(OTHER)
+    timer.run_due(100)
+    assert (waiting.finished, purgatory.watched) == (1, 0)
+
+
+def test_the_deadline_completes_what_nobody_satisfied() -> None:
+    purgatory = DelayedOperationPurgatory(timer := Timer(ManualClock()))
+    waiting = Waiting()
+    purgatory.watch(waiting.operation, [KEY], deadline_ms=100)
+    timer.run_due(99)
+    assert waiting.finished == 0
+    timer.run_due(100)
+    assert (waiting.finished, purgatory.watched) == (1, 0)
+    waiting.ready = True
+    purgatory.check(KEY)
+    assert waiting.finished == 1
+
+
+def test_what_happened_just_before_the_watch_is_not_missed() -> None:
+    purgatory = DelayedOperationPurgatory(Timer(ManualClock()))
+    waiting = Waiting()
+    waiting.ready = True
+    purgatory.watch(waiting.operation, [KEY], deadline_ms=100)
+    assert (waiting.finished, purgatory.watched) == (1, 0)
+
+
+def test_a_check_of_another_key_changes_nothing() -> None:
+    purgatory = DelayedOperationPurgatory(Timer(ManualClock()))
+    first, second = Waiting(), Waiting()
+    purgatory.watch(first.operation, [KEY], deadline_ms=100)
+    purgatory.watch(second.operation, [KEY], deadline_ms=100)
+    first.ready = second.ready = True
+    purgatory.check(OTHER)
+    assert (first.finished, second.finished) == (0, 0)
+    purgatory.check(KEY)
+    assert (first.finished, second.finished) == (1, 1)
