@@ -25,6 +25,7 @@ class BrokerProcess:
         self.port = port or free_port()
         self._data_dir = data_dir
         self._process: subprocess.Popen[str] | None = None
+        self.kills = 0
 
     @property
     def bootstrap_servers(self) -> str:
@@ -44,6 +45,7 @@ class BrokerProcess:
 
     def kill(self) -> None:
         """``kill -9``."""
+        self.kills += 1
         self._signal(signal.SIGKILL)
 
     def stop(self) -> None:
