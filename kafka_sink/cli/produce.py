@@ -17,7 +17,7 @@ import click
 from kafka_sink.cli import options, output
 from kafka_sink.cli.json_records import from_json_line
 from kafka_sink.common.errors import ApiError, RecordTooLargeError, SerializationError
-from kafka_sink.producer.futures import Delivery, FailedFuture
+from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 
 #: Beyond any record a broker would take; keeps a file without line feeds from filling the memory.
@@ -32,7 +32,7 @@ LineReader = Callable[[bytes], ProducerRecord]
 
 
 class Tally:
-    """Counts outcomes: acknowledgements on the sender thread, refused lines on the main thread."""
+    """Counts outcomes: what was sent mostly on the sender thread, what was not on the main thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,10 +41,10 @@ class Tally:
         self._ranges: dict[int, tuple[int, int]] = {}
         self._errors: set[str] = set()
 
-    def on_delivery(self, delivery: Delivery) -> None:
-        """A run of records was acknowledged, or has failed."""
+    def on_delivery(self, line_number: int, delivery: Delivery) -> None:
+        """The record of a line was acknowledged, or has failed."""
         if delivery.error is not None:
-            self.add_failure(str(delivery.error), delivery.count)
+            self.add_failure(line_number, delivery.error)
             return
         last = delivery.base_offset + delivery.count - 1
         with self._lock:
@@ -53,10 +53,13 @@ class Tally:
             low, high = self._ranges.get(partition, (delivery.base_offset, last))
             self._ranges[partition] = (min(low, delivery.base_offset), max(high, last))
 
-    def add_failure(self, text: str, count: int = 1) -> None:
-        """*count* records were not stored; every text is shown once, up to a limit."""
+    def add_failure(self, line_number: int, error: Exception) -> None:
+        """A line is not stored. Its number is shown where it is the line's own fault; every text is shown once."""
+        text = output.explain(error)
+        if isinstance(error, _FAULTS_OF_A_LINE):
+            text = f"line {line_number}: {text}"
         with self._lock:
-            self._failed += count
+            self._failed += 1
             is_shown = text not in self._errors and len(self._errors) < MAX_ERRORS_SHOWN
             if is_shown:
                 self._errors.add(text)
@@ -129,38 +132,50 @@ def _send_lines(producer: KafkaProducer, lines: Iterable[tuple[int, bytes]], rea
     try:
         for number, line in lines:
             try:
-                _stage(producer, reader(line), tally)
-            except _FAULTS_OF_A_LINE as error:
-                tally.add_failure(f"line {number}: {error}")
+                record = reader(line)
+            except SerializationError as error:
+                tally.add_failure(number, error)
+                continue
+            if not _stage(producer, record, partial(tally.on_delivery, number)):
+                break
     except KeyboardInterrupt:
         completed = False
-    except (ApiError, InputError) as error:
-        tally.add_failure(output.explain(error))
+    except InputTooLongError as error:
+        tally.add_failure(error.line_number, error)
     # No deadline of its own: every record has one, delivery.timeout.ms.
     producer.flush()
     return completed
 
 
-def _stage(producer: KafkaProducer, record: ProducerRecord, tally: Tally) -> None:
-    future = producer.send(record, tally.on_delivery)
+def _stage(producer: KafkaProducer, record: ProducerRecord, on_delivery: DeliveryCallback) -> bool:
+    """Hand *record* over; False when the records after it would fare no better than it did."""
+    future = producer.send(record, on_delivery)
     if isinstance(future, FailedFuture):
-        future.get(0)
+        try:
+            future.get(0)
+        except ApiError as error:
+            return isinstance(error, _FAULTS_OF_A_LINE)
+    return True
 
 
-class InputError(click.ClickException):
-    """stdin holds something that cannot be read on."""
+class InputTooLongError(SerializationError):
+    """A line is so long that it cannot be read, nor what follows it."""
+
+    def __init__(self, line_number: int, max_bytes: int) -> None:
+        super().__init__(f"longer than {max_bytes} bytes; nothing after it was read")
+        self.line_number = line_number
 
 
 def numbered_lines(lines: IO[bytes], max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes]]:
     """(number from 1 on, bytes without the line feed) of every line.
 
-    :raises InputError: a line is longer than *max_bytes*.
+    :raises InputTooLongError: a line is longer than *max_bytes*.
     """
     number = 0
     while line := lines.readline(max_bytes + 1):
         number += 1
         if len(line) > max_bytes and not line.endswith(b"\n"):
-            raise InputError(f"line {number} is longer than {max_bytes} bytes; nothing after it was read")
+            raise InputTooLongError(number, max_bytes)
         yield number, line.removesuffix(b"\n")
 
 

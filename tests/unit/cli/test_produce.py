@@ -12,6 +12,7 @@ import pytest
 
 from kafka_sink.cli import produce
 from kafka_sink.cli.main import run
+from kafka_sink.cli.produce import numbered_lines
 from kafka_sink.common.errors import (
     ApiError,
     BrokersUnreachableError,
@@ -45,6 +46,7 @@ class FakeProducer:
     def send(self, record: ProducerRecord, on_delivery: Callable[[Delivery], None]) -> object:
         error = type(self).stage_error(record)
         if error is not None:
+            on_delivery(Delivery(TopicPartition(record.topic, -1), -1, 1, 0, -1, error))
             return FailedFuture(error)
         self.records.append(record)
         self.waiting.append((record, on_delivery))
@@ -208,7 +210,7 @@ def test_the_time_out_and_properties_reach_the_producer(
 
 def test_offsets_that_nobody_told_are_null() -> None:
     tally = produce.Tally()
-    tally.on_delivery(Delivery(TopicPartition("events", 0), -1, 5, 8, -1, None))
+    tally.on_delivery(1, Delivery(TopicPartition("events", 0), -1, 5, 8, -1, None))
     report = tally.report("events")
     assert report["acknowledged"] == 5
     assert report["partitions"] == [{"partition": 0, "first_offset": None, "last_offset": None}]
@@ -217,16 +219,27 @@ def test_offsets_that_nobody_told_are_null() -> None:
 def test_runs_of_records_widen_the_range_in_any_order() -> None:
     tally = produce.Tally()
     for base, count in ((10, 5), (3, 2), (5, 5)):
-        tally.on_delivery(Delivery(TopicPartition("events", 0), base, count, 8, -1, None))
+        tally.on_delivery(1, Delivery(TopicPartition("events", 0), base, count, 8, -1, None))
     assert tally.report("events")["partitions"] == [{"partition": 0, "first_offset": 3, "last_offset": 14}]
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
-    lines = produce.numbered_lines(io.BytesIO(b"ok\n" + b"1234567890"), max_bytes=5)
+    lines = numbered_lines(io.BytesIO(b"ok\n" + b"1234567890"), max_bytes=5)
     assert next(lines) == (1, b"ok")
-    with pytest.raises(produce.InputError, match="line 2 is longer than 5 bytes"):
+    with pytest.raises(produce.InputTooLongError, match="longer than 5 bytes") as caught:
         next(lines)
+    assert caught.value.line_number == 2
+
+
+def test_a_line_that_is_too_long_is_named(
+    produce_lines: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(produce, "numbered_lines", lambda lines: numbered_lines(lines, max_bytes=5))
+    assert produce_lines(b"a\n1234567890\nb\n", "--raw") == 1
+    shown = capsys.readouterr()
+    assert shown.err == "kafkalite: line 2: longer than 5 bytes; nothing after it was read\n"
+    assert shown.out.startswith("1 acknowledged, 1 failed\n")
 
 
 def test_a_line_of_just_the_limit_is_read() -> None:
-    assert list(produce.numbered_lines(io.BytesIO(b"12345\n12345"), max_bytes=5)) == [(1, b"12345"), (2, b"12345")]
+    assert list(numbered_lines(io.BytesIO(b"12345\n12345"), max_bytes=5)) == [(1, b"12345"), (2, b"12345")]
