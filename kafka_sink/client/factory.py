@@ -14,6 +14,7 @@ from kafka_sink.client.config import (
     ClientConfig,
     parse_addresses,
 )
+from kafka_sink.client.connection_failures import ConnectionFailure
 from kafka_sink.client.metadata import Metadata
 from kafka_sink.client.metadata_updater import DefaultMetadataUpdater
 from kafka_sink.client.network_client import NetworkClient
@@ -50,7 +51,8 @@ def create_client(
         refresh_backoff_max_ms=config.retry_backoff_max_ms,
         log_context=context,
     )
-    metadata.bootstrap(bootstrap_addresses(config))
+    addresses, unresolved = bootstrap_addresses(config)
+    metadata.bootstrap(addresses)
     updater = DefaultMetadataUpdater(
         metadata,
         allow_auto_topic_creation=allow_auto_topic_creation,
@@ -74,27 +76,29 @@ def create_client(
         client_id=client_id,
         log_context=context,
     )
+    for failure in unresolved:
+        client.note_unresolved(failure.host, failure.port, failure.cause)
     return client, metadata
 
 
-def bootstrap_addresses(config: ClientConfig) -> list[tuple[str, int]]:
-    """Host and port of every usable bootstrap address: those that do not resolve are left out with a warning.
+def bootstrap_addresses(config: ClientConfig) -> tuple[list[tuple[str, int]], list[ConnectionFailure]]:
+    """Host and port of every usable bootstrap address, and why the others are not: their names do not resolve.
 
     :raises ConfigError: none is usable; the text says why for each.
     """
     usable: list[tuple[str, int]] = []
-    reasons: list[str] = []
+    unresolved: list[ConnectionFailure] = []
     for host, port in parse_addresses(config.bootstrap_servers):
         try:
             addresses = resolve(host, port)
         except OSError as error:
             _log.warning("leaving %s:%d out of bootstrap.servers: %s", host, port, error)
-            reasons.append(str(error))
+            unresolved.append(ConnectionFailure(host, port, str(error)))
             continue
         if config.client_dns_lookup == RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY:
             usable.extend((name, port) for name in canonical_names(addresses))
         else:
             usable.append((host, port))
     if not usable:
-        raise ConfigError(f"option bootstrap.servers: no usable address; {'; '.join(reasons)}")
-    return list(dict.fromkeys(usable))
+        raise ConfigError(f"option bootstrap.servers: no usable address; {'; '.join(map(str, unresolved))}")
+    return list(dict.fromkeys(usable)), unresolved

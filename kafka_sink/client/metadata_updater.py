@@ -112,16 +112,16 @@ class DefaultMetadataUpdater:
             wait_ms = max(wait_ms, self._request_timeout_ms)
         if wait_ms > 0:
             return wait_ms
-        node = client.least_loaded_node(now_ms)
-        if node is None and self._rebootstrap and self._is_cluster_lost(client):
+        if self._rebootstrap and self._is_cluster_lost(client):
             self._metadata.rebootstrap()
-            node = client.least_loaded_node(now_ms)
+        node = client.least_loaded_node(now_ms)
         if node is None:
             self._log.debug("no broker is available for a metadata request")
             return self._reconnect_backoff_ms
         return self._update_from(client, node, now_ms)
 
     def _is_cluster_lost(self, client: Requester) -> bool:
+        """Every known broker was tried, and none let us in: they may all have new addresses by now."""
         cluster = self._metadata.fetch()
         return not cluster.is_bootstrap and all(client.is_unreachable(node.connection_id) for node in cluster.nodes)
 

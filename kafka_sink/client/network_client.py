@@ -130,6 +130,10 @@ class NetworkClient:
         """Why *node*'s address cannot be reached; None when it can, or was not tried."""
         return next((f for f in self._failures.report() if (f.host, f.port) == (node.host, node.port)), None)
 
+    def note_unresolved(self, host: str, port: int, cause: str) -> None:
+        """A bootstrap address was left out because its name has no address; it belongs into every report."""
+        self._failures.record(host, port, cause)
+
     def connection_failures(self) -> tuple[ConnectionFailure, ...]:
         """The last cause per address that is not connected now. Any thread."""
         return self._failures.report()
