@@ -64,7 +64,7 @@ start_broker() {
     nohup kafkalite broker --port 0 --nodes "$nodes" --data-dir "$home/broker" --config "$ROOT/conf/broker.properties" \
         >"$home/broker.out" 2>"$home/broker.log" </dev/null &
     broker_pid=$!
-    until grep -q '^bootstrap\.servers=' "$home/broker.out"; do
+    until grep -qs '^bootstrap\.servers=' "$home/broker.out"; do
         if ! kill -0 "$broker_pid" 2>/dev/null || [ "$SECONDS" -ge "$deadline" ]; then
             tail -n 20 "$home/broker.log" >&2
             die "the embedded broker did not start."

@@ -22,23 +22,31 @@ esac
 
 failed=""
 step() { # NAME COMMAND…
-    local name=$1 started=$SECONDS
+    local name=$1 since=$SECONDS
     shift
     say "== $name"
     "$@" || failed="${failed:+$failed, }$name"
-    say "   $((SECONDS - started)) s"
+    say "   $((SECONDS - since)) s"
+}
+
+# What a check says is of interest only when it fails.
+quietly() {
+    local output status=0
+    output=$("$@" 2>&1) || status=$?
+    [ "$status" = 0 ] || printf '%s\n' "$output"
+    return "$status"
 }
 
 cd "$ROOT"
 ensure_venv test demo
 ensure_java
 # Fetched before the tests, so that no test waits for a download until its time is up.
-if [ "${KAFKALITE_NO_KAFKA:-0}" = 0 ]; then step "fetch Kafka" scripts/kafka.sh fetch; fi
+if [ "${KAFKALITE_NO_KAFKA:-0}" = 0 ]; then step "Kafka's jars" scripts/kafka.sh fetch; fi
 
-step "ruff check" python -m ruff check .
-step "ruff format" python -m ruff format --check .
-step "mypy --strict" python -m mypy
-step "import contracts" lint-imports --no-cache
+step "ruff check" quietly python -m ruff check .
+step "ruff format" quietly python -m ruff format --check .
+step "mypy --strict" quietly python -m mypy
+step "import contracts" quietly lint-imports --no-cache
 step "pytest" python -m pytest "$@"
 
 if [ -n "$failed" ]; then
