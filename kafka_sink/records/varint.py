@@ -64,11 +64,11 @@ def read_varlong(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _read(data: bytes, position: int, limit: int) -> tuple[int, int]:
+    start = position
     try:
         byte = data[position]
         raw = byte & 0x7F
         shift = 0
-        start = position
         while byte > 0x7F:
             position += 1
             if position - start == limit:

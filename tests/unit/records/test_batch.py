@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from crc32c import crc32c
+
+from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.records import batch, layout
+from kafka_sink.records.compression import CompressionType
+
+RECORDS = [b"first piece", bytearray(b"second"), memoryview(b"third")]
+BODY = b"".join(RECORDS)
+
+
+def write(**fields: int | bool | CompressionType) -> bytearray:
+    """A batch of three pieces; *fields* go over the ones given here."""
+    known = {"last_offset_delta": 2, "base_timestamp": 1000, "max_timestamp": 1005, "record_count": 3}
+    header = bytearray(layout.HEADER_BYTES)
+    batch.write_header(header, RECORDS, **{**known, **fields})
+    return header + BODY
+
+
+def test_header_byte_by_byte() -> None:
+    data = write(
+        compression=CompressionType.LZ4,
+        is_transactional=True,
+        base_offset=7,
+        partition_leader_epoch=8,
+        producer_id=9,
+        producer_epoch=10,
+        base_sequence=11,
+    )
+    assert data[:21].hex(" ") == " ".join(
+        (
+            "00 00 00 00 00 00 00 07",
+            f"00 00 00 {61 - 12 + len(BODY):02x}",
+            "00 00 00 08",
+            "02",
+            crc32c(bytes(data[21:])).to_bytes(4, "big").hex(" "),
+        )
+    )
+    assert data[21:61].hex(" ") == " ".join(
+        (
+            "00 13",
+            "00 00 00 02",
+            "00 00 00 00 00 00 03 e8",
+            "00 00 00 00 00 00 03 ed",
+            "00 00 00 00 00 00 00 09",
+            "00 0a",
+            "00 00 00 0b",
+            "00 00 00 03",
+        )
+    )
+
+
+def test_parsing_gives_back_what_was_written() -> None:
+    header = batch.parse_header(b"xyz" + write(base_offset=40, is_control=True), 3)
+    assert header.size_in_bytes == 61 + len(BODY)
+    assert (header.base_offset, header.last_offset, header.record_count) == (40, 42, 3)
+    assert (header.base_timestamp, header.max_timestamp) == (1000, 1005)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
+    assert (header.is_control, header.is_transactional, header.is_log_append_time) == (True, False, False)
+    assert not header.has_producer_id
+    assert header.last_sequence == -1
+    assert header.compression is CompressionType.NONE
+
+
+def test_sequences_wrap() -> None:
+    header = batch.parse_header(write(producer_id=0, producer_epoch=0, base_sequence=(1 << 31) - 2))
+    assert header.has_producer_id
+    assert header.last_sequence == 0
+
+
+def test_unknown_codec() -> None:
+    header = dataclasses.replace(batch.parse_header(write()), attributes=5)
+    with pytest.raises(CorruptRecordError, match="unknown compression codec 5"):
+        _ = header.compression
+
+
+def test_header_over_the_start_of_a_larger_buffer() -> None:
+    target = bytearray(layout.HEADER_BYTES) + BODY
+    batch.write_header(
+        memoryview(target), [memoryview(target)[61:]], last_offset_delta=2, base_timestamp=1000, max_timestamp=1005,
+        record_count=3,
+    )  # fmt: skip
+    assert target == write()
+
+
+def test_crc_covers_all_from_the_attributes_on() -> None:
+    data = write()
+    assert batch.verify_crc(data)
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x10
+        assert batch.verify_crc(damaged) is (at < layout.CRC_AT)
+
+
+def test_the_broker_stamps_a_batch_without_touching_its_crc() -> None:
+    data = write()
+    batch.set_base_offset(data, 1 << 40)
+    batch.set_partition_leader_epoch(data, 77)
+    assert batch.verify_crc(data)
+    header = batch.parse_header(data)
+    assert (header.base_offset, header.partition_leader_epoch) == (1 << 40, 77)
+    assert data[12 + 4 :] == write()[12 + 4 :]
+
+
+def test_log_append_time_is_covered_by_the_crc() -> None:
+    data = bytearray(b"??") + write(compression=CompressionType.ZSTD)
+    batch.set_log_append_time(data, 123_456, 2)
+    header = batch.parse_header(data, 2)
+    assert batch.verify_crc(data[2:])
+    assert (header.is_log_append_time, header.max_timestamp, header.base_timestamp) == (True, 123_456, 1000)
+    assert header.compression is CompressionType.ZSTD
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: data[:60], "takes 61 bytes, 60 are left"),
+        (lambda data: data[:16] + b"\1" + data[17:], "has format version 1, expected 2"),
+        (lambda data: data[:8] + b"\0\0\0\x30" + data[12:], "announces a length of 48 bytes"),
+        (lambda data: data[:8] + b"\xff\xff\xff\xff" + data[12:], "announces a length of -1 bytes"),
+    ],
+)
+def test_headers_that_cannot_be(damage: object, message: str) -> None:
+    with pytest.raises(CorruptRecordError, match=message):
+        batch.parse_header(damage(bytes(write())))  # type: ignore[operator]

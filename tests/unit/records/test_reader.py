@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.common.model import Header
+from kafka_sink.records import batch, layout
+from kafka_sink.records.compression import CompressionType, compress
+from kafka_sink.records.reader import Record, read_batches, validate_batch
+from kafka_sink.records.reference import write_record
+from kafka_sink.records.varint import encode_varint
+
+Row = tuple[int, bytes | None, bytes | None, list[Header]]
+ROWS: list[Row] = [
+    (1000, b"key", b"value", []),
+    (990, None, b"", [("h", b"x"), ("ß", None)]),
+    (1010, b"", None, []),
+]
+
+
+def body_of(rows: list[Row]) -> bytes:
+    body = bytearray()
+    for index, (timestamp, key, value, headers) in enumerate(rows):
+        write_record(body, index, timestamp - 1000, key, value, headers)
+    return bytes(body)
+
+
+def wrap(body: bytes, count: int, kind: CompressionType = CompressionType.NONE, **fields: int | bool) -> bytes:
+    """A batch round records, its CRC right whatever they are."""
+    packed = compress(kind, body)
+    header = bytearray(layout.HEADER_BYTES)
+    known = {"last_offset_delta": count - 1, "base_timestamp": 1000, "max_timestamp": 1010, "record_count": count}
+    batch.write_header(header, [packed], compression=kind, **{**known, **fields})
+    return bytes(header + bytes(packed))
+
+
+GOOD = wrap(body_of(ROWS), len(ROWS))
+
+
+@pytest.mark.parametrize("kind", CompressionType)
+def test_records_come_back(kind: CompressionType) -> None:
+    (view,) = read_batches(wrap(body_of(ROWS), 3, kind, base_offset=100))
+    assert view.verify_crc()
+    assert (view.base_offset, view.last_offset, view.is_control, view.is_transactional) == (100, 102, False, False)
+    assert view.records() == [
+        Record(100, 1000, b"key", b"value", ()),
+        Record(101, 990, None, b"", (("h", b"x"), ("ß", None))),
+        Record(102, 1010, b"", None, ()),
+    ]
+
+
+def test_the_brokers_time_goes_over_the_records_own() -> None:
+    data = bytearray(GOOD)
+    batch.set_log_append_time(data, 5555)
+    (view,) = read_batches(data)
+    assert [record.timestamp for record in view.records()] == [5555] * 3
+
+
+@pytest.mark.parametrize("cut", [1, 10, len(GOOD) - 61, len(GOOD) - 20])
+def test_a_last_batch_that_is_cut_off_is_left_out(cut: int) -> None:
+    data = memoryview(wrap(body_of(ROWS), 3, base_offset=0) + wrap(body_of(ROWS), 3, base_offset=3) + GOOD[:-cut])
+    assert [view.base_offset for view in read_batches(data)] == [0, 3]
+
+
+def test_no_data_no_batches() -> None:
+    assert list(read_batches(b"")) == []
+
+
+def test_a_batch_of_another_format_ends_the_walk_with_an_error() -> None:
+    with pytest.raises(CorruptRecordError, match="format version 0"):
+        list(read_batches(GOOD + GOOD[:16] + b"\0" + GOOD[17:]))
+
+
+def test_limit_of_a_batch() -> None:
+    for kind in CompressionType:
+        (view,) = read_batches(wrap(body_of([(1000, None, bytes(10_000), [])]), 1, kind))
+        assert len(view.records(10_100)) == 1
+        with pytest.raises(CorruptRecordError, match="limit of 10000"):
+            view.records(10_000)
+
+
+def record(fields: bytes) -> bytes:
+    return encode_varint(len(fields)) + fields
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "announces 1 records but holds 0"),
+        (encode_varint(-5), "record 0 of -5 bytes"),
+        (encode_varint(100) + b"\0\0\0", "record 0 of 100 bytes does not fit into 3"),
+        (record(b"\0\0\0\1\1\0") + b"?", "1 bytes follow the last of 1 records"),
+        (record(b"\0\0\0\1\1\0?"), "record ends at byte"),
+        (record(b"\0\0\0\3\1\0"), "field has a length of -2"),
+        (record(b"\0\0\0\x14ab\0"), "field of 10 bytes does not fit"),
+        (record(b"\0\0\0\1\1\x14"), "announces 10 headers in 0 bytes"),
+        (record(b"\0\0\0\1\1\1"), "announces -1 headers"),
+        (record(b"\0\0\0\1\1\2\1\1"), "a header has no key"),
+        (record(b"\0\0\0\1\1\2\2\xff\1"), "a header key is not UTF-8"),
+        (record(b"\0\0\0\1\1\2\2h\1??"), "record ends at byte"),
+        (record(b"\0\0\0"), "data ends within the varint"),
+        (record(b"\0" + b"\xff" * 11 + b"\0\0\0\0"), "longer than 10 bytes"),
+    ],
+)
+def test_damaged_records(body: bytes, message: str) -> None:
+    data = wrap(body, 1)
+    (view,) = read_batches(data)
+    with pytest.raises(CorruptRecordError, match=message):
+        view.records()
+    assert validate_batch(data).record_count == 1
+    with pytest.raises(CorruptRecordError, match=message):
+        validate_batch(data, deep=True)
+
+
+def test_a_record_does_not_read_on_into_the_next() -> None:
+    body = record(b"\0\0\0\1\1\2") + record(b"\0\0\2\1\1\0")
+    (view,) = read_batches(wrap(body, 2))
+    with pytest.raises(CorruptRecordError):
+        view.records()
+
+
+@pytest.mark.parametrize("kind", CompressionType)
+@pytest.mark.parametrize("deep", [False, True])
+def test_what_a_producer_sends_is_valid(kind: CompressionType, deep: bool) -> None:
+    data = wrap(body_of(ROWS), 3, kind, producer_id=5, producer_epoch=0, base_sequence=0)
+    header = validate_batch(b"before" + data + b"behind", 6, deep=deep)
+    assert (header.record_count, header.size_in_bytes) == (3, len(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (GOOD[:-1], "cut off after"),
+        (GOOD[:-1] + b"?", "does not match its CRC"),
+        (wrap(b"", 0), "batch of 0 records claims the offsets 0 to -1"),
+        (wrap(body_of(ROWS), 3, last_offset_delta=7), "batch of 3 records claims the offsets 0 to 7"),
+        (wrap(body_of(ROWS), 3, producer_id=4), "producer 4 has no sequence number"),
+    ],
+)
+def test_what_a_broker_refuses(data: bytes, message: str) -> None:
+    with pytest.raises(CorruptRecordError, match=message):
+        validate_batch(data)
+
+
+def test_codec_that_does_not_exist() -> None:
+    data = bytearray(GOOD)
+    data[22] = 7
+    struct.pack_into(">I", data, layout.CRC_AT, batch.crc32c(bytes(data[21:])))
+    with pytest.raises(CorruptRecordError, match="unknown compression codec 7"):
+        validate_batch(data)
+
+
+def test_deep_validation_wants_the_offsets_in_a_row() -> None:
+    body = bytearray()
+    for offset_delta in (0, 2):
+        write_record(body, offset_delta, 0, None, None)
+    with pytest.raises(CorruptRecordError, match="record 1 of a new batch has the offset delta 2"):
+        validate_batch(wrap(bytes(body), 2), deep=True)
+
+
+def test_deep_validation_is_bounded() -> None:
+    data = wrap(body_of([(1000, None, bytes(100_000), [])]), 1, CompressionType.GZIP)
+    with pytest.raises(CorruptRecordError, match="limit of 1000"):
+        validate_batch(data, deep=True, max_decompressed_bytes=1000)

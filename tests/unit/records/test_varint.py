@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.records.varint import encode_varint, read_varint, read_varlong, varint_size, varint_sizes, zigzag_array
+
+# Where the encoded size changes, and one to either side.
+EDGES = sorted(
+    {
+        sign * value
+        for bits in range(0, 63)
+        for value in ((1 << bits) - 1, 1 << bits, (1 << bits) + 1)
+        for sign in (1, -1)
+    }
+    | {(1 << 63) - 1, -(1 << 63)}
+)
+
+
+# From Kafka's ByteUtilsTest.
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (63, "7e"),
+        (-64, "7f"),
+        (64, "8001"),
+        (-65, "8101"),
+        (8191, "fe7f"),
+        (-8192, "ff7f"),
+        (8192, "808001"),
+        (-8193, "818001"),
+        (1048575, "feff7f"),
+        (1048576, "80808001"),
+        (134217727, "feffff7f"),
+        (134217728, "8080808001"),
+        (2147483647, "feffffff0f"),
+        (-2147483648, "ffffffff0f"),
+        (17179869183, "feffffff7f"),
+        (17179869184, "808080808001"),
+        (9223372036854775807, "feffffffffffffffff01"),
+        (-9223372036854775808, "ffffffffffffffffff01"),
+    ],
+)
+def test_known_encodings(value: int, encoded: str) -> None:
+    assert encode_varint(value).hex() == encoded
+    assert read_varlong(bytes.fromhex(encoded), 0) == (value, len(encoded) // 2)
+
+
+@pytest.mark.parametrize("value", EDGES)
+def test_size_is_that_of_the_encoding(value: int) -> None:
+    assert varint_size(value) == len(encode_varint(value))
+    assert varint_sizes(value) == len(encode_varint(value))
+
+
+def test_sizes_of_arrays_are_those_of_their_values() -> None:
+    values = np.array(EDGES, dtype=np.int64)
+    assert np.asarray(varint_sizes(values)).tolist() == [varint_size(value) for value in EDGES]
+
+
+@pytest.mark.parametrize(("values", "size"), [([], 0), ([5, 5], 1), ([0, 63, -64], 1), ([64, 8191, 700], 2)])
+def test_equal_sizes_are_one_number(values: list[int], size: int) -> None:
+    assert varint_sizes(np.array(values, dtype=np.int64)) == size
+
+
+def test_zigzag_interleaves_the_signs() -> None:
+    found = zigzag_array(np.array([0, -1, 1, -2, (1 << 63) - 1, -(1 << 63)], dtype=np.int64))
+    assert found.tolist() == [0, 1, 2, 3, (1 << 64) - 2, (1 << 64) - 1]
+
+
+def test_reading_goes_on_where_the_number_ends() -> None:
+    data = b"?" + encode_varint(-300) + encode_varint(7)
+    value, position = read_varint(data, 1)
+    assert (value, position) == (-300, 3)
+    assert read_varint(data, position) == (7, 4)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80", b"\xff\xff\xff\xff"])
+def test_a_number_that_is_cut_off_is_damage(data: bytes) -> None:
+    with pytest.raises(CorruptRecordError, match="data ends within the varint at byte 0"):
+        read_varint(data, 0)
+
+
+def test_more_bytes_than_the_type_has_are_damage() -> None:
+    with pytest.raises(CorruptRecordError, match="longer than 5 bytes"):
+        read_varint(b"\x80" * 5 + b"\x01", 0)
+    with pytest.raises(CorruptRecordError, match="longer than 10 bytes"):
+        read_varlong(b"\x80" * 10 + b"\x01", 0)

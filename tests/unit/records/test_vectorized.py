@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kafka_sink.records import gather
+from kafka_sink.records.columns import BinaryColumn, ColumnChunk
+from kafka_sink.records.reference import write_record
+from kafka_sink.records.vectorized import (
+    content_sizes,
+    encode_records,
+    partition_order,
+    record_sizes,
+    sizes_from_content,
+)
+
+
+def column(rows: list[bytes | None]) -> BinaryColumn:
+    return BinaryColumn.from_arrow(pa.array(rows, pa.binary()))
+
+
+def plain(keys: list[bytes | None] | None, values: list[bytes | None], first: int, timestamp_delta: int) -> list[bytes]:
+    found = []
+    for row, value in enumerate(values):
+        target = bytearray()
+        write_record(target, first + row, timestamp_delta, keys[row] if keys else None, value)
+        found.append(bytes(target))
+    return found
+
+
+# Key lengths round what a word, a view and a varint hold.
+@pytest.mark.parametrize("key_length", [0, 1, 7, 8, 9, 11, 12, 13, 16, 63, 64, 8191, 8192])
+@pytest.mark.parametrize("value_length", [0, 8, 12, 13, 100])
+@pytest.mark.parametrize("first", [0, 60, 8188, (1 << 20) - 3])
+def test_rows_of_one_length(key_length: int, value_length: int, first: int) -> None:
+    keys: list[bytes | None] = [bytes([row]) * key_length for row in range(8)]
+    values: list[bytes | None] = [bytes([200 - row]) * value_length for row in range(8)]
+    expected = plain(keys, values, first, -3)
+    found = encode_records(ColumnChunk(column(values), column(keys)), np.arange(first, first + 8), -3)
+    assert bytes(found.data) == b"".join(expected)
+    assert [bytes(found.data[start:end]) for start, end in pairwise(found.offsets.tolist())] == expected
+
+
+def test_rows_are_encoded_in_the_order_they_were_taken() -> None:
+    values: list[bytes | None] = [b"v%d" % row * (row * 3 % 20) for row in range(50)]
+    keys: list[bytes | None] = [b"key %d" % row for row in range(50)]
+    order = np.random.default_rng(1).permutation(50)
+    found = encode_records(ColumnChunk(column(values), column(keys)).take(order).slice(5, 40), np.arange(40), 0)
+    rows = order[5:45]
+    assert bytes(found.data) == b"".join(plain([keys[row] for row in rows], [values[row] for row in rows], 0, 0))
+
+
+def test_no_rows() -> None:
+    found = encode_records(ColumnChunk(column([]), column([])), np.arange(0), 0)
+    assert (bytes(found.data), found.offsets.tolist()) == (b"", [0])
+    assert record_sizes(ColumnChunk(column([])), np.arange(0), np.arange(0)).tolist() == []
+
+
+def test_result_is_plain_bytes() -> None:
+    found = encode_records(ColumnChunk(column([b"\xff" * 20])), np.arange(1), 0)
+    assert (found.data.format, found.data.itemsize, found.data.contiguous) == ("B", 1, True)
+
+
+def test_sizes() -> None:
+    chunk = ColumnChunk(column([b"a", None, b"c" * 100]), column([None, b"", b"k"]))
+    assert content_sizes(chunk).tolist() == [1 + 2 + 1, 1 + 1 + 1, 2 + 102 + 1]
+    deltas, times = np.array([0, 64, 8192]), np.array([-1, 1 << 30, 0])
+    sizes = sizes_from_content(content_sizes(chunk), deltas, times)
+    assert sizes.tolist() == record_sizes(chunk, deltas, times).tolist()
+    assert sizes.tolist() == np.diff(encode_records(chunk, deltas, times).offsets).tolist()
+
+
+def test_rows_of_one_length_have_sizes_too() -> None:
+    assert content_sizes(ColumnChunk(column([b"ab", b"cd"]))).tolist() == [5, 5]
+
+
+def test_buffers_over_two_gibibytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With windows of 128 bytes instead: what is checked is that rows in any window and across them are found."""
+    monkeypatch.setattr(gather, "_WINDOW_BITS", 6)
+    values: list[bytes | None] = [b"%02d" % row * 25 for row in range(30)]
+    found = encode_records(ColumnChunk(column(values), column(values)), np.arange(30), 0)
+    assert bytes(found.data) == b"".join(plain(values, values, 0, 0))
+
+
+@pytest.mark.parametrize("partitions", [[0] * 5, [3, 3, 7, 9], [], [2]])
+def test_rows_that_are_grouped_already_stay(partitions: list[int]) -> None:
+    order, runs, starts = partition_order(np.array(partitions, dtype=np.int32))
+    assert order is None
+    assert runs.tolist() == sorted(set(partitions))
+    assert [partitions[start] for start in starts[:-1]] == runs.tolist()
+    assert starts[-1] == len(partitions)
+
+
+@pytest.mark.parametrize("count", [2, 200, 300, 70_000])
+def test_rows_are_grouped_without_changing_their_order(count: int) -> None:
+    partitions = np.random.default_rng(count).integers(0, count, 500).astype(np.int32)
+    order, runs, starts = partition_order(partitions)
+    assert order is not None
+    assert runs.dtype == np.int32
+    assert starts.dtype == np.int64
+    assert runs.tolist() == sorted(set(partitions.tolist()))
+    for run, partition in enumerate(runs):
+        assert order[starts[run] : starts[run + 1]].tolist() == np.flatnonzero(partitions == partition).tolist()
