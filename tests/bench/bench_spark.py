@@ -1,7 +1,7 @@
 """Rows per second of format("kafkalite") beside Spark's own format("kafka"): same session, same rows, same broker.
 
-Run by ``scripts/bench.sh spark``, which starts the broker and gives Spark its own connector's jars. After one warm-up
-each, the two take turns, so that whatever else the machine does falls on both. Every write goes to a fresh topic whose
+Run by ``scripts/bench.sh spark``, which starts the broker and gives Spark its own connector's jars. After some warm-up
+the two take turns, so that whatever else the machine does falls on both. Every write goes to a fresh topic whose
 end offsets are then counted: a fast write that loses rows is no result.
 """
 
@@ -26,6 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 FORMATS = ("kafkalite", "kafka")
+#: Untimed writes of each format: the JVM compiles, workers start.
+WARM_UPS = 2
 VALUE_CHARACTERS = 100
 WAIT_S = 30.0
 
@@ -37,6 +39,7 @@ def session(jars: str, cores: int) -> SparkSession:
         .appName("bench-spark")
         .config("spark.jars", jars)
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.log.level", "ERROR")
@@ -51,7 +54,7 @@ def rows_of_100_bytes(spark: SparkSession, rows: int, tasks: int) -> DataFrame:
 
 @contextmanager
 def fresh_topic(bootstrap_servers: str, partitions: int) -> Iterator[str]:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 3})
     topic = f"bench-{uuid.uuid4().hex}"
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(WAIT_S)
     try:
@@ -111,7 +114,7 @@ def main() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in FORMATS}
     try:
         rows = rows_of_100_bytes(spark, options.rows, options.tasks)
-        for name in FORMATS:
+        for name in FORMATS * WARM_UPS:
             console.print(f"warming up {name} …")
             write(rows, name, options.rows, options)
         for run in range(options.runs):
