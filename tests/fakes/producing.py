@@ -1,0 +1,98 @@
+"""What an accumulator needs, put together for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_sink.client.cluster import Cluster, PartitionInfo
+from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import Header, Node, TopicPartition
+from kafka_sink.producer.accumulator import AppendResult, RecordAccumulator
+from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
+from kafka_sink.producer.idempotence import IdempotenceManager
+from kafka_sink.producer.producer_batch import Compression, ProducerBatch
+from tests.fakes.batches import UNCOMPRESSED
+
+TOPIC = "orders"
+NODES = (Node(0, "a", 9092), Node(1, "b", 9092))
+
+
+def tp(partition: int, topic: str = TOPIC) -> TopicPartition:
+    return TopicPartition(topic, partition)
+
+
+def make_cluster(leaders: Sequence[int | None], topic: str = TOPIC) -> Cluster:
+    """A topic whose partition ``i`` is led by the node of id ``leaders[i]``, or by nobody."""
+    infos = [
+        PartitionInfo(topic, partition, None if leader is None else NODES[leader])
+        for partition, leader in enumerate(leaders)
+    ]
+    return Cluster(NODES, infos)
+
+
+def make_idempotence() -> IdempotenceManager:
+    manager = IdempotenceManager(ContextLogger(__name__, "test"))
+    manager.assign_producer_id(9, 0)
+    return manager
+
+
+def make_accumulator(
+    clock: Clock,
+    *,
+    batch_size: int = 1000,
+    linger_ms: int = 10,
+    retry_backoff_ms: int = 100,
+    delivery_timeout_ms: int = 120_000,
+    memory: int = 1_000_000,
+    compression: Compression = UNCOMPRESSED,
+    idempotence: IdempotenceManager | None = None,
+) -> RecordAccumulator:
+    return RecordAccumulator(
+        batch_size_bytes=batch_size,
+        compression=compression,
+        linger_ms=linger_ms,
+        retry_backoff=ExponentialBackoff(retry_backoff_ms, retry_backoff_ms, jitter=0),
+        delivery_timeout_ms=delivery_timeout_ms,
+        pool=BufferPool(memory, batch_size, clock, on_wait=lambda: None),
+        clock=clock,
+        idempotence=idempotence,
+    )
+
+
+def append(
+    accumulator: RecordAccumulator,
+    partition: int = 0,
+    value: bytes | None = b"v",
+    *,
+    key: bytes | None = None,
+    headers: Sequence[Header] = (),
+    timestamp: int = 5000,
+    callback: DeliveryCallback | None = None,
+    max_block_ms: int = 1000,
+    abort_on_new_batch: bool = False,
+) -> AppendResult:
+    return accumulator.append(
+        tp(partition),
+        timestamp,
+        key,
+        value,
+        headers,
+        callback,
+        max_block_ms,
+        abort_on_new_batch=abort_on_new_batch,
+        now_ms=accumulator._clock.monotonic_ms(),
+    )
+
+
+def append_record(accumulator: RecordAccumulator, partition: int = 0, value: bytes = b"v") -> FutureRecordMetadata:
+    """Append one record and return its future."""
+    future = append(accumulator, partition, value).future
+    assert future is not None
+    return future
+
+
+def queued(accumulator: RecordAccumulator, partition: int = 0) -> list[ProducerBatch]:
+    return list(accumulator.queue(tp(partition)).batches)

@@ -1,0 +1,114 @@
+"""The producer's options: Kafka's defaults, and how options that depend on each other are settled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_sink.common import config as common_config
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.producer.config import ProducerConfig, reconcile
+
+
+def settle(properties: dict[str, Any], prefix: str = "") -> ProducerConfig:
+    config = common_config.parse(ProducerConfig, {"bootstrap.servers": "a:1", **properties})
+    return reconcile(config, frozenset(properties), prefix=prefix)
+
+
+def refusal(properties: dict[str, Any], prefix: str = "") -> str:
+    with pytest.raises(ConfigError) as caught:
+        settle(properties, prefix)
+    return str(caught.value)
+
+
+def test_defaults_are_those_of_kafkas_newest_producer() -> None:
+    config = settle({})
+    assert (config.acks_code, config.retries, config.enable_idempotence) == (-1, 2**31 - 1, True)
+    assert (config.batch_size_bytes, config.linger_ms, config.buffer_memory_bytes) == (16384, 5, 33554432)
+    assert (config.max_request_size_bytes, config.max_block_ms, config.delivery_timeout_ms) == (1048576, 60000, 120000)
+    assert (config.compression_type, config.max_in_flight_requests_per_connection) == ("none", 5)
+
+
+@pytest.mark.parametrize(("acks", "code"), [("all", -1), ("-1", -1), ("1", 1), ("0", 0)])
+def test_acks_as_the_protocol_writes_them(acks: str, code: int) -> None:
+    assert settle({"acks": acks}).acks_code == code
+
+
+@pytest.mark.parametrize(
+    ("properties", "level"),
+    [
+        ({"compression.type": "none"}, None),
+        ({"compression.type": "snappy"}, None),
+        ({"compression.type": "gzip"}, None),
+        ({"compression.type": "gzip", "compression.gzip.level": "9"}, 9),
+        ({"compression.type": "lz4"}, 0),
+        ({"compression.type": "zstd"}, 3),
+        ({"compression.type": "zstd", "compression.zstd.level": "-1"}, -1),
+    ],
+)
+def test_the_level_is_that_of_the_chosen_codec(properties: dict[str, str], level: int | None) -> None:
+    assert settle(properties).compression_level == level
+
+
+# --- delivery.timeout.ms ---------------------------------------------------------------------------------------------
+
+
+def test_a_delivery_time_out_that_was_set_too_low_is_refused() -> None:
+    text = refusal({"delivery.timeout.ms": 30_004}, prefix="kafka.")
+    assert "kafka.delivery.timeout.ms (30004)" in text
+    assert "raise it to at least 30005" in text
+    assert "kafka.linger.ms (5)" in text
+    assert "kafka.request.timeout.ms (30000)" in text
+
+
+def test_the_sum_itself_is_enough() -> None:
+    assert settle({"delivery.timeout.ms": 30_005}).delivery_timeout_ms == 30_005
+
+
+def test_a_default_that_became_too_low_is_raised() -> None:
+    assert settle({"request.timeout.ms": 200_000}).delivery_timeout_ms == 200_005
+
+
+def test_the_sum_does_not_pass_the_largest_value() -> None:
+    assert settle({"linger.ms": 2**31 - 1}).delivery_timeout_ms == 2**31 - 1
+
+
+# --- idempotence -----------------------------------------------------------------------------------------------------
+
+_CONFLICTS = [
+    ("acks", "1"),
+    ("acks", "0"),
+    ("retries", 0),
+    ("max.in.flight.requests.per.connection", 6),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), _CONFLICTS)
+def test_idempotence_that_was_asked_for_refuses_what_contradicts_it(name: str, value: Any) -> None:
+    text = refusal({"enable.idempotence": True, name: value}, prefix="kafka.")
+    assert "kafka.enable.idempotence=true needs" in text
+    assert f"kafka.{name} says otherwise" in text
+
+
+@pytest.mark.parametrize(("name", "value"), _CONFLICTS)
+def test_idempotence_by_default_gives_way(name: str, value: Any) -> None:
+    assert not settle({name: value}).enable_idempotence
+
+
+@pytest.mark.parametrize(("name", "value"), _CONFLICTS)
+def test_without_idempotence_nothing_contradicts(name: str, value: Any) -> None:
+    assert not settle({"enable.idempotence": False, name: value}).enable_idempotence
+
+
+def test_five_in_flight_are_still_fine() -> None:
+    assert settle({"enable.idempotence": True, "max.in.flight.requests.per.connection": 5}).enable_idempotence
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_must_fit_into_the_memory() -> None:
+    text = refusal({"batch.size": 2000, "buffer.memory": 1999}, prefix="kafka.")
+    assert "kafka.batch.size (2000) is more than kafka.buffer.memory (1999)" in text
+    assert settle({"batch.size": 2000, "buffer.memory": 2000}).batch_size_bytes == 2000

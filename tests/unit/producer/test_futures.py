@@ -1,0 +1,102 @@
+"""What a caller holds until the broker has answered."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+
+import pytest
+
+from kafka_sink.common.errors import KafkaTimeoutError, RecordTooLargeError
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata, TopicPartition
+from kafka_sink.producer.futures import FailedFuture, FutureRecordMetadata, ProduceRequestResult
+from tests.fakes.clock import FakeClock
+from tests.fakes.scripted_clock import ScriptedClock
+
+TP = TopicPartition("orders", 3)
+
+
+def make_future(
+    result: ProduceRequestResult, clock: ScriptedClock, *, relative_offset: int = 2
+) -> FutureRecordMetadata:
+    return FutureRecordMetadata(result, relative_offset, 5000, -1, 7, clock)
+
+
+def finish(result: ProduceRequestResult, base_offset: int = 40, log_time: int = NO_TIMESTAMP) -> None:
+    result.set(base_offset, log_time, None)
+    result.done()
+
+
+def test_the_offset_is_the_batchs_plus_the_records_own() -> None:
+    clock = ScriptedClock()
+    result = ProduceRequestResult(TP, clock)
+    future = make_future(result, clock)
+    assert not future.done()
+    finish(result)
+    assert future.done()
+    assert future.get(0) == RecordMetadata("orders", 3, 42, 5000, -1, 7)
+
+
+def test_the_brokers_timestamp_wins_over_the_records() -> None:
+    clock = ScriptedClock()
+    result = ProduceRequestResult(TP, clock)
+    finish(result, log_time=6000)
+    assert make_future(result, clock).get().timestamp == 6000
+
+
+def test_an_offset_the_broker_did_not_tell_stays_unknown() -> None:
+    clock = ScriptedClock()
+    result = ProduceRequestResult(TP, clock)
+    finish(result, base_offset=NO_OFFSET)
+    assert make_future(result, clock).get().offset == NO_OFFSET
+
+
+def test_no_answer_in_time_says_how_long_it_was_waited() -> None:
+    clock = ScriptedClock()
+    future = make_future(ProduceRequestResult(TP, clock), clock)
+    with pytest.raises(KafkaTimeoutError, match="no answer for orders-3 after waiting for 250 ms"):
+        future.get(250)
+    assert clock.waits == [250]
+
+
+def test_get_is_released_by_another_thread() -> None:
+    clock = FakeClock()
+    result = ProduceRequestResult(TP, clock)
+    future = FutureRecordMetadata(result, 0, 5000, -1, 7, clock)
+    got: list[RecordMetadata] = []
+    thread = threading.Thread(target=lambda: got.append(future.get()), daemon=True)
+    thread.start()
+    clock.until_somebody_waits()
+    finish(result)
+    thread.join(10)
+    assert [metadata.offset for metadata in got] == [40]
+
+
+def test_done_before_set_is_a_defect() -> None:
+    with pytest.raises(RuntimeError, match="set"):
+        ProduceRequestResult(TP, ScriptedClock()).done()
+
+
+def test_the_error_of_the_batch_is_raised_for_each_record_without_growing() -> None:
+    clock = ScriptedClock()
+    result = ProduceRequestResult(TP, clock)
+    error = RecordTooLargeError("too large")
+    result.set(NO_OFFSET, NO_TIMESTAMP, error)
+    result.done()
+    depths = []
+    for relative in range(3):
+        with pytest.raises(RecordTooLargeError) as caught:
+            make_future(result, clock, relative).get()
+        assert caught.value is error
+        depths.append(len(traceback.extract_tb(error.__traceback__)))
+    assert depths[0] == depths[1] == depths[2]
+
+
+def test_a_failed_future_is_done_and_always_raises() -> None:
+    error = RecordTooLargeError("too large")
+    future = FailedFuture(error)
+    assert future.done()
+    for _ in range(2):
+        with pytest.raises(RecordTooLargeError) as caught:
+            future.get(0)
+        assert caught.value is error

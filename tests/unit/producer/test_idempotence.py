@@ -1,0 +1,341 @@
+"""Producer id, epoch and sequences: no gap that stays, no sequence given twice, no batch stored twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_sink.common.errors import (
+    ErrorCode,
+    KafkaTimeoutError,
+    OutOfOrderSequenceError,
+    RecordTooLargeError,
+    error_for,
+)
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import NO_OFFSET, TopicPartition
+from kafka_sink.producer.idempotence import IdempotenceManager, ProducerIdAndEpoch
+from kafka_sink.producer.producer_batch import ProducerBatch
+from tests.fakes.batches import TP, make_batch, read_wire
+
+OTHER = TopicPartition("orders", 4)
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+UNKNOWN_ID = ErrorCode.UNKNOWN_PRODUCER_ID
+LOG_START = 10
+
+
+def make_manager(producer_id: int = 9, epoch: int = 0) -> IdempotenceManager:
+    manager = IdempotenceManager(ContextLogger(__name__, "test"))
+    manager.assign_producer_id(producer_id, epoch)
+    return manager
+
+
+def fresh(records: int = 1, tp: TopicPartition = TP) -> ProducerBatch:
+    return make_batch(tp=tp, values=[b"v"] * records)
+
+
+def drained(manager: IdempotenceManager, records: int = 1, tp: TopicPartition = TP) -> ProducerBatch:
+    """A batch as it leaves its queue for the first time."""
+    batch = fresh(records, tp)
+    assert not manager.must_wait(batch)
+    resend(manager, batch)
+    return batch
+
+
+def resend(manager: IdempotenceManager, batch: ProducerBatch) -> None:
+    batch.close()
+    manager.assign_sequence(batch)
+
+
+def settle(manager: IdempotenceManager) -> None:
+    """What the sender does before it drains."""
+    manager.resolve_sequences()
+    manager.bump_epoch_if_required()
+
+
+def place(batch: ProducerBatch) -> tuple[int, int, int]:
+    return batch.producer_id, batch.producer_epoch, batch.base_sequence
+
+
+# --- sequences -------------------------------------------------------------------------------------------------------
+
+
+def test_sequences_are_contiguous_within_a_partition_and_separate_between_them() -> None:
+    manager = make_manager()
+    assert [drained(manager, n).base_sequence for n in (3, 1, 5)] == [0, 3, 4]
+    assert drained(manager, 2, OTHER).base_sequence == 0
+    assert drained(manager).base_sequence == 9
+
+
+def test_a_retry_keeps_its_sequence() -> None:
+    manager = make_manager()
+    first, second = drained(manager, 3), drained(manager, 2)
+    assert manager.can_retry(first, ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_OFFSET)
+    settle(manager)
+    resend(manager, first)
+    assert place(first) == (9, 0, 0)
+    assert place(second) == (9, 0, 3)
+    assert drained(manager).base_sequence == 5
+
+
+def test_sequences_wrap_from_the_largest_to_zero() -> None:
+    manager = make_manager()
+    first = drained(manager)
+    manager._partitions[TP].next_sequence = 2**31 - 3
+    spanning, behind = drained(manager, 5), drained(manager, 1)
+    assert (spanning.base_sequence, spanning.last_sequence) == (2**31 - 3, 1)
+    assert behind.base_sequence == 2
+    manager.completed(first)
+    # Still in the order in which they were given out: the one before the wrap is retried first.
+    assert not manager.must_wait(spanning)
+    assert manager.must_wait(behind)
+
+
+def test_an_acknowledgement_past_the_wrap_is_the_newest() -> None:
+    manager = make_manager()
+    manager.completed(drained(manager))
+    manager._partitions[TP].next_sequence = 2**31 - 2
+    unknown, across = drained(manager, 1), drained(manager, 3)
+    manager._partitions[TP].last_acked_sequence = 2**31 - 3
+    manager.failed(unknown, KafkaTimeoutError("expired"), may_be_stored=True)
+    manager.completed(across)
+    settle(manager)
+    assert manager.identity.epoch == 0, "what came after it was stored, so it was, too"
+    assert drained(manager).base_sequence == 2
+
+
+def test_nothing_leaves_without_a_producer_id() -> None:
+    manager = IdempotenceManager(ContextLogger(__name__, "test"))
+    assert manager.must_wait(fresh())
+    manager.assign_producer_id(9, 0)
+    assert not manager.must_wait(fresh())
+
+
+def test_a_retry_waits_until_it_is_the_oldest_in_flight() -> None:
+    manager = make_manager()
+    first, second = drained(manager), drained(manager)
+    assert not manager.must_wait(first)
+    assert manager.must_wait(second)
+    manager.completed(first)
+    assert not manager.must_wait(second)
+
+
+def test_new_batches_may_follow_those_in_flight() -> None:
+    manager = make_manager()
+    drained(manager)
+    assert not manager.must_wait(fresh())
+
+
+# --- gaps ------------------------------------------------------------------------------------------------------------
+
+
+def test_out_of_order_behind_another_batch_in_flight_only_waits_for_it() -> None:
+    manager = make_manager()
+    first, second = drained(manager), drained(manager)
+    assert manager.can_retry(second, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    assert manager.identity == ProducerIdAndEpoch(9, 0)
+    assert place(first) == (9, 0, 0)
+    assert place(second) == (9, 0, 1)
+
+
+def test_out_of_order_for_the_oldest_is_a_gap_and_begins_a_new_epoch_from_zero() -> None:
+    manager = make_manager()
+    manager.completed(drained(manager, 4))
+    first, second = drained(manager, 3), drained(manager, 2)
+    assert manager.can_retry(first, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    assert place(first) == (9, 1, 0)
+    assert place(second) == (9, 1, 3)
+    for batch in (first, second):
+        view, records = read_wire(batch.wire)
+        assert (view.header.producer_epoch, view.header.base_sequence) == (1, batch.base_sequence)
+        assert len(records) == batch.record_count
+    assert drained(manager).base_sequence == 5
+
+
+def test_answers_to_the_old_sequences_do_not_bump_again() -> None:
+    manager = make_manager()
+    first, second = drained(manager), drained(manager)
+    assert manager.can_retry(first, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    # Both were on the wire together; this answer is to what was sent before the new epoch.
+    manager.completed(first)
+    assert manager.can_retry(second, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    assert manager.identity.epoch == 1
+
+
+def test_a_gap_after_the_new_epoch_was_sent_begins_yet_another() -> None:
+    manager = make_manager()
+    batch = drained(manager)
+    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    resend(manager, batch)
+    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    assert place(batch) == (9, 2, 0)
+
+
+def test_a_forgotten_producer_begins_a_new_epoch_once() -> None:
+    manager = make_manager()
+    manager.completed(drained(manager, 7))
+    first, second = drained(manager, 2), drained(manager)
+    assert manager.can_retry(first, UNKNOWN_ID, LOG_START)
+    settle(manager)
+    assert (place(first), place(second)) == ((9, 1, 0), (9, 1, 2))
+    assert manager.can_retry(second, UNKNOWN_ID, LOG_START)
+    settle(manager)
+    assert manager.identity.epoch == 1
+
+
+def test_a_forgotten_producer_without_log_start_is_just_asked_again() -> None:
+    manager = make_manager()
+    batch = drained(manager)
+    assert manager.can_retry(batch, UNKNOWN_ID, NO_OFFSET)
+    settle(manager)
+    assert place(batch) == (9, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "retriable"),
+    [
+        (ErrorCode.NETWORK_EXCEPTION, True),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, True),
+        (ErrorCode.MESSAGE_TOO_LARGE, False),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, False),
+    ],
+)
+def test_other_errors_are_retried_as_they_say(code: ErrorCode, retriable: bool) -> None:
+    manager = make_manager()
+    assert manager.can_retry(drained(manager), code, NO_OFFSET) is retriable
+
+
+# --- batches that are given up ---------------------------------------------------------------------------------------
+
+
+def test_a_refused_batch_leaves_a_gap_that_a_new_epoch_closes() -> None:
+    manager = make_manager()
+    refused, behind = drained(manager, 3), drained(manager, 2)
+    manager.failed(refused, RecordTooLargeError("too large"), may_be_stored=False)
+    settle(manager)
+    assert place(behind) == (9, 1, 0)
+    assert drained(manager).base_sequence == 2
+
+
+def test_a_batch_that_never_had_a_sequence_leaves_no_gap() -> None:
+    manager = make_manager()
+    manager.failed(fresh(), KafkaTimeoutError("expired in its queue"), may_be_stored=True)
+    settle(manager)
+    assert manager.identity.epoch == 0
+    assert drained(manager).base_sequence == 0
+
+
+def test_while_it_is_unknown_whether_a_batch_was_stored_nothing_new_leaves() -> None:
+    manager = make_manager()
+    unknown, behind = drained(manager), drained(manager)
+    manager.failed(unknown, KafkaTimeoutError("expired"), may_be_stored=True)
+    settle(manager)
+    assert manager.must_wait(fresh())
+    assert manager.identity.epoch == 0
+    assert place(behind) == (9, 0, 1), "what may follow a stored batch keeps its sequence"
+    assert not manager.must_wait(behind)
+
+
+def test_a_later_acknowledgement_settles_that_it_was_stored() -> None:
+    manager = make_manager()
+    unknown, behind = drained(manager), drained(manager)
+    manager.failed(unknown, KafkaTimeoutError("expired"), may_be_stored=True)
+    manager.completed(behind)
+    settle(manager)
+    assert manager.identity.epoch == 0
+    assert drained(manager).base_sequence == 2
+
+
+def test_a_later_gap_settles_that_it_was_not_stored() -> None:
+    manager = make_manager()
+    unknown, behind = drained(manager, 3), drained(manager, 2)
+    manager.failed(unknown, KafkaTimeoutError("expired"), may_be_stored=True)
+    assert manager.can_retry(behind, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    assert place(behind) == (9, 1, 0)
+    assert drained(manager).base_sequence == 2, "nothing is unresolved any more"
+
+
+def test_with_nothing_else_in_flight_it_is_settled_by_a_new_epoch() -> None:
+    manager = make_manager()
+    manager.completed(drained(manager))
+    unknown = drained(manager)
+    manager.failed(unknown, KafkaTimeoutError("expired"), may_be_stored=True)
+    settle(manager)
+    assert place(drained(manager)) == (9, 1, 0)
+
+
+@pytest.mark.parametrize("code", [OUT_OF_ORDER, UNKNOWN_ID])
+def test_a_batch_given_up_because_the_broker_lost_track_needs_a_new_epoch(code: ErrorCode) -> None:
+    manager = make_manager()
+    batch, behind = drained(manager), drained(manager)
+    manager.failed(batch, error_for(code), may_be_stored=True)
+    settle(manager)
+    assert place(behind) == (9, 1, 0)
+
+
+def test_an_out_of_order_error_has_its_own_exception() -> None:
+    assert isinstance(error_for(OUT_OF_ORDER), OutOfOrderSequenceError)
+
+
+# --- epochs ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_epoch_lets_other_partitions_finish_under_the_old_one_first() -> None:
+    manager = make_manager()
+    elsewhere = drained(manager, 2, OTHER)
+    batch = drained(manager)
+    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    assert place(elsewhere) == (9, 0, 0), "nothing was wrong there"
+    assert not manager.must_wait(elsewhere)
+    assert manager.must_wait(fresh(1, OTHER)), "a new epoch must not overtake the old one"
+    manager.completed(elsewhere)
+    assert place(drained(manager, 1, OTHER)) == (9, 1, 0)
+
+
+def test_an_acknowledgement_from_an_old_epoch_does_not_count_in_the_new_one() -> None:
+    manager = make_manager()
+    old = drained(manager, 6, OTHER)
+    batch = drained(manager)
+    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    manager.completed(old)
+    new = drained(manager, 2, OTHER)
+    assert new.base_sequence == 0
+    manager.completed(new)
+    assert manager._partitions[OTHER].last_acked_sequence == 1
+
+
+def test_after_the_last_epoch_a_new_id_is_asked_for() -> None:
+    manager = make_manager(epoch=2**15 - 1)
+    batch = drained(manager, 2)
+    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    assert not manager.identity.is_valid
+    assert manager.must_wait(batch)
+    assert place(batch) == (9, 2**15 - 1, 0), "not rewritten before there is an id to rewrite it to"
+    manager.assign_producer_id(77, 0)
+    assert place(batch) == (77, 0, 0)
+    assert not manager.must_wait(batch)
+    assert place(drained(manager)) == (77, 0, 2)
+
+
+def test_a_bump_asked_for_while_an_id_is_on_its_way_waits_for_that_id() -> None:
+    manager = make_manager(epoch=2**15 - 1)
+    batch, elsewhere = drained(manager), drained(manager, 3, OTHER)
+    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    assert manager.can_retry(elsewhere, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    assert not manager.identity.is_valid
+    assert place(elsewhere) == (9, 2**15 - 1, 0)
+    manager.assign_producer_id(77, 0)
+    settle(manager)
+    assert manager.identity == ProducerIdAndEpoch(77, 0)
+    assert (place(batch), place(elsewhere)) == ((77, 0, 0), (77, 0, 0))

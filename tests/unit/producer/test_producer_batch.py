@@ -1,0 +1,271 @@
+"""A batch from its first record to its one and only end."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kafka_sink.common.errors import KafkaError, RecordTooLargeError
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP
+from kafka_sink.producer.futures import Delivery, FutureRecordMetadata
+from kafka_sink.producer.producer_batch import Compression, FinalState, sequence_after, sequence_precedes
+from kafka_sink.records.compression import CompressionType
+from kafka_sink.records.layout import HEADER_BYTES
+from kafka_sink.records.reference import record_size, write_record
+from tests.fakes.batches import TP, append, make_batch, on_the_wire, read_wire
+
+# --- appending -------------------------------------------------------------------------------------------------------
+
+
+def test_records_come_back_as_they_were_appended() -> None:
+    batch = make_batch()
+    append(batch, b"one", key=b"k", timestamp=5000, headers=[("h", b"x"), ("n", None)])
+    append(batch, None, key=None, timestamp=4990)
+    append(batch, b"", key=b"", timestamp=5020)
+    batch.close()
+    view, records = read_wire(batch.wire)
+    assert [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in records] == [
+        (0, 5000, b"k", b"one", (("h", b"x"), ("n", None))),
+        (1, 4990, None, None, ()),
+        (2, 5020, b"", b"", ()),
+    ]
+    assert (view.header.base_timestamp, view.header.max_timestamp) == (5000, 5020)
+
+
+def test_a_record_that_fills_the_last_byte_fits_and_one_more_byte_does_not() -> None:
+    size = record_size(0, 0, None, b"x" * 50)
+    exact = make_batch(room=size)
+    assert exact.try_append(5000, None, b"x" * 50, (), None, 0) is not None
+    assert exact.is_full
+    assert exact.room_bytes == 0
+    assert make_batch(room=size - 1).try_append(5000, None, b"x" * 50, (), None, 0) is None
+
+
+def test_an_empty_batch_is_not_full() -> None:
+    assert not make_batch(room=0).is_full
+
+
+def test_a_closed_batch_takes_nothing_more() -> None:
+    batch = make_batch(values=[b"one"])
+    batch.close_for_appends()
+    assert batch.is_full
+    assert batch.room_bytes == 0
+    assert batch.try_append(5000, None, b"two", (), None, 0) is None
+    with pytest.raises(ValueError, match="do not fit"):
+        batch.append_encoded(b"\x00", 1, 5000, 5000, None, 0)
+
+
+def test_encoded_records_stand_where_single_ones_would() -> None:
+    single, bulk = make_batch(), make_batch()
+    for index in range(3):
+        append(single, b"v%d" % index, timestamp=5000 + index)
+    append(bulk, b"v0", timestamp=5000)
+    encoded = bytearray()
+    for index in (1, 2):
+        write_record(encoded, index, index, None, b"v%d" % index)
+    bulk.append_encoded(memoryview(encoded), 2, 5001, 5002, None, 0)
+    for batch in (single, bulk):
+        batch.close()
+    assert on_the_wire(single.wire) == on_the_wire(bulk.wire)
+    assert single.record_count == bulk.record_count == 3
+
+
+@pytest.mark.parametrize("codec", list(CompressionType))
+def test_every_codec_can_be_read_back(codec: CompressionType) -> None:
+    batch = make_batch(compression=Compression(codec, None), values=[b"same" * 50] * 4)
+    batch.close()
+    view, records = read_wire(batch.wire)
+    assert view.header.compression is codec
+    assert [record.value for record in records] == [b"same" * 50] * 4
+    assert batch.wire_bytes == len(on_the_wire(batch.wire))
+    assert (batch.wire_bytes < batch.size_bytes) == (codec is not CompressionType.NONE)
+
+
+def test_an_open_batch_has_no_wire_form() -> None:
+    batch = make_batch(values=[b"one"])
+    assert batch.wire_bytes == batch.size_bytes
+    with pytest.raises(RuntimeError, match="closed before it is sent"):
+        _ = batch.wire
+
+
+# --- sequences -------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_sequence_after_closing_is_in_a_new_header_with_a_valid_crc() -> None:
+    batch = make_batch(values=[b"one", b"two"])
+    batch.close()
+    batch.set_producer_state(9, 1, 70)
+    first = batch.wire
+    before = on_the_wire(first)
+    batch.reset_producer_state(9, 2, 0)
+    view, records = read_wire(batch.wire)
+    assert (view.header.producer_id, view.header.producer_epoch, view.header.base_sequence) == (9, 2, 0)
+    assert len(records) == 2
+    # An attempt with the old header may be half written.
+    assert on_the_wire(first) == before
+    view, _ = read_wire(first)
+    assert (view.header.producer_epoch, view.header.base_sequence) == (1, 70)
+
+
+def test_a_reopened_sequence_counts_as_new_once_the_next_attempt_is_closed() -> None:
+    batch = make_batch(values=[b"one"])
+    batch.close()
+    batch.set_producer_state(9, 1, 70)
+    assert not batch.reopened_sequence
+    batch.reset_producer_state(9, 2, 0)
+    assert batch.reopened_sequence
+    batch.close()
+    assert not batch.reopened_sequence
+
+
+def test_sequences_wrap_to_zero() -> None:
+    batch = make_batch(values=[b"x"] * 5)
+    batch.set_producer_state(9, 0, 2**31 - 3)
+    assert batch.last_sequence == 1
+    assert sequence_after(2**31 - 1) == 0
+    assert sequence_after(2**31 - 3, 5) == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [(0, 1, True), (1, 0, False), (5, 5, False), (2**31 - 1, 0, True), (0, 2**31 - 1, False), (2**31 - 10, 7, True)],
+)
+def test_order_of_sequences_holds_across_the_wrap(first: int, second: int, expected: bool) -> None:
+    assert sequence_precedes(first, second) is expected
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_callbacks_come_in_order_and_before_get_returns() -> None:
+    batch = make_batch()
+    seen: list[tuple[str, int, bool]] = []
+
+    def send(name: str) -> FutureRecordMetadata:
+        return append(batch, b"v", callback=lambda told: seen.append((name, told.base_offset, batch.result.completed)))
+
+    futures = [send(name) for name in ("first", "second", "third")]
+    assert batch.done(40, NO_TIMESTAMP, None)
+    assert seen == [("first", 40, False), ("second", 41, False), ("third", 42, False)]
+    assert [future.get(0).offset for future in futures] == [40, 41, 42]
+
+
+def test_a_callback_that_raises_does_not_keep_the_others_from_being_told(caplog: pytest.LogCaptureFixture) -> None:
+    batch = make_batch()
+    seen: list[Delivery] = []
+
+    def fail(delivery: Delivery) -> None:
+        raise RuntimeError("mine")
+
+    append(batch, b"1", callback=fail)
+    future = append(batch, b"2", callback=seen.append)
+    with caplog.at_level(logging.ERROR):
+        assert batch.done(7, NO_TIMESTAMP, None)
+    assert [delivery.base_offset for delivery in seen] == [8]
+    assert future.get(0).offset == 8
+    assert "delivery callback for orders-3 raised" in caplog.text
+
+
+def test_a_run_of_rows_is_told_once_with_its_count_and_bytes() -> None:
+    batch = make_batch()
+    seen: list[Delivery] = []
+    append(batch, b"before")
+    encoded = bytearray()
+    for index in (1, 2, 3):
+        write_record(encoded, index, 0, None, b"row")
+    batch.append_encoded(encoded, 3, 5000, 5000, seen.append, 0)
+    batch.done(100, 6000, None)
+    assert seen == [Delivery(TP, 101, 3, len(encoded), 6000, None)]
+
+
+def test_sizes_of_null_are_minus_one_and_of_empty_zero() -> None:
+    batch = make_batch()
+    nulls, empties = append(batch, None, key=None), append(batch, b"", key=b"")
+    batch.done(0, NO_TIMESTAMP, None)
+    assert (nulls.get(0).serialized_key_size, nulls.get(0).serialized_value_size) == (-1, -1)
+    assert (empties.get(0).serialized_key_size, empties.get(0).serialized_value_size) == (0, 0)
+
+
+def test_an_offset_that_is_not_known_is_not_counted_up() -> None:
+    batch = make_batch()
+    seen: list[Delivery] = []
+    append(batch, b"1")
+    future = append(batch, b"2", callback=seen.append)
+    batch.done(NO_OFFSET, NO_TIMESTAMP, None)
+    assert seen[0].base_offset == NO_OFFSET
+    assert future.get(0).offset == NO_OFFSET
+
+
+def test_failure_reaches_callback_and_future() -> None:
+    batch = make_batch()
+    seen: list[Delivery] = []
+    future = append(batch, b"1", callback=seen.append)
+    error = RecordTooLargeError("too large")
+    assert batch.done(NO_OFFSET, NO_TIMESTAMP, error)
+    assert batch.final_state is FinalState.FAILED
+    assert seen[0].error is error
+    with pytest.raises(RecordTooLargeError):
+        future.get(0)
+
+
+def test_a_second_end_after_a_failure_is_ignored() -> None:
+    batch = make_batch()
+    seen: list[Delivery] = []
+    append(batch, b"1", callback=seen.append)
+    assert batch.done(NO_OFFSET, NO_TIMESTAMP, KafkaError("expired"))
+    assert not batch.done(5, NO_TIMESTAMP, None)
+    assert not batch.done(NO_OFFSET, NO_TIMESTAMP, KafkaError("again"))
+    assert len(seen) == 1
+    assert batch.final_state is FinalState.FAILED
+
+
+def test_success_is_final() -> None:
+    batch = make_batch(values=[b"1"])
+    assert batch.done(5, NO_TIMESTAMP, None)
+    with pytest.raises(RuntimeError, match="had succeeded was ended again as failed"):
+        batch.done(NO_OFFSET, NO_TIMESTAMP, KafkaError("late"))
+    with pytest.raises(RuntimeError, match="had succeeded was ended again as succeeded"):
+        batch.done(6, NO_TIMESTAMP, None)
+    assert batch.result.base_offset == 5
+
+
+def test_an_aborted_batch_fails_its_records_and_ignores_what_comes_later() -> None:
+    batch = make_batch()
+    future = append(batch, b"1")
+    assert batch.abort(KafkaError("closed"))
+    assert batch.final_state is FinalState.ABORTED
+    assert not batch.abort(KafkaError("again"))
+    assert not batch.done(5, NO_TIMESTAMP, None)
+    with pytest.raises(KafkaError, match="closed"):
+        future.get(0)
+
+
+def test_a_batch_that_succeeded_is_not_aborted() -> None:
+    batch = make_batch(values=[b"1"])
+    batch.done(5, NO_TIMESTAMP, None)
+    assert not batch.abort(KafkaError("closed"))
+    assert batch.result.error is None
+
+
+def test_the_buffer_is_handed_over_once() -> None:
+    batch = make_batch(room=100, values=[b"1"])
+    batch.close()
+    batch.done(5, NO_TIMESTAMP, None)
+    buffer = batch.release_buffer()
+    assert buffer is not None
+    assert len(buffer) == HEADER_BYTES + 100
+    assert batch.release_buffer() is None
+
+
+def test_a_retry_waits_from_its_failure_and_counts() -> None:
+    batch = make_batch(created_ms=100, values=[b"1"])
+    assert (batch.attempts, batch.last_attempt_ms) == (0, 100)
+    batch.reenqueued(900)
+    assert (batch.attempts, batch.last_attempt_ms) == (1, 900)
+
+
+def test_the_delivery_time_out_counts_from_creation_and_includes_its_last_moment() -> None:
+    batch = make_batch(created_ms=100)
+    assert not batch.has_reached_delivery_timeout(1000, 1099)
+    assert batch.has_reached_delivery_timeout(1000, 1100)
