@@ -86,7 +86,7 @@ def test_the_error_of_the_batch_is_raised_for_each_record_without_growing() -> N
     depths = []
     for relative in range(3):
         with pytest.raises(RecordTooLargeError) as caught:
-            make_future(result, clock, relative).get()
+            make_future(result, clock, relative_offset=relative).get()
         assert caught.value is error
         depths.append(len(traceback.extract_tb(error.__traceback__)))
     assert depths[0] == depths[1] == depths[2]
