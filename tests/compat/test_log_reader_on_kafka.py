@@ -1,0 +1,153 @@
+"""Reading from a real Kafka what librdkafka wrote there: codecs, transactions, deletions, and the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import uuid
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka.admin import AdminClient as RdAdminClient
+
+from kafka_sink.client.admin import AdminClient
+from kafka_sink.common.errors import ApiError, ErrorCode, UnknownTopicOrPartitionError
+from kafka_sink.consumer.log_reader import LogReader
+
+if TYPE_CHECKING:
+    from tests.compat.conftest import RealKafka
+
+LIMIT_S = 30
+
+
+@pytest.fixture
+def topic(real_kafka: RealKafka) -> str:
+    name = f"read-{uuid.uuid4().hex[:12]}"
+    with AdminClient(real_kafka.bootstrap_servers) as admin:
+        admin.create_topic(name, partitions=2)
+    return name
+
+
+def reader(real_kafka: RealKafka, **properties: Any) -> LogReader:
+    given = {"bootstrap.servers": real_kafka.bootstrap_servers, "default.api.timeout.ms": 20_000}
+    return LogReader(given | {name.replace("_", "."): value for name, value in properties.items()})
+
+
+def write(real_kafka: RealKafka, topic: str, values: list[bytes], partition: int = 0, **properties: Any) -> None:
+    given = {name.replace("_", "."): value for name, value in properties.items()}
+    producer = Producer({"bootstrap.servers": real_kafka.bootstrap_servers, "linger.ms": 50, **given})
+    for value in values:
+        producer.produce(topic, value=value, partition=partition)
+    assert producer.flush(LIMIT_S) == 0
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_and_answers_smaller_than_the_data(real_kafka: RealKafka, topic: str, codec: str) -> None:
+    values = [b"%06d" % number * 20 for number in range(5_000)]
+    write(real_kafka, topic, values, 0, compression_type=codec, batch_num_messages=200)
+    write(real_kafka, topic, values[:100], 1, compression_type=codec)
+    with reader(real_kafka, fetch_max_bytes=50_000, max_partition_fetch_bytes=20_000) as log:
+        records = list(log.read(topic))
+    assert [record.value for record in records if record.partition == 0] == values
+    assert [record.value for record in records if record.partition == 1] == values[:100]
+
+
+def transact(real_kafka: RealKafka, topic: str, values: list[bytes], *, commit: bool) -> None:
+    producer = Producer({"bootstrap.servers": real_kafka.bootstrap_servers, "transactional.id": f"{topic}-{commit}"})
+    producer.init_transactions(LIMIT_S)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value=value, partition=0)
+    producer.flush(LIMIT_S)
+    if commit:
+        producer.commit_transaction(LIMIT_S)
+    else:
+        producer.abort_transaction(LIMIT_S)
+
+
+def test_read_committed_leaves_out_what_was_aborted_and_what_is_open(real_kafka: RealKafka, topic: str) -> None:
+    transact(real_kafka, topic, [b"a1", b"a2"], commit=True)
+    transact(real_kafka, topic, [b"x1", b"x2"], commit=False)
+    write(real_kafka, topic, [b"plain"])
+    transact(real_kafka, topic, [b"x3"], commit=False)
+    transact(real_kafka, topic, [b"a3"], commit=True)
+    undecided = Producer({"bootstrap.servers": real_kafka.bootstrap_servers, "transactional.id": f"{topic}-open"})
+    undecided.init_transactions(LIMIT_S)
+    undecided.begin_transaction()
+    undecided.produce(topic, value=b"open", partition=0)
+    undecided.flush(LIMIT_S)
+    try:
+        with reader(real_kafka, isolation_level="read_committed") as log:
+            committed = [record.value for record in log.read(topic, [0])]
+        with reader(real_kafka) as log:
+            everything = [record.value for record in log.read(topic, [0])]
+        assert committed == [b"a1", b"a2", b"plain", b"a3"]
+        assert everything == [b"a1", b"a2", b"x1", b"x2", b"plain", b"x3", b"a3", b"open"]
+    finally:
+        undecided.abort_transaction(LIMIT_S)
+
+
+def test_deleted_records_are_not_there_any_more(real_kafka: RealKafka, topic: str) -> None:
+    write(real_kafka, topic, [b"%d" % number for number in range(10)])
+    admin = RdAdminClient({"bootstrap.servers": real_kafka.bootstrap_servers})
+    (deleted,) = admin.delete_records([RdTopicPartition(topic, 0, 4)]).values()
+    deleted.result(LIMIT_S)
+    with reader(real_kafka) as log:
+        assert [record.offset for record in log.read(topic, [0])] == [4, 5, 6, 7, 8, 9]
+        with pytest.raises(ApiError, match=f"{topic}-0 has no offset 2; it begins at 4 and ends before 10") as caught:
+            list(log.read(topic, [0], start=2))
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_latest_and_following(real_kafka: RealKafka, topic: str) -> None:
+    write(real_kafka, topic, [b"before"])
+    with reader(real_kafka, fetch_max_wait_ms=100) as log:
+        records = log.read(topic, [0], start="latest", stop_at_end=False)
+        write(real_kafka, topic, [b"after"])
+        assert next(records).value == b"after"
+        write(real_kafka, topic, [b"later"])
+        assert [record.offset for record in islice(records, 1)] == [2]
+
+
+def test_an_unknown_topic_is_not_made(real_kafka: RealKafka) -> None:
+    name = f"no-such-{uuid.uuid4().hex[:8]}"
+    with reader(real_kafka) as log, pytest.raises(UnknownTopicOrPartitionError, match=f"topic '{name}' does not exist"):
+        log.read(name)
+    with AdminClient(real_kafka.bootstrap_servers) as admin:
+        assert name not in admin.list_topics()
+
+
+def test_a_topic_that_is_deleted_while_it_is_followed_ends_in_an_error(real_kafka: RealKafka, topic: str) -> None:
+    write(real_kafka, topic, [b"only"])
+    with reader(real_kafka, fetch_max_wait_ms=100, default_api_timeout_ms=3_000) as log:
+        records = log.read(topic, stop_at_end=False)
+        assert next(records).value == b"only"
+        with AdminClient(real_kafka.bootstrap_servers) as admin:
+            admin.delete_topics([topic])
+        started = time.monotonic()
+        with pytest.raises(ApiError, match=topic):
+            next(records)
+        assert time.monotonic() - started < LIMIT_S
+
+
+def kafkalite(real_kafka: RealKafka, *arguments: str) -> str:
+    """What the command printed; it must not fail."""
+    command = [sys.executable, "-m", "kafka_sink.cli", *arguments, "--bootstrap-server", real_kafka.bootstrap_servers]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=LIMIT_S, check=True).stdout
+
+
+def test_the_command_line_speaks_to_it(real_kafka: RealKafka, topic: str) -> None:
+    write(real_kafka, topic, [b"one", b"\xff"])
+    lines = [json.loads(line) for line in kafkalite(real_kafka, "consume", topic).splitlines()]
+    assert [line["value"] for line in lines] == ["one", {"base64": "/w=="}]
+    (described,) = json.loads(kafkalite(real_kafka, "topics", "describe", topic, "--json"))
+    assert [part["end_offset"] for part in described["partitions"]] == [2, 0]
+    made = f"{topic}-made"
+    kafkalite(real_kafka, "topics", "create", made, "--partitions", "3", "--config", "retention.ms=60000")
+    assert made in kafkalite(real_kafka, "topics", "list").splitlines()
+    kafkalite(real_kafka, "topics", "delete", made)
