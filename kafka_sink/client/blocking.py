@@ -158,8 +158,15 @@ class _Exchange:
             node = self._client.least_loaded_node(now_ms)
             if node is not None and self._client.ready(node, now_ms):
                 return self._exchange(node, now_ms)
+            self._poll(now_ms, self._wait_for_any_ms(node, now_ms))
+
+    def _wait_for_any_ms(self, node: Node | None, now_ms: int) -> int:
+        """How long nothing can be done but to wait for *node*, or for any node's backoff to end."""
+        if node is None:
             nodes = self._metadata.fetch().nodes
-            self._poll(now_ms, min((self._client.poll_delay_ms(node, now_ms) for node in nodes), default=FOREVER_MS))
+            return min((self._client.poll_delay_ms(node, now_ms) for node in nodes), default=FOREVER_MS)
+        # Refused at once: another one may be free to be tried.
+        return 0 if self._client.connection_failed(node) else self._client.poll_delay_ms(node, now_ms)
 
     def ask(self, node: Node) -> Struct:
         """From *node* alone."""

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from kafka_sink.client.metadata import Metadata
+from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.common.errors import (
+    AuthenticationError,
+    ErrorCode,
+    InvalidTopicError,
+    KafkaError,
+    KafkaTimeoutError,
+)
+from kafka_sink.protocol.messages.metadata import MetadataResponse
+from tests.fakes.clock import FakeClock
+from tests.fakes.metadata_answers import answer, partition, topic
+
+NOW = 1_000_000
+BACKOFF_MS, MAX_AGE_MS, MAX_IDLE_MS = 100, 300_000, 60_000
+
+
+def make(clock: FakeClock | None = None) -> Metadata:
+    metadata = Metadata(clock or FakeClock(NOW), BACKOFF_MS, MAX_AGE_MS, MAX_IDLE_MS)
+    metadata.bootstrap([("127.0.0.1", 9092)])
+    return metadata
+
+
+def update(metadata: Metadata, response: MetadataResponse | None = None, now_ms: int = NOW) -> None:
+    metadata.update(response or answer(), metadata.next_request(now_ms), version=12, now_ms=now_ms)
+
+
+def test_it_starts_with_the_bootstrap_addresses_and_wants_everything_at_once() -> None:
+    metadata = make()
+    assert (metadata.fetch().is_bootstrap, metadata.update_version) == (True, 1)
+    assert metadata.time_to_next_update_ms(NOW) == 0
+    request = metadata.next_request(NOW)
+    assert (request.topics, request.is_partial) == ((), False)
+
+
+def test_after_an_update_the_next_one_is_due_when_it_is_too_old() -> None:
+    metadata = make()
+    update(metadata)
+    assert metadata.update_version == 2
+    assert metadata.time_to_next_update_ms(NOW) == MAX_AGE_MS
+    assert metadata.time_to_next_update_ms(NOW + MAX_AGE_MS) == 0
+    assert not metadata.next_request(NOW + MAX_AGE_MS).is_partial
+
+
+def test_an_update_that_was_asked_for_waits_for_the_backoff() -> None:
+    metadata = make()
+    update(metadata)
+    assert metadata.request_update() == 2
+    waits = metadata.time_to_next_update_ms(NOW)
+    assert 80 <= waits <= 120
+    assert metadata.time_to_next_update_ms(NOW) == waits
+    assert metadata.time_to_next_update_ms(NOW + waits) == 0
+
+
+def test_failures_back_off_longer_and_longer_until_one_succeeds() -> None:
+    metadata = make()
+    for least, most in ((80, 120), (160, 240), (320, 480), (640, 960), (800, 1200), (800, 1200)):
+        metadata.failed_update(NOW)
+        assert least <= metadata.time_to_next_update_ms(NOW) <= most
+    update(metadata)
+    metadata.request_update()
+    assert metadata.time_to_next_update_ms(NOW) <= 120
+
+
+def test_a_new_topic_is_asked_for_at_once_and_alone() -> None:
+    metadata = make()
+    update(metadata)
+    metadata.add("t", NOW)
+    assert metadata.time_to_next_update_ms(NOW) == 0
+    request = metadata.next_request(NOW)
+    assert (request.topics, request.is_partial) == (("t",), True)
+    update(metadata, answer(topic("t", partition(0, 1))))
+    assert metadata.fetch().partition_count("t") == 1
+    # Only a full update makes everything young again.
+    assert metadata.time_to_next_update_ms(NOW + MAX_AGE_MS) == 0
+    metadata.add("t", NOW)
+    assert metadata.time_to_next_update_ms(NOW) == MAX_AGE_MS
+
+
+def test_a_full_update_asks_for_every_topic() -> None:
+    metadata = make()
+    metadata.add("b", NOW)
+    metadata.add("a", NOW)
+    request = metadata.next_request(NOW)
+    assert (request.topics, request.is_partial) == (("a", "b"), False)
+
+
+def test_a_topic_added_while_the_answer_is_under_way_is_asked_for_next() -> None:
+    metadata = make()
+    update(metadata)
+    metadata.add("first", NOW)
+    request = metadata.next_request(NOW)
+    metadata.add("second", NOW)
+    metadata.update(answer(topic("first", partition(0, 1))), request, version=12, now_ms=NOW)
+    following = metadata.next_request(NOW)
+    assert (following.topics, following.is_partial) == (("second",), True)
+    assert metadata.time_to_next_update_ms(NOW + 120) == 0
+
+
+def test_asking_for_a_topic_is_partial_until_it_was_answered() -> None:
+    metadata = make()
+    update(metadata)
+    metadata.add("t", NOW)
+    assert metadata.request_update_for_topic("t") == 2
+    assert metadata.next_request(NOW).is_partial
+    update(metadata, answer(topic("t", error=ErrorCode.LEADER_NOT_AVAILABLE)))
+    metadata.request_update_for_topic("t")
+    assert not metadata.next_request(NOW).is_partial
+
+
+def test_an_answer_that_is_not_the_last_word_asks_for_another() -> None:
+    metadata = make()
+    metadata.add("t", NOW)
+    update(metadata, answer(topic("t", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
+    assert metadata.time_to_next_update_ms(NOW) <= 120
+
+
+def test_a_topic_nobody_uses_is_forgotten() -> None:
+    metadata = make()
+    metadata.add("t", NOW)
+    update(metadata, answer(topic("t", partition(0, 1))))
+    metadata.request_update()
+    update(metadata, answer(topic("t", partition(0, 1))), NOW + MAX_IDLE_MS - 1)
+    assert metadata.fetch().topics == ("t",)
+    metadata.request_update()
+    update(metadata, answer(topic("t", partition(0, 1))), NOW + MAX_IDLE_MS)
+    assert metadata.fetch().topics == ()
+    assert metadata.next_request(NOW + MAX_IDLE_MS).topics == ()
+
+
+def test_a_topic_that_was_never_answered_is_not_forgotten() -> None:
+    metadata = make()
+    metadata.add("t", NOW)
+    metadata.update(answer(), metadata.next_request(NOW), version=12, now_ms=NOW + MAX_IDLE_MS)
+    assert metadata.next_request(NOW).topics == ("t",)
+
+
+def test_topics_the_brokers_refuse_are_raised() -> None:
+    metadata = make()
+    for name in ("bad", "no", "fine"):
+        metadata.add(name, NOW)
+    update(
+        metadata,
+        answer(
+            topic("bad", error=ErrorCode.INVALID_TOPIC_EXCEPTION),
+            topic("no", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            topic("fine", partition(0, 1)),
+        ),
+    )
+    metadata.raise_for_topic("fine")
+    with pytest.raises(InvalidTopicError, match="'bad'"):
+        metadata.raise_for_topic("bad")
+    with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED: topic 'no'"):
+        metadata.raise_for_topic("no")
+
+
+def test_a_fatal_error_is_raised_once() -> None:
+    metadata = make()
+    metadata.fatal_error(AuthenticationError("no"))
+    with pytest.raises(AuthenticationError):
+        metadata.raise_for_topic("t")
+    metadata.raise_for_topic("t")
+
+
+def test_rebootstrapping_begins_again_with_the_addresses() -> None:
+    metadata = make()
+    update(metadata)
+    metadata.rebootstrap()
+    assert metadata.fetch().is_bootstrap
+    assert metadata.update_version == 3
+    assert not metadata.next_request(NOW).is_partial
+
+
+# -- waiting
+
+
+def waiting(metadata: Metadata, timeout_ms: int = FOREVER_MS) -> tuple[threading.Thread, list[BaseException | None]]:
+    outcome: list[BaseException | None] = []
+
+    def run() -> None:
+        try:
+            metadata.await_update(metadata.update_version, timeout_ms)
+        except Exception as error:
+            outcome.append(error)
+        else:
+            outcome.append(None)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, outcome
+
+
+def test_a_version_that_has_passed_is_not_waited_for() -> None:
+    make().await_update(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("act", "expected"),
+    [
+        (update, None),
+        (lambda metadata: metadata.fatal_error(AuthenticationError("no")), AuthenticationError),
+        (lambda metadata: metadata.close(), KafkaError),
+    ],
+)
+def test_waiters_are_woken(act: Callable[[Metadata], None], expected: type[Exception] | None) -> None:
+    clock = FakeClock(NOW)
+    metadata = make(clock)
+    thread, outcome = waiting(metadata)
+    clock.until_somebody_waits()
+    act(metadata)
+    thread.join(10)
+    assert [type(error) if error else None for error in outcome] == [expected]
+
+
+def test_waiting_ends_at_its_deadline() -> None:
+    clock = FakeClock(NOW)
+    thread, outcome = waiting(make(clock), 500)
+    clock.until_somebody_waits()
+    clock.advance(500)
+    thread.join(10)
+    assert isinstance(outcome[0], KafkaTimeoutError)
+    assert "within 500 ms" in str(outcome[0])
+
+
+def test_after_close_nothing_is_taken_over_and_nobody_waits() -> None:
+    metadata = make()
+    request = metadata.next_request(NOW)
+    metadata.close()
+    metadata.update(answer(), request, version=12, now_ms=NOW)
+    assert metadata.fetch().is_bootstrap
+    with pytest.raises(KafkaError, match="after the client was closed"):
+        metadata.await_update(1, 1000)

@@ -1,0 +1,702 @@
+"""NetworkClient against brokers that the test plays."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from kafka_sink.client.client_request import ClientRequest, ClientResponse
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.connection_failures import ConnectionFailure
+from kafka_sink.client.metadata import Metadata
+from kafka_sink.client.metadata_updater import DefaultMetadataUpdater
+from kafka_sink.client.network_client import NetworkClient
+from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.common.errors import AuthenticationError, ErrorCode
+from kafka_sink.common.model import Node
+from kafka_sink.network.resolver import SocketAddress
+from kafka_sink.network.selectable import ChannelState, Disconnect
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import RequestHeader
+from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafka_sink.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kafka_sink.protocol.registry import APIS
+from kafka_sink.protocol.schema import Struct
+from tests.fakes.clock import FakeClock
+from tests.fakes.metadata_answers import answer, partition, topic
+from tests.fakes.selectable import FakeSelectable
+
+BOOTSTRAP = Node(-1, "boot", 9092)
+ONE, TWO = Node(1, "one", 9092), Node(2, "two", 9092)
+
+
+def all_versions(overrides: dict[ApiKey, tuple[int, int] | None] | None = None) -> ApiVersionsResponse:
+    ranges = {key: (api.versions.min, api.versions.max) for key, api in APIS.items()} | (overrides or {})
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=key, min_version=limits[0], max_version=limits[1])
+            for key, limits in ranges.items()
+            if limits is not None
+        ]
+    )
+
+
+class World:
+    """A client, its fake network, and shortcuts for what a broker would do."""
+
+    def __init__(self, *, bootstrap: tuple[tuple[str, int], ...] = (("boot", 9092),), **config: object) -> None:
+        self.clock = FakeClock()
+        self.network = FakeSelectable(self.clock)
+        self.config = ClientConfig(bootstrap_servers=("boot:9092",), **config)  # type: ignore[arg-type]
+        self.metadata = Metadata(self.clock, 100, 300_000, 300_000)
+        self.metadata.bootstrap(bootstrap)
+        self.client = NetworkClient(
+            self.config,
+            selectable=self.network,
+            metadata_updater=DefaultMetadataUpdater(
+                self.metadata,
+                allow_auto_topic_creation=True,
+                request_timeout_ms=self.config.request_timeout_ms,
+                reconnect_backoff_ms=self.config.reconnect_backoff_ms,
+                rebootstrap=self.config.metadata_recovery_strategy == "rebootstrap",
+            ),
+            clock=self.clock,
+            client_id="me",
+            resolver=lambda host, port: [SocketAddress(2, f"{host}-ip", port)],
+        )
+        self.answered: list[ClientResponse] = []
+
+    @property
+    def now(self) -> int:
+        return self.clock.now_ms
+
+    def poll(self, timeout_ms: int = 0) -> list[ClientResponse]:
+        return self.client.poll(timeout_ms, self.now)
+
+    def request(
+        self, node: Node = ONE, *, build: Callable[[int], Struct] | None = None, **options: object
+    ) -> ClientRequest:
+        return self.client.new_request(
+            node,
+            ApiKey.LIST_OFFSETS,
+            build or (lambda version: ListOffsetsRequest()),
+            self.now,
+            callback=self.answered.append,
+            **options,  # type: ignore[arg-type]
+        )
+
+    def send(self, node: Node = ONE, **options: object) -> ClientRequest:
+        request = self.request(node, **options)
+        self.client.send(request, self.now)
+        return request
+
+    def skip_metadata(self) -> None:
+        """Make the client believe that it has just learned about brokers 1 and 2."""
+        self.metadata.update(
+            answer(nodes=(ONE, TWO)), self.metadata.next_request(self.now), version=12, now_ms=self.now
+        )
+
+    def make_ready(self, node: Node = ONE, versions: ApiVersionsResponse | None = None) -> None:
+        """Connect and settle versions."""
+        self.client.ready(node, self.now)
+        node_id = node.connection_id
+        self.poll()
+        assert self.network.connections[node_id].outgoing is not None
+        self.poll()
+        self.network.reply(node_id, versions or all_versions())
+        self.poll()
+        assert self.client.is_ready(node, self.now)
+
+
+@pytest.fixture
+def world() -> World:
+    """Metadata is fresh, nothing is connected."""
+    world = World()
+    world.skip_metadata()
+    return world
+
+
+# -- connecting
+
+
+def test_ready_begins_to_connect_and_does_not_wait(world: World) -> None:
+    assert not world.client.ready(ONE, world.now)
+    assert not world.client.ready(ONE, world.now)
+    assert world.network.connects == [("1", SocketAddress(2, "one-ip", 9092))]
+
+
+def test_a_node_without_address_is_a_mistake(world: World) -> None:
+    with pytest.raises(ValueError, match="no address"):
+        world.client.ready(Node(1, "", -1), world.now)
+
+
+def test_the_first_request_asks_for_api_versions_and_stays_inside(world: World) -> None:
+    world.client.ready(ONE, world.now)
+    world.poll()
+    assert not world.client.is_ready(ONE, world.now)
+    world.poll()
+    [(header, body)] = world.network.requests("1")
+    assert header.api_key is ApiKey.API_VERSIONS
+    assert header.client_id == "me"
+    assert isinstance(body, ApiVersionsRequest)
+    assert (body.client_software_name, bool(body.client_software_version)) == ("kafkalite", True)
+    assert world.client.api_versions.get("1") is None
+    world.network.reply("1", all_versions())
+    assert world.poll() == []
+    assert world.client.ready(ONE, world.now)
+    assert world.client.api_versions.get("1") is not None
+
+
+def test_api_versions_wait_for_handshake_and_authentication(world: World) -> None:
+    world.network.auto_ready = False
+    world.client.ready(ONE, world.now)
+    world.poll()
+    world.poll()
+    assert world.network.connections["1"].frames == []
+    world.network.connections["1"].ready = True
+    world.poll()
+    world.poll()
+    assert len(world.network.connections["1"].frames) == 1
+
+
+@pytest.mark.parametrize(("listed", "expected"), [(None, 0), (2, 2), (99, 3)])
+def test_api_versions_are_asked_for_again_in_a_version_the_broker_has(
+    world: World, listed: int | None, expected: int
+) -> None:
+    newest = APIS[ApiKey.API_VERSIONS].versions.max
+    world.client.ready(ONE, world.now)
+    world.poll()
+    world.poll()
+    refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    if listed is not None:
+        refusal.api_keys = [ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=listed)]
+    assert world.network.requests("1")[0][0].api_version == newest
+    world.network.connections["1"].unanswered[0] = (
+        RequestHeader(ApiKey.API_VERSIONS, 0, world.network.requests("1")[0][0].correlation_id, "me"),
+        ApiVersionsRequest(),
+    )
+    world.network.reply("1", refusal)
+    world.poll()
+    world.poll()
+    assert world.network.requests("1")[0][0].api_version == min(expected, newest - 1)
+    world.network.reply("1", all_versions())
+    world.poll()
+    assert world.client.is_ready(ONE, world.now)
+
+
+def test_a_broker_that_refuses_to_tell_its_versions_is_left(world: World) -> None:
+    world.client.ready(ONE, world.now)
+    world.poll()
+    world.poll()
+    world.network.reply("1", ApiVersionsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    world.poll()
+    assert world.network.closed == ["1"]
+    assert world.client.connection_failed(ONE)
+    assert "CLUSTER_AUTHORIZATION_FAILED" in world.client.connection_failures()[0].cause
+
+
+def test_a_connect_that_fails_at_once_is_tried_again_after_the_backoff(world: World) -> None:
+    world.network.refusals["1"] = ConnectionRefusedError(errno.ECONNREFUSED, "x")
+    assert not world.client.ready(ONE, world.now)
+    assert world.client.connection_failures() == (ConnectionFailure("one", 9092, "connection refused"),)
+    delay_ms = world.client.poll_delay_ms(ONE, world.now)
+    assert 40 <= delay_ms <= 60
+    world.client.ready(ONE, world.now)
+    assert len(world.network.connects) == 1
+    world.clock.advance(delay_ms)
+    world.skip_metadata()
+    world.network.refusals.clear()
+    world.make_ready()
+    assert world.client.connection_failures() == ()
+    assert world.client.connection_failure(ONE) is None
+
+
+def test_a_connection_that_takes_too_long_is_given_up(world: World) -> None:
+    world.network.auto_connect = False
+    world.client.ready(ONE, world.now)
+    timeout_ms = world.client.poll_delay_ms(ONE, world.now)
+    assert 8_000 <= timeout_ms <= 12_000
+    world.poll(FOREVER_MS)
+    # The poll ends when the time-out has passed, and not later.
+    assert world.network.poll_timeouts[-1] == timeout_ms + 1
+    assert world.network.closed == ["1"]
+    [failure] = world.client.connection_failures()
+    assert failure.cause == f"connection timed out: not established within {timeout_ms} ms"
+    assert world.client.is_unreachable("1")
+
+
+def test_a_broker_that_stays_away_is_reported_aloud_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    for _ in range(3):
+        world.client.ready(ONE, world.now)
+        world.network.lose("1", "connection refused", state=ChannelState.NOT_CONNECTED)
+        world.poll()
+        world.clock.advance(2_000)
+    assert [record.getMessage() for record in caplog.records] == ["broker 1 at one:9092: connection refused"]
+
+
+# -- sending and receiving
+
+
+def test_a_request_and_its_answer(world: World) -> None:
+    world.make_ready()
+    request = world.send()
+    assert world.client.in_flight_request_count() == world.client.in_flight_request_count("1") == 1
+    assert world.client.has_in_flight_requests()
+    world.poll()
+    [(header, _)] = world.network.requests("1")
+    assert (header.api_key, header.correlation_id) == (ApiKey.LIST_OFFSETS, request.correlation_id)
+    world.clock.advance(7)
+    world.network.reply("1", ListOffsetsResponse())
+    [response] = world.poll()
+    assert world.answered == [response]
+    assert (response.request, response.latency_ms, response.received_ms) == (request, 7, world.now)
+    assert isinstance(response.body, ListOffsetsResponse)
+    assert (response.disconnected, response.version_mismatch, response.cause) == (False, None, "")
+    assert not world.client.has_in_flight_requests()
+
+
+def test_a_node_that_is_not_ready_is_sent_nothing(world: World) -> None:
+    with pytest.raises(RuntimeError, match="node 1 which is not ready"):
+        world.send()
+
+
+def test_nothing_more_is_sent_while_a_frame_is_being_written(world: World) -> None:
+    world.make_ready()
+    world.network.held.add("1")
+    world.send()
+    world.poll()
+    assert not world.client.ready(ONE, world.now)
+    with pytest.raises(RuntimeError, match="not ready"):
+        world.send()
+    world.network.held.clear()
+    world.poll()
+    assert world.client.ready(ONE, world.now)
+
+
+def test_at_most_so_many_requests_are_in_flight() -> None:
+    world = World(max_in_flight_requests_per_connection=2)
+    world.skip_metadata()
+    world.make_ready()
+    first = world.send()
+    world.poll()
+    second = world.send()
+    world.poll()
+    assert not world.client.ready(ONE, world.now)
+    world.network.reply("1", ListOffsetsResponse())
+    world.poll()
+    assert world.client.ready(ONE, world.now)
+    world.network.reply("1", ListOffsetsResponse())
+    world.poll()
+    assert [response.request for response in world.answered] == [first, second]
+
+
+def test_the_version_is_the_highest_both_have_and_no_higher_than_asked(world: World) -> None:
+    world.make_ready(versions=all_versions({ApiKey.LIST_OFFSETS: (0, 7)}))
+    built = []
+
+    def build(version: int) -> Struct:
+        built.append(version)
+        return ListOffsetsRequest()
+
+    world.send(build=build)
+    world.poll()
+    world.send(build=build, max_version=4)
+    world.poll()
+    assert [header.api_version for header, _ in world.network.requests("1")] == built == [7, 4]
+
+
+def test_an_unknown_api_is_answered_without_the_network(world: World) -> None:
+    world.make_ready(versions=all_versions({ApiKey.LIST_OFFSETS: None}))
+    request = world.send()
+    assert world.client.in_flight_request_count() == 0
+    polls = len(world.network.poll_timeouts)
+    [response] = world.poll(FOREVER_MS)
+    assert len(world.network.poll_timeouts) == polls
+    assert (response.request, response.body, response.disconnected) == (request, None, False)
+    assert str(response.version_mismatch) == "broker 1 at one:9092: the broker does not support LIST_OFFSETS"
+    assert world.answered == [response]
+    assert world.client.ready(ONE, world.now)
+
+
+def test_a_body_that_its_version_cannot_carry_is_answered_without_the_network(world: World) -> None:
+    world.make_ready(versions=all_versions({ApiKey.LIST_OFFSETS: (1, 1)}))
+    world.send(build=lambda version: ListOffsetsRequest(isolation_level=1))
+    [response] = world.poll()
+    assert response.version_mismatch is not None
+
+
+def test_without_an_answer_to_come_a_request_is_done_when_it_is_written(world: World) -> None:
+    world.make_ready()
+    world.network.held.add("1")
+    request = world.client.new_request(
+        "1", ApiKey.PRODUCE, lambda version: ProduceRequest(), world.now, expect_response=False
+    )
+    world.client.send(request, world.now)
+    assert world.poll() == []
+    world.network.held.clear()
+    [response] = world.poll()
+    assert (response.request, response.body, response.disconnected) == (request, None, False)
+
+
+def test_callbacks_run_in_order_and_one_that_fails_stops_nobody(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.make_ready()
+    world.make_ready(TWO)
+    called: list[str] = []
+
+    def fail(response: ClientResponse) -> None:
+        called.append(response.request.destination)
+        raise ZeroDivisionError
+
+    for node in (ONE, TWO):
+        request = world.client.new_request(
+            node, ApiKey.LIST_OFFSETS, lambda version: ListOffsetsRequest(), world.now, callback=fail
+        )
+        world.client.send(request, world.now)
+    world.poll()
+    world.network.reply("1", ListOffsetsResponse())
+    world.network.reply("2", ListOffsetsResponse())
+    assert len(world.poll()) == 2
+    assert called == ["1", "2"]
+    assert sum("callback" in record.getMessage() for record in caplog.records) == 2
+
+
+def test_throttling_holds_requests_back(world: World) -> None:
+    world.make_ready()
+    world.send()
+    world.poll()
+    world.network.reply("1", ListOffsetsResponse(throttle_time_ms=500))
+    world.poll()
+    assert not world.client.ready(ONE, world.now)
+    assert world.client.poll_delay_ms(ONE, world.now) == 500
+    world.clock.advance(500)
+    assert world.client.ready(ONE, world.now)
+
+
+# -- losing connections
+
+
+def test_requests_of_a_lost_connection_end_oldest_first_with_the_cause(world: World) -> None:
+    world.make_ready()
+    requests = [world.send()]
+    world.poll()
+    requests.append(world.send())
+    world.poll()
+    world.network.lose("1", "connection reset by the other side")
+    responses = world.poll()
+    assert [response.request for response in responses] == requests
+    for response in responses:
+        assert (response.disconnected, response.body) == (True, None)
+        assert response.cause == "broker 1 at one:9092: connection reset by the other side"
+    assert world.client.connection_failed(ONE)
+    assert world.client.api_versions.get("1") is None
+    assert world.metadata.time_to_next_update_ms(world.now) <= 120
+
+
+def test_answers_that_came_before_the_end_count(world: World) -> None:
+    world.make_ready()
+    answered = world.send()
+    world.poll()
+    lost = world.send()
+    world.poll()
+    world.network.reply("1", ListOffsetsResponse())
+    [first] = world.poll()
+    world.network.lose("1")
+    [second] = world.poll()
+    assert (first.request, first.disconnected, second.request, second.disconnected) == (answered, False, lost, True)
+
+
+def test_a_request_nobody_answers_ends_its_connection() -> None:
+    world = World(request_timeout_ms=1_000)
+    world.skip_metadata()
+    world.make_ready()
+    late = world.send()
+    world.poll()
+    world.clock.advance(400)
+    following = world.send()
+    world.poll()
+    [first, second] = world.poll(FOREVER_MS)
+    assert world.network.poll_timeouts[-1] == 601
+    assert [first.request, second.request] == [late, following]
+    assert first.cause == f"broker 1 at one:9092: {late} was not answered within 1000 ms"
+    assert world.network.closed == ["1"]
+
+
+def test_a_request_may_have_its_own_timeout(world: World) -> None:
+    world.make_ready()
+    world.send(timeout_ms=50)
+    world.poll()
+    [response] = world.poll(FOREVER_MS)
+    assert response.disconnected
+    assert world.network.poll_timeouts[-1] == 51
+
+
+@pytest.mark.parametrize(
+    ("payload", "cause"),
+    [
+        (b"\0\0\0\x63" + bytes(5) + b"\1\0", "was answered under the id 99"),
+        (b"\0\0", "cannot be understood"),
+    ],
+)
+def test_an_answer_that_makes_no_sense_ends_the_connection(world: World, payload: bytes, cause: str) -> None:
+    world.make_ready()
+    world.send()
+    world.poll()
+    world.network.receive("1", payload)
+    [response] = world.poll()
+    assert response.disconnected
+    assert cause in response.cause
+    assert world.network.closed == ["1"]
+    assert not world.client.has_in_flight_requests()
+
+
+def test_an_answer_nobody_asked_for_ends_the_connection(world: World) -> None:
+    world.make_ready()
+    world.network.receive("1", b"hello")
+    assert world.poll() == []
+    assert world.network.closed == ["1"]
+    assert "nobody asked" in world.client.connection_failures()[0].cause
+
+
+def test_a_refusal_reaches_requests_waiters_and_the_report(world: World) -> None:
+    world.client.ready(ONE, world.now)
+    world.poll()
+    error = AuthenticationError("wrong password")
+    world.network.lose("1", disconnect=Disconnect(ChannelState.AUTHENTICATION_FAILED, "wrong password", error))
+    world.poll()
+    with pytest.raises(AuthenticationError, match="wrong password"):
+        world.metadata.raise_if_fatal()
+    assert world.client.connection_failures() == (ConnectionFailure("one", 9092, "wrong password"),)
+
+
+def test_a_connection_that_expired_is_no_failure(world: World) -> None:
+    world.make_ready()
+    world.network.lose("1", "idle for more than 5 ms", state=ChannelState.EXPIRED)
+    world.poll()
+    assert world.client.connection_failures() == ()
+
+
+def test_a_second_connection_to_an_address_that_works_is_no_failure_when_lost(world: World) -> None:
+    twin = Node(-1, ONE.host, ONE.port)
+    world.make_ready(ONE)
+    world.make_ready(twin)
+    world.network.lose("-1")
+    world.poll()
+    assert world.client.connection_failures() == ()
+
+
+# -- metadata
+
+
+def test_metadata_goes_first(world: World) -> None:
+    world.make_ready()
+    world.metadata.add("t", world.now)
+    assert not world.client.ready(ONE, world.now)
+    world.poll()
+    # Written, not answered yet: from here on data may flow beside it.
+    assert world.client.ready(ONE, world.now)
+    assert [header.api_key for header, _ in world.network.requests("1")] == [ApiKey.METADATA]
+
+
+def test_metadata_is_fetched_from_a_bootstrap_address_without_being_asked_for() -> None:
+    world = World()
+    world.metadata.add("t", world.now)
+    world.poll()
+    assert world.network.connects == [("-1", SocketAddress(2, "boot-ip", 9092))]
+    world.poll()
+    world.poll()
+    world.network.reply("-1", all_versions())
+    world.poll()
+    assert not world.client.is_ready(BOOTSTRAP, world.now)
+    world.poll()
+    [(header, body)] = world.network.requests("-1")
+    assert header.api_key is ApiKey.METADATA
+    assert body == MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
+    # The request is under way, so data may flow again.
+    assert world.client.is_ready(BOOTSTRAP, world.now)
+    world.network.reply("-1", answer(topic("t", partition(0, 1)), nodes=(ONE, TWO)))
+    assert world.poll() == []
+    assert world.metadata.fetch().partition_count("t") == 1
+    assert not world.metadata.fetch().is_bootstrap
+
+
+def test_one_metadata_request_at_a_time(world: World) -> None:
+    world.make_ready()
+    world.clock.advance(200)
+    world.metadata.request_update()
+    world.poll()
+    world.metadata.request_update()
+    for _ in range(5):
+        world.poll()
+    assert len(world.network.requests("1")) == 1
+    # While it is under way the poll may wait for its answer, not for ever.
+    world.poll(FOREVER_MS)
+    assert world.network.poll_timeouts[-1] <= world.config.request_timeout_ms
+
+
+def test_a_lost_metadata_request_is_tried_again_after_a_backoff(world: World) -> None:
+    world.make_ready()
+    world.make_ready(TWO)
+    world.clock.advance(200)
+    world.metadata.request_update()
+    world.poll()
+    world.poll()
+    [asked] = [node for node in ("1", "2") if world.network.requests(node)]
+    world.network.lose(asked)
+    assert world.poll() == []
+    assert world.metadata.time_to_next_update_ms(world.now) > 0
+    world.clock.advance(200)
+    other = "2" if asked == "1" else "1"
+    world.poll()
+    world.poll()
+    assert [header.api_key for header, _ in world.network.requests(other)] == [ApiKey.METADATA]
+
+
+def test_an_answer_without_brokers_is_no_answer(world: World) -> None:
+    world.make_ready()
+    world.clock.advance(200)
+    version = world.metadata.request_update()
+    world.poll()
+    world.poll()
+    world.network.reply("1", answer(nodes=()))
+    world.poll()
+    assert world.metadata.update_version == version
+    assert world.metadata.time_to_next_update_ms(world.now) > 0
+
+
+def test_while_no_node_can_be_used_polls_are_short() -> None:
+    world = World()
+    world.network.refusals["-1"] = ConnectionRefusedError(errno.ECONNREFUSED, "x")
+    world.poll(FOREVER_MS)
+    world.poll(FOREVER_MS)
+    assert max(world.network.poll_timeouts) <= 1000
+
+
+def test_a_cluster_that_is_gone_is_looked_for_where_it_began(world: World) -> None:
+    world.network.refusals = {"1": ConnectionRefusedError(), "2": ConnectionRefusedError()}
+    world.clock.advance(200)
+    world.metadata.request_update()
+    for _ in range(10):
+        world.poll(FOREVER_MS)
+        if ("-1", SocketAddress(2, "boot-ip", 9092)) in world.network.connects:
+            break
+    else:
+        pytest.fail("the bootstrap address was not tried")
+    assert world.metadata.fetch().is_bootstrap
+
+
+def test_without_rebootstrapping_known_brokers_are_tried_for_ever() -> None:
+    world = World(metadata_recovery_strategy="none")
+    world.skip_metadata()
+    world.network.refusals = {"1": ConnectionRefusedError(), "2": ConnectionRefusedError()}
+    world.metadata.request_update()
+    for _ in range(30):
+        world.poll(FOREVER_MS)
+    assert {connection for connection, _ in world.network.connects} == {"1", "2"}
+
+
+def test_brokers_may_send_a_client_back_to_the_start(world: World) -> None:
+    world.make_ready()
+    world.clock.advance(200)
+    world.metadata.request_update()
+    world.poll()
+    world.poll()
+    response = answer()
+    response.error_code = ErrorCode.REBOOTSTRAP_REQUIRED
+    world.network.reply("1", response)
+    world.poll()
+    assert world.metadata.fetch().is_bootstrap
+
+
+def test_a_broker_without_our_metadata_versions_is_fatal(world: World) -> None:
+    world.make_ready(versions=all_versions({ApiKey.METADATA: (90, 99)}))
+    world.clock.advance(200)
+    world.metadata.request_update()
+    world.poll()
+    with pytest.raises(Exception, match="supports METADATA in versions 90 to 99"):
+        world.metadata.raise_if_fatal()
+
+
+# -- the least loaded node
+
+
+def test_an_idle_ready_node_is_least_loaded(world: World) -> None:
+    world.make_ready(ONE)
+    world.make_ready(TWO)
+    world.send(ONE)
+    world.poll()
+    for _ in range(20):
+        assert world.client.least_loaded_node(world.now) == TWO
+    world.send(TWO)
+    world.poll()
+    world.send(TWO)
+    world.poll()
+    for _ in range(20):
+        assert world.client.least_loaded_node(world.now) == ONE
+
+
+def test_a_node_that_is_being_connected_is_better_than_a_new_one(world: World) -> None:
+    world.network.auto_connect = False
+    world.client.ready(TWO, world.now)
+    for _ in range(20):
+        assert world.client.least_loaded_node(world.now) == TWO
+
+
+def test_of_nodes_to_connect_to_the_one_that_failed_longest_ago_is_taken(world: World) -> None:
+    for node in (TWO, ONE):
+        world.network.refusals[node.connection_id] = ConnectionRefusedError()
+        world.client.initiate_connect(node, world.now)
+        world.clock.advance(10)
+    assert world.client.least_loaded_node(world.now) is None
+    world.clock.advance(1000)
+    for _ in range(20):
+        assert world.client.least_loaded_node(world.now) == TWO
+
+
+# -- the rest
+
+
+def test_wakeup_reaches_the_network(world: World) -> None:
+    world.client.wakeup()
+    world.client.poll(FOREVER_MS, world.now)
+
+
+def test_a_network_that_fails_to_poll_is_survived(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(timeout_ms: int) -> None:
+        raise OSError("out of descriptors")
+
+    monkeypatch.setattr(world.network, "poll", fail)
+    assert world.poll() == []
+
+
+def test_after_close_nothing_works_and_closing_again_does_nothing(world: World) -> None:
+    world.make_ready()
+    world.client.close()
+    world.client.close()
+    assert world.network.is_closed
+    for call in (world.poll, world.send):
+        with pytest.raises(RuntimeError, match="closed"):
+            call()
+
+
+def test_correlation_ids_grow_and_leave_out_those_of_sasl(world: World) -> None:
+    first, second = world.request(), world.request()
+    assert second.correlation_id == first.correlation_id + 1
+    world.client._correlation_id = 2**31 - 9
+    assert [world.request().correlation_id for _ in range(2)] == [2**31 - 9, 0]
+
+
+def test_produce_answers_carry_their_throttle_time(world: World) -> None:
+    world.make_ready()
+    request = world.client.new_request("1", ApiKey.PRODUCE, lambda version: ProduceRequest(), world.now)
+    world.client.send(request, world.now)
+    world.poll()
+    world.network.reply("1", ProduceResponse(throttle_time_ms=20))
+    [response] = world.poll()
+    assert isinstance(response.body, ProduceResponse)
+    assert world.client.poll_delay_ms(ONE, world.now) == 20

@@ -1,0 +1,342 @@
+"""Connection states, in-flight requests, API versions, throttling, connection failures."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from kafka_sink.client.api_versions import ApiVersions, NodeApiVersions, allowed_versions
+from kafka_sink.client.client_request import ClientRequest
+from kafka_sink.client.connection_failures import ConnectionFailure, ConnectionFailures
+from kafka_sink.client.connection_states import ClusterConnectionStates, ConnectionState
+from kafka_sink.client.in_flight_requests import InFlightRequest, InFlightRequests
+from kafka_sink.client.throttling import throttle_ms
+from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.common.errors import AuthenticationError, UnsupportedVersionError
+from kafka_sink.common.model import Node
+from kafka_sink.network.resolver import SocketAddress
+from kafka_sink.network.send import NetworkSend
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
+from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kafka_sink.protocol.messages.produce import ProduceResponse
+from kafka_sink.protocol.schema import VersionRange
+
+NODE = Node(1, "broker", 9092)
+
+
+class Dns:
+    """Gives the addresses it was told, and counts the questions."""
+
+    def __init__(self, *hosts: str) -> None:
+        self.hosts = hosts
+        self.questions = 0
+
+    def __call__(self, host: str, port: int) -> list[SocketAddress]:
+        self.questions += 1
+        if not self.hosts:
+            raise OSError(f"cannot resolve host name {host!r}")
+        return [SocketAddress(socket.AF_INET, address, port) for address in self.hosts]
+
+
+def states(dns: Dns | None = None) -> ClusterConnectionStates:
+    """Without jitter, so that the numbers can be told."""
+    return ClusterConnectionStates(
+        ExponentialBackoff(50, 1000, jitter=0), ExponentialBackoff(10_000, 30_000, jitter=0), dns or Dns("10.0.0.1")
+    )
+
+
+def lose(subject: ClusterConnectionStates, now_ms: int, node: Node = NODE) -> None:
+    subject.connecting(node, now_ms)
+    subject.disconnected(node.connection_id, now_ms)
+
+
+# -- connection states
+
+
+def test_an_unknown_node_may_be_connected_to() -> None:
+    subject = states()
+    assert subject.can_connect("1", 0)
+    assert (subject.poll_delay_ms("1", 0), subject.state("1"), subject.is_preparing("1")) == (0, None, False)
+    assert not subject.is_disconnected("1")
+    assert not subject.is_unreachable("1")
+    assert subject.authentication_error("1") is None
+    assert subject.last_attempt_ms("1") == -FOREVER_MS
+
+
+def test_the_way_to_ready() -> None:
+    subject = states()
+    assert str(subject.connecting(NODE, 0)) == "10.0.0.1:9092"
+    assert subject.state("1") is ConnectionState.CONNECTING
+    assert (subject.is_preparing("1"), subject.is_any_connecting, subject.can_connect("1", 10**6)) == (
+        True,
+        True,
+        False,
+    )
+    subject.checking_api_versions("1")
+    assert (subject.is_preparing("1"), subject.is_any_connecting, subject.is_connected("1")) == (True, False, True)
+    assert not subject.is_ready("1", 0)
+    subject.ready("1")
+    assert (subject.is_ready("1", 0), subject.is_preparing("1"), subject.poll_delay_ms("1", 0)) == (
+        True,
+        False,
+        FOREVER_MS,
+    )
+
+
+def test_reconnecting_waits_longer_and_longer_until_a_connection_is_ready() -> None:
+    subject = states()
+    for wait_ms in (50, 100, 200, 400, 800, 1000, 1000):
+        lose(subject, 0)
+        assert subject.poll_delay_ms("1", 0) == wait_ms
+        assert not subject.can_connect("1", wait_ms - 1)
+        assert subject.can_connect("1", wait_ms)
+    subject.connecting(NODE, 0)
+    subject.checking_api_versions("1")
+    subject.disconnected("1", 0)
+    # The connection came about but was never of use: that does not count as success.
+    assert subject.poll_delay_ms("1", 0) == 1000
+    subject.connecting(NODE, 0)
+    subject.checking_api_versions("1")
+    subject.ready("1")
+    subject.disconnected("1", 0)
+    assert subject.poll_delay_ms("1", 0) == 50
+
+
+def test_setting_up_may_take_longer_after_every_failure() -> None:
+    subject = states()
+    for timeout_ms in (10_000, 20_000, 30_000, 30_000):
+        subject.connecting(NODE, 0)
+        assert subject.poll_delay_ms("1", 0) == timeout_ms
+        assert subject.time_to_setup_timeout_ms(0) == timeout_ms + 1
+        assert subject.nodes_with_setup_timeout(timeout_ms) == []
+        assert subject.nodes_with_setup_timeout(timeout_ms + 1) == [("1", timeout_ms)]
+        subject.disconnected("1", 0)
+    assert subject.is_unreachable("1")
+    assert subject.time_to_setup_timeout_ms(0) == FOREVER_MS
+    subject.connecting(NODE, 0)
+    subject.checking_api_versions("1")
+    subject.disconnected("1", 0)
+    assert subject.is_disconnected("1")
+    assert not subject.is_unreachable("1")
+    subject.connecting(NODE, 0)
+    assert subject.poll_delay_ms("1", 0) == 10_000
+
+
+def test_every_address_of_a_host_gets_its_turn_and_then_the_name_is_looked_up_again() -> None:
+    dns = Dns("10.0.0.1", "10.0.0.2")
+    subject = states(dns)
+    hosts = []
+    for _ in range(4):
+        hosts.append(subject.connecting(NODE, 0).host)
+        subject.disconnected("1", 0)
+    assert hosts == ["10.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.2"]
+    assert dns.questions == 2
+
+
+def test_a_connection_that_worked_and_broke_has_its_name_looked_up_again() -> None:
+    dns = Dns("10.0.0.1", "10.0.0.2")
+    subject = states(dns)
+    subject.connecting(NODE, 0)
+    subject.checking_api_versions("1")
+    subject.ready("1")
+    subject.disconnected("1", 0)
+    dns.hosts = ("10.0.0.9",)
+    assert subject.connecting(NODE, 0).host == "10.0.0.9"
+
+
+def test_a_node_that_moved_begins_anew() -> None:
+    subject = states()
+    for _ in range(5):
+        lose(subject, 0)
+    subject.connecting(Node(1, "elsewhere", 9092), 0)
+    subject.disconnected("1", 0)
+    assert subject.poll_delay_ms("1", 0) == 50
+
+
+def test_an_unknown_name_counts_as_a_failed_attempt() -> None:
+    subject = states(Dns())
+    with pytest.raises(OSError, match="cannot resolve"):
+        subject.connecting(NODE, 5)
+    subject.disconnected("1", 5)
+    assert subject.last_attempt_ms("1") == 5
+    assert subject.is_unreachable("1")
+
+
+def test_throttling_never_gets_shorter() -> None:
+    subject = states()
+    subject.throttle("1", 100)
+    subject.connecting(NODE, 0)
+    subject.checking_api_versions("1")
+    subject.ready("1")
+    subject.throttle("1", 100)
+    subject.throttle("1", 60)
+    assert (subject.is_ready("1", 99), subject.poll_delay_ms("1", 60)) == (False, 40)
+    assert (subject.is_ready("1", 100), subject.poll_delay_ms("1", 100)) == (True, FOREVER_MS)
+
+
+def test_a_refusal_is_remembered_until_the_next_attempt() -> None:
+    subject = states()
+    lose(subject, 0)
+    error = AuthenticationError("no")
+    subject.authentication_failed("1", error)
+    assert subject.authentication_error("1") is error
+    assert (subject.can_connect("1", 49), subject.can_connect("1", 50)) == (False, True)
+    subject.connecting(NODE, 50)
+    assert subject.authentication_error("1") is None
+
+
+# -- in-flight requests
+
+
+def in_flight(correlation_id: int, node_id: str = "1", sent_ms: int = 0, timeout_ms: int = 100) -> InFlightRequest:
+    request = ClientRequest(
+        node_id,
+        ApiKey.METADATA,
+        lambda version: MetadataRequest(),
+        correlation_id,
+        "me",
+        0,
+        True,
+        timeout_ms,
+        None,
+        None,
+    )
+    return InFlightRequest(request, 1, NetworkSend(node_id, [b"x"]), False, sent_ms)
+
+
+def written(entry: InFlightRequest) -> InFlightRequest:
+    class Sink:
+        def write(self, buffers: list[memoryview]) -> int:
+            return sum(buffer.nbytes for buffer in buffers)
+
+    entry.send.write_to(Sink())  # type: ignore[arg-type]
+    return entry
+
+
+def test_answers_go_to_the_oldest_and_writes_to_the_newest() -> None:
+    subject = InFlightRequests(5)
+    first, second = written(in_flight(1)), in_flight(2)
+    subject.add(first)
+    subject.add(second)
+    assert (subject.count("1"), subject.count(), subject.count("2")) == (2, 2, 0)
+    assert subject.last_sent("1") is second
+    assert subject.complete_next("1") is first
+    assert subject.complete_last_sent("1") is second
+    assert subject.count() == 0
+
+
+def test_more_may_be_sent_when_the_newest_is_written_and_there_is_room() -> None:
+    subject = InFlightRequests(2)
+    assert subject.can_send_more("1")
+    subject.add(in_flight(1))
+    assert not subject.can_send_more("1")
+    written(subject.last_sent("1"))
+    assert subject.can_send_more("1")
+    subject.add(written(in_flight(2)))
+    assert not subject.can_send_more("1")
+    subject.complete_next("1")
+    assert subject.can_send_more("1")
+
+
+def test_with_nothing_in_flight_nothing_can_be_completed() -> None:
+    subject = InFlightRequests(5)
+    for ask in (subject.complete_next, subject.last_sent, subject.complete_last_sent):
+        with pytest.raises(RuntimeError, match="no in-flight requests for node 1"):
+            ask("1")
+
+
+def test_clearing_a_node_gives_the_oldest_first() -> None:
+    subject = InFlightRequests(5)
+    for number in (1, 2, 3):
+        subject.add(in_flight(number))
+    subject.add(in_flight(4, "2"))
+    assert [entry.request.correlation_id for entry in subject.clear_all("1")] == [1, 2, 3]
+    assert list(subject.clear_all("1")) == []
+    assert subject.count() == 1
+
+
+def test_a_request_is_late_when_more_than_its_timeout_has_passed() -> None:
+    subject = InFlightRequests(5)
+    assert subject.time_to_next_timeout_ms(0) > 10**9
+    subject.add(in_flight(1, sent_ms=0, timeout_ms=100))
+    subject.add(in_flight(2, sent_ms=0, timeout_ms=50))
+    subject.add(in_flight(3, "2", sent_ms=40, timeout_ms=100))
+    assert subject.nodes_with_timed_out_requests(50) == []
+    assert subject.time_to_next_timeout_ms(50) == 1
+    assert [(node, late.request.correlation_id) for node, late in subject.nodes_with_timed_out_requests(51)] == [
+        ("1", 2)
+    ]
+    assert subject.time_to_next_timeout_ms(500) == 0
+
+
+# -- API versions
+
+
+def test_the_highest_version_both_have_is_used() -> None:
+    node = NodeApiVersions({ApiKey.METADATA: VersionRange(0, 7), ApiKey.API_VERSIONS: VersionRange(0, 99)})
+    assert node.latest_usable_version(ApiKey.METADATA) == 7
+    assert node.latest_usable_version(ApiKey.METADATA, 5) == 5
+    assert node.latest_usable_version(ApiKey.API_VERSIONS) == allowed_versions(ApiKey.API_VERSIONS, None).max
+
+
+def test_without_a_common_version_it_says_what_there_is() -> None:
+    node = NodeApiVersions({ApiKey.PRODUCE: VersionRange(0, 2), ApiKey.METADATA: VersionRange(90, 99)})
+    with pytest.raises(
+        UnsupportedVersionError, match="the broker supports PRODUCE in versions 0 to 2, this client in "
+    ):
+        node.latest_usable_version(ApiKey.PRODUCE)
+    with pytest.raises(UnsupportedVersionError, match="supports METADATA in versions 90 to 99"):
+        node.latest_usable_version(ApiKey.METADATA)
+    with pytest.raises(UnsupportedVersionError, match="does not support FETCH"):
+        node.latest_usable_version(ApiKey.FETCH)
+
+
+def test_what_a_broker_reports() -> None:
+    node = NodeApiVersions.of(
+        ApiVersionsResponse(
+            api_keys=[
+                ApiVersion(api_key=3, min_version=1, max_version=4),
+                ApiVersion(api_key=30_000, min_version=0, max_version=0),
+            ],
+            finalized_features=[FinalizedFeatureKey(name="metadata.version", max_version_level=20)],
+        )
+    )
+    assert node.versions == {ApiKey.METADATA: VersionRange(1, 4)}
+    assert node.finalized_features == {"metadata.version": 20}
+    shared = ApiVersions()
+    assert shared.get("1") is None
+    shared.update("1", node)
+    assert shared.get("1") is node
+    shared.remove("1")
+    shared.remove("1")
+    assert shared.get("1") is None
+
+
+# -- throttling, failures
+
+
+def test_a_client_holds_itself_back_only_where_the_broker_does_not() -> None:
+    assert throttle_ms(ApiKey.PRODUCE, 6, ProduceResponse(throttle_time_ms=70)) == 70
+    assert throttle_ms(ApiKey.PRODUCE, 5, ProduceResponse(throttle_time_ms=70)) == 0
+    assert throttle_ms(ApiKey.METADATA, 12, MetadataResponse()) == 0
+    assert throttle_ms(ApiKey.METADATA, 12, MetadataRequest()) == 0
+
+
+def test_failures_are_kept_per_address_until_it_can_be_reached() -> None:
+    failures = ConnectionFailures()
+    assert failures.record("a", 1, "connection refused")
+    assert not failures.record("a", 1, "connection refused")
+    before = failures.report()
+    assert failures.record("b", 2, "connection timed out")
+    assert failures.record("a", 1, "closed by the other side")
+    assert before == (ConnectionFailure("a", 1, "connection refused"),)
+    assert [str(failure) for failure in failures.report()] == [
+        "a:1: closed by the other side",
+        "b:2: connection timed out",
+    ]
+    failures.clear("a", 1)
+    failures.clear("never", 0)
+    assert failures.report() == (ConnectionFailure("b", 2, "connection timed out"),)
