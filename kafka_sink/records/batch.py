@@ -162,11 +162,6 @@ def set_base_offset(target: bytearray | memoryview, base_offset: int, offset: in
     layout.INT64.pack_into(target, offset + layout.BASE_OFFSET_AT, base_offset)
 
 
-def set_partition_leader_epoch(target: bytearray | memoryview, epoch: int, offset: int = 0) -> None:
-    """Stamp the batch at *offset* with the epoch of the leader that stored it; the CRC does not cover this field."""
-    layout.INT32.pack_into(target, offset + layout.PARTITION_LEADER_EPOCH_AT, epoch)
-
-
 def set_log_append_time(target: bytearray | memoryview, timestamp: int, offset: int = 0) -> None:
     """Make *timestamp* (ms) the time of every record of the batch at *offset*; computes the CRC anew."""
     header = parse_header(target, offset)

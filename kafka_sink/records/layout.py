@@ -22,8 +22,6 @@ LOG_OVERHEAD_BYTES: Final = 12
 SIZE_PREFIX: Final = struct.Struct(">qi")
 
 BASE_OFFSET_AT: Final = 0
-LENGTH_AT: Final = 8
-PARTITION_LEADER_EPOCH_AT: Final = 12
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 #: The CRC-32C covers everything from the attributes to the end of the batch.
@@ -39,7 +37,6 @@ CODEC_MASK: Final = 0x07
 TIMESTAMP_TYPE_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
-DELETE_HORIZON_BIT: Final = 0x40
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1

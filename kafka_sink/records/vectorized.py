@@ -47,11 +47,6 @@ def sizes_from_content(content: Int64s, offset_deltas: Int64s, timestamp_deltas:
     return bodies + varint_sizes(bodies)
 
 
-def record_sizes(chunk: ColumnChunk, offset_deltas: Int64s, timestamp_deltas: Int64s | int) -> Int64s:
-    """The exact size of each record, int64[n], that :func:`encode_records` makes of the same arguments."""
-    return sizes_from_content(content_sizes(chunk), offset_deltas, timestamp_deltas)
-
-
 def encode_records(chunk: ColumnChunk, offset_deltas: Int64s, timestamp_deltas: Int64s | int) -> EncodedRecords:
     """All rows of *chunk* as records.
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from crc32c import crc32c
 
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import Header
@@ -147,7 +148,7 @@ def test_what_a_broker_refuses(data: bytes, message: str) -> None:
 def test_codec_that_does_not_exist() -> None:
     data = bytearray(GOOD)
     data[22] = 7
-    struct.pack_into(">I", data, layout.CRC_AT, batch.crc32c(bytes(data[21:])))
+    struct.pack_into(">I", data, layout.CRC_AT, crc32c(bytes(data[21:])))
     with pytest.raises(CorruptRecordError, match="unknown compression codec 7"):
         validate_batch(data)
 
