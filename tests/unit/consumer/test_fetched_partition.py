@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import Header, TopicPartition
@@ -178,3 +181,21 @@ def test_two_aborted_transactions_of_one_producer_in_one_answer() -> None:
 def test_an_aborted_transaction_that_began_before_this_answer() -> None:
     log = data(10, 7, b"x") + marker(11, 7, ABORT) + data(12, 7, b"y")
     assert values(FetchedPartition(EVENTS_3, log, 10, aborted=AbortedTransactions([(7, 3)]))) == [b"y"]
+
+
+@given(
+    flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), min_size=1, max_size=4),
+    codec=st.sampled_from(CompressionType),
+    check_crcs=st.booleans(),
+)
+def test_damage_is_a_corrupt_record_error_and_nothing_else(
+    flips: list[tuple[int, int]], codec: CompressionType, check_crcs: bool
+) -> None:
+    log = bytearray(data(0, 7, b"a" * 50, b"b") + marker(2, 7, ABORT) + batch(3, [b"c" * 200, None], compression=codec))
+    for place, mask in flips:
+        log[place % len(log)] ^= mask
+    aborted = AbortedTransactions([(7, 0)])
+    fetched = FetchedPartition(EVENTS_3, log, 0, aborted=aborted, max_decompressed_bytes=10_000, check_crcs=check_crcs)
+    with contextlib.suppress(CorruptRecordError):
+        assert all(isinstance(record, ConsumedRecord) for record in fetched)
+        assert fetched.next_offset > 0
