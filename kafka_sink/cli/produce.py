@@ -1,7 +1,8 @@
 """``kafkalite produce``: one record per line of stdin.
 
 Reads and stages on the main thread; the outcomes arrive on the producer's sender thread. A line that cannot be sent is
-reported and counted, and the others go on; nothing is ever taken for acknowledged that no broker has acknowledged.
+reported and counted, and the others go on; nothing is ever taken for acknowledged that no broker has acknowledged,
+unless the user asked for that (acks=0).
 """
 
 from __future__ import annotations
