@@ -108,14 +108,14 @@ def test_an_ip6_address_keeps_its_brackets() -> None:
     assert (str(address), address.sockaddr) == ("[::1]:9092", ("::1", 9092, 0, 0))
 
 
-def test_every_address_of_a_name_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_address_of_a_name_is_given_once_and_version_4_first(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [
         (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 1, 0, 0)),
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 1)),
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 1)),
     ]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: entries)
-    assert [address.host for address in resolve("broker", 1)] == ["::1", "10.0.0.1"]
+    assert [address.host for address in resolve("broker", 1)] == ["10.0.0.1", "::1"]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: [])
     with pytest.raises(OSError, match="'broker': it has no internet address"):
         resolve("broker", 1)

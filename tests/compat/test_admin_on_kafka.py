@@ -1,0 +1,57 @@
+"""AdminClient against a real Kafka: what it asks for is there, and what Kafka refuses is told in its words."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient
+from kafka_sink.common.errors import ApiError, ErrorCode, InvalidTopicError, UnknownTopicOrPartitionError
+from kafka_sink.common.model import TopicPartition
+
+if TYPE_CHECKING:
+    from tests.compat.conftest import RealKafka
+
+
+@pytest.fixture
+def admin(real_kafka: RealKafka) -> Iterator[AdminClient]:
+    with AdminClient(real_kafka.bootstrap_servers, {"default.api.timeout.ms": 30_000}) as admin:
+        yield admin
+
+
+def test_a_topic_from_its_creation_to_its_end(admin: AdminClient) -> None:
+    name = f"admin-{uuid.uuid4().hex}"
+    admin.create_topic(name, 3, 1, {"retention.ms": "60000"})
+    with pytest.raises(ApiError) as refused:
+        admin.create_topic(name)
+    assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert name in admin.list_topics()
+    described = admin.describe_topics([name])[name]
+    assert described.topic_id is not None
+    assert [(info.partition, info.leader) for info in described.partitions] == [
+        (number, admin.cluster().controller) for number in range(3)
+    ]
+    partitions = [TopicPartition(name, number) for number in range(3)]
+    for timestamp in (EARLIEST, LATEST, 0):
+        assert admin.offsets(partitions, timestamp) == dict.fromkeys(partitions, 0)
+    admin.delete_topics([name])
+    # Brokers learn of it from the controller a moment later.
+    deadline = time.monotonic() + 30
+    while name in admin.list_topics() and time.monotonic() < deadline:
+        pass
+    with pytest.raises(UnknownTopicOrPartitionError, match="does not exist"):
+        admin.describe_topics([name])
+
+
+def test_what_kafka_refuses(admin: AdminClient) -> None:
+    with pytest.raises(InvalidTopicError, match="bad/name"):
+        admin.create_topic("bad/name", 1, 1)
+    with pytest.raises(ApiError, match="INVALID_REPLICATION_FACTOR"):
+        admin.create_topic("too-many-replicas", 1, 9)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        admin.delete_topics(["never-there"])
+    assert "never-there" not in admin.list_topics()
