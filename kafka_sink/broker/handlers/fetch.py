@@ -32,7 +32,9 @@ from kafka_sink.protocol.messages.fetch import (
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(4, 18)
+_FIRST_WITH_NEW_LEADER: Final = 12
 _FIRST_WITH_TOPIC_IDS: Final = 13
+_FIRST_WITH_ENDPOINTS: Final = 16
 _READ_COMMITTED: Final = 1
 #: A fetch outlives its connection for as long as it waits, so nobody may make it wait for days.
 _LONGEST_WAIT_MS: Final = 60_000
@@ -131,7 +133,9 @@ def _read(context: BrokerContext, request: ApiRequest[FetchRequest]) -> _Reading
                     part.aborted_transactions = []
             except ApiError as error:
                 reading.failed = True
-                part = _failed(topic, asked, error)
+                part = _failed(asked, error)
+                if topic is not None and part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    _name_leader(request, topic, part)
             parts.append(part)
         reading.responses.append(FetchableTopicResponse(data.topic, data.topic_id, parts))
     return reading
@@ -164,32 +168,35 @@ def _read_partition(
     )
 
 
-def _failed(topic: TopicState | None, asked: FetchPartition, error: ApiError) -> PartitionData:
-    part = PartitionData(
+def _failed(asked: FetchPartition, error: ApiError) -> PartitionData:
+    return PartitionData(
         partition_index=asked.partition,
         error_code=error.code,
         high_watermark=-1,
         aborted_transactions=None,
         records=b"",
     )
-    if topic is not None and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        state = topic.partitions[asked.partition]
+
+
+def _name_leader(request: ApiRequest[FetchRequest], topic: TopicState, part: PartitionData) -> None:
+    if request.version >= _FIRST_WITH_NEW_LEADER:
+        state = topic.partitions[part.partition_index]
         part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
-    return part
 
 
 def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], reading: _Reading) -> None:
     now_ms = context.clock.monotonic_ms()
     throttle_ms = context.consumer_quota.record(request.client_id, reading.size, now_ms)
     request.throttle(throttle_ms, context.timer, now_ms)
-    parts = (part for topic in reading.responses for part in topic.partitions)
+    named = reading.failed and request.version >= _FIRST_WITH_ENDPOINTS
+    parts = [part for topic in reading.responses for part in topic.partitions] if named else []
     request.respond(
         FetchResponse(
             throttle_time_ms=throttle_ms,
             error_code=ErrorCode.NONE,
             session_id=0,
             responses=reading.responses,
-            node_endpoints=_endpoints(context, request.listener_name, parts) if reading.failed else [],
+            node_endpoints=_endpoints(context, request.listener_name, parts),
         )
     )
 

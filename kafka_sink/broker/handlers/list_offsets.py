@@ -21,6 +21,7 @@ from kafka_sink.protocol.messages.list_offsets import (
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(1, 8)
+_FIRST_WITH_LEADER_EPOCH: Final = 4
 _MAX_TIMESTAMP: Final = -3
 _EARLIEST_LOCAL_TIMESTAMP: Final = -4
 _NOT_FOUND: Final = TimestampOffset(NO_TIMESTAMP, NO_OFFSET)
@@ -32,7 +33,7 @@ def handle(context: BrokerContext, request: ApiRequest[ListOffsetsRequest]) -> N
         ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(
-                    topic.name, [_list_partition(context, topic.name, partition) for partition in topic.partitions]
+                    topic.name, [_list_partition(context, request, topic.name, asked) for asked in topic.partitions]
                 )
                 for topic in request.body.topics
             ]
@@ -40,7 +41,9 @@ def handle(context: BrokerContext, request: ApiRequest[ListOffsetsRequest]) -> N
     )
 
 
-def _list_partition(context: BrokerContext, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+def _list_partition(
+    context: BrokerContext, request: ApiRequest[ListOffsetsRequest], name: str, asked: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
     try:
         topic = context.cluster.topic(name)
         if topic is None:
@@ -49,8 +52,9 @@ def _list_partition(context: BrokerContext, name: str, asked: ListOffsetsPartiti
         found = _look_up(context, TopicPartition(name, asked.partition_index), asked.timestamp)
     except ApiError as error:
         return ListOffsetsPartitionResponse(asked.partition_index, error.code)
+    leader_epoch = state.leader_epoch if request.version >= _FIRST_WITH_LEADER_EPOCH else -1
     return ListOffsetsPartitionResponse(
-        asked.partition_index, ErrorCode.NONE, found.timestamp, found.offset, state.leader_epoch
+        asked.partition_index, ErrorCode.NONE, found.timestamp, found.offset, leader_epoch
     )
 
 

@@ -29,6 +29,7 @@ from kafka_sink.protocol.messages.produce import (
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(3, 13)
+_FIRST_WITH_NEW_LEADER: Final = 10
 _FIRST_WITH_TOPIC_IDS: Final = 13
 _NO_ACKS: Final = 0
 _ALL_ACKS: Final = -1
@@ -71,7 +72,8 @@ def _produce_topic(
             parts.append(_produce_partition(context, request, topic, partition))
         except ApiError as error:
             part = PartitionProduceResponse(partition.index, error.code, -1, error_message=str(error))
-            if topic is not None and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            moved = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and request.version >= _FIRST_WITH_NEW_LEADER
+            if topic is not None and moved:
                 state = topic.partitions[partition.index]
                 part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
             parts.append(part)

@@ -1,0 +1,90 @@
+"""One broker without sockets and threads: frames in, answers out, on a clock and a disk of the test's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafka_sink.broker.client_quotas import ClientQuota
+from kafka_sink.broker.cluster_state import ClusterState
+from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.broker.handlers.context import BrokerContext
+from kafka_sink.broker.handlers.dispatch import HANDLERS, dispatcher
+from kafka_sink.broker.log.log_manager import LogManager
+from kafka_sink.broker.purgatory import DelayedOperationPurgatory
+from kafka_sink.broker.request_channel import (
+    Request,
+    RequestChannel,
+    RequestContext,
+    Response,
+    SendResponse,
+)
+from kafka_sink.broker.timer import Timer
+from kafka_sink.common.config import parse
+from kafka_sink.network.receive import NetworkReceive
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import decode_request_header, decode_response, encode_request
+from kafka_sink.protocol.schema import Struct
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.memory_filesystem import MemoryFileSystem
+
+DIRECTORY = Path("/data")
+
+
+class BrokerNode:
+    """Node 1 of *nodes*, all of them "running"; responses are collected in :attr:`responses`."""
+
+    def __init__(self, nodes: int = 1, **properties: object) -> None:
+        self.disk = MemoryFileSystem()
+        self.clock = ManualClock()
+        self.timer = Timer(self.clock)
+        self.responses: list[Response] = []
+        config = parse(BrokerConfig, {name.replace("_", "."): value for name, value in properties.items()})
+        self.cluster = ClusterState(DIRECTORY, self.disk, config, range(1, nodes + 1))
+        self.cluster.nodes_up(
+            {node: {"PLAINTEXT": EndPoint("PLAINTEXT", "127.0.0.1", 9000 + node)} for node in range(1, nodes + 1)}
+        )
+        self.logs = LogManager(DIRECTORY / "logs", self.disk, self.clock)
+        self.purgatory = DelayedOperationPurgatory(self.timer)
+        self.context = BrokerContext(
+            1,
+            config,
+            self.cluster,
+            self.logs,
+            self.purgatory,
+            self.timer,
+            self.clock,
+            ClientQuota(config.quota_producer_default),
+            ClientQuota(config.quota_consumer_default),
+            {key: handler.versions for key, handler in HANDLERS.items()},
+        )
+        self._channel = RequestChannel(10, "test")
+        self._channel.add_processor(0, self)
+        self._dispatch = dispatcher(self.context, self._channel)
+
+    def enqueue_response(self, response: Response) -> None:
+        self.responses.append(response)
+
+    def handle_frame(self, frame: bytes) -> None:
+        """Let the handlers have a frame, as a processor would."""
+        header, offset = decode_request_header(frame)
+        context = RequestContext(header, "connection", "127.0.0.1", "PLAINTEXT")
+        self._dispatch(Request(0, context, NetworkReceive("connection", memoryview(frame)), offset))
+
+    def send(self, key: ApiKey, version: int, body: Struct) -> None:
+        """Send a request; its answer may come later."""
+        self.handle_frame(b"".join(map(bytes, encode_request(key, version, 7, "client", body))))
+
+    def answer(self, key: ApiKey, version: int) -> Struct:
+        """The oldest response that was not looked at; it has to be an answer."""
+        response = self.responses.pop(0)
+        assert isinstance(response, SendResponse), response
+        correlation_id, body = decode_response(key, version, b"".join(map(bytes, response.segments)))
+        assert correlation_id == 7
+        return body
+
+    def call(self, key: ApiKey, version: int, body: Struct) -> Struct:
+        """Send a request and decode the one answer it gets at once."""
+        self.send(key, version, body)
+        answer = self.answer(key, version)
+        assert self.responses == []
+        return answer

@@ -1,0 +1,122 @@
+"""All logs of a data directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.log.log_manager import LogManager
+from kafka_sink.broker.log.partition_log import LogConfig
+from kafka_sink.broker.topic_config import topic_settings
+from kafka_sink.common.model import TopicPartition
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.memory_filesystem import MemoryFileSystem
+from tests.fakes.record_batches import with_header
+
+DIRECTORY = Path("/data/logs")
+CONFIG = topic_settings({"segment.bytes": "300", "retention.ms": "1000"}, BrokerConfig()).log
+A, B = TopicPartition("a-b.c_d", 0), TopicPartition("b", 12)
+
+
+def manager(disk: MemoryFileSystem, clock: ManualClock | None = None) -> LogManager:
+    return LogManager(DIRECTORY, disk, clock or ManualClock())
+
+
+def write(logs: LogManager, partition: TopicPartition, count: int = 1) -> None:
+    for _ in range(count):
+        batch, header = with_header([b"x" * 100])
+        logs.get_or_create(partition, CONFIG).append(batch, header, 0, 0)
+
+
+def known(*partitions: TopicPartition) -> object:
+    return lambda partition: CONFIG if partition in partitions else None
+
+
+def test_a_log_is_made_when_it_is_written_and_found_again() -> None:
+    disk = MemoryFileSystem()
+    logs = manager(disk)
+    assert logs.get(A) is None
+    write(logs, A)
+    write(logs, B, 2)
+    assert disk.list_directory(DIRECTORY) == ["a-b.c_d-0", "b-12"]
+    again = manager(disk)
+    assert again.open_existing(known(A, B)) == 0  # type: ignore[arg-type]
+    assert [log.end_offset for log in (again.get(A), again.get(B)) if log is not None] == [1, 2]
+
+
+def test_truncated_bytes_are_counted() -> None:
+    disk = MemoryFileSystem()
+    write(manager(disk), A)
+    disk.files[DIRECTORY / "a-b.c_d-0" / f"{0:020d}.log"].data.extend(b"torn")
+    assert manager(disk).open_existing(known(A)) == 4  # type: ignore[arg-type]
+
+
+def test_what_belongs_to_no_topic_is_removed_and_foreign_files_stay() -> None:
+    disk = MemoryFileSystem()
+    logs = manager(disk)
+    write(logs, A)
+    write(logs, B)
+    for name in ("notes.txt", "0123-delete/x", "directory/x"):
+        disk.replace_file(DIRECTORY / name, b"")
+    manager(disk).open_existing(known(B))  # type: ignore[arg-type]
+    assert disk.list_directory(DIRECTORY) == ["b-12", "directory", "notes.txt"]
+
+
+def test_a_deleted_log_is_gone_with_its_files() -> None:
+    disk = MemoryFileSystem()
+    logs = manager(disk)
+    write(logs, A, 5)
+    log = logs.get(A)
+    logs.delete([A, B])
+    assert logs.get(A) is None
+    assert disk.list_directory(DIRECTORY) == []
+    assert log is not None
+    logs.housekeep()
+    write(logs, A)
+    assert logs.get(A) is not log
+
+
+def test_housekeeping_seals_and_deletes_by_age(caplog: pytest.LogCaptureFixture) -> None:
+    disk, clock = MemoryFileSystem(), ManualClock()
+    logs = manager(disk, clock)
+    write(logs, A, 5)
+    logs.housekeep()
+    log = logs.get(A)
+    assert log is not None and log.start_offset == 4
+    # A disk that fails for one log does not keep others from their housekeeping.
+    write(logs, B, 5)
+    disk.fail_flush = True
+    logs.housekeep()
+    assert "housekeeping of b-12 failed" in caplog.text
+    disk.fail_flush = False
+    logs.housekeep()
+    other = logs.get(B)
+    assert other is not None and other.start_offset > 0
+
+
+def test_closing_seals_everything() -> None:
+    disk = MemoryFileSystem()
+    logs = manager(disk)
+    write(logs, A, 5)
+    logs.close()
+    disk.lose_unflushed()
+    again = manager(disk)
+    assert again.open_existing(known(A)) == 0  # type: ignore[arg-type]
+    log = again.get(A)
+    assert log is not None and log.end_offset == 5
+
+
+def test_an_abandoned_directory_is_not_written_to_any_more() -> None:
+    disk = MemoryFileSystem()
+    logs = manager(disk)
+    write(logs, A)
+    steps = disk.steps
+    logs.abandon()
+    assert disk.steps == steps
+
+
+def test_settings_of_the_topic_reach_the_log() -> None:
+    assert isinstance(CONFIG, LogConfig)
+    assert (CONFIG.segment_bytes, CONFIG.retention_ms, CONFIG.index_interval_bytes) == (300, 1000, 4096)

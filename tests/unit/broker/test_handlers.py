@@ -1,0 +1,567 @@
+"""What each API does, in every version it says it serves."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+from uuid import UUID
+
+import pytest
+
+from kafka_sink.broker.handlers.dispatch import HANDLERS
+from kafka_sink.broker.request_channel import (
+    CloseConnectionResponse,
+    EndThrottlingResponse,
+    NoOpResponse,
+    SendResponse,
+    StartThrottlingResponse,
+)
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kafka_sink.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kafka_sink.protocol.registry import api
+from kafka_sink.protocol.schema import ZERO_UUID, Struct
+from kafka_sink.records.reader import read_batches
+from tests.fakes.broker_node import BrokerNode
+from tests.fakes.record_batches import make_batch
+
+S = TypeVar("S", bound=Struct)
+
+
+def versions(key: ApiKey) -> range:
+    served = HANDLERS[key].versions
+    return range(served.min, served.max + 1)
+
+
+@pytest.fixture
+def node() -> BrokerNode:
+    """Node 1 of two; it leads t-0 and t-2, the other one leads t-1."""
+    made = BrokerNode(nodes=2)
+    made.cluster.create_topic("t", assignment=[[1, 2], [2, 1], [1, 2]])
+    return made
+
+
+def of(kind: type[S], answer: Struct) -> S:
+    assert isinstance(answer, kind)
+    return answer
+
+
+def topic_id(node: BrokerNode, name: str = "t") -> UUID:
+    topic = node.cluster.topic(name)
+    return topic.topic_id if topic is not None else UUID(int=99)
+
+
+def produce(
+    node: BrokerNode, partition: int = 0, *, topic: str = "t", acks: int = -1, values: tuple[bytes, ...] = (b"v",)
+) -> ProduceRequest:
+    parts = [PartitionProduceData(partition, make_batch(values))]
+    return ProduceRequest(None, acks, 1000, [TopicProduceData(topic, topic_id(node, topic), parts)])
+
+
+def produced(node: BrokerNode, version: int, request: ProduceRequest) -> PartitionProduceResponse:
+    return of(ProduceResponse, node.call(ApiKey.PRODUCE, version, request)).responses[0].partition_responses[0]
+
+
+def fetch(
+    node: BrokerNode, offset: int = 0, partition: int = 0, *, topic: str = "t", epoch: int = -1, **options: int
+) -> FetchRequest:
+    parts = [FetchPartition(partition, epoch, offset, partition_max_bytes=1 << 20)]
+    options = {"max_wait_ms": 0, "min_bytes": 1, **options}
+    return FetchRequest(topics=[FetchTopic(topic, topic_id(node, topic), parts)], **options)
+
+
+def fetched(answer: Struct) -> PartitionData:
+    return of(FetchResponse, answer).responses[0].partitions[0]
+
+
+def values(part: PartitionData) -> list[bytes | None]:
+    assert isinstance(part.records, memoryview)
+    return [record.value for batch in read_batches(part.records) for record in batch.records()]
+
+
+def test_every_served_version_is_one_the_protocol_has() -> None:
+    for key, handler in HANDLERS.items():
+        declared = api(key).versions
+        assert handler.key is key
+        assert declared.min <= handler.versions.min <= handler.versions.max <= declared.max
+
+
+# --- ApiVersions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.API_VERSIONS))
+def test_api_versions(node: BrokerNode, version: int) -> None:
+    software = ("librdkafka", "2.16.1") if version >= 3 else ("", "")
+    answer = of(ApiVersionsResponse, node.call(ApiKey.API_VERSIONS, version, ApiVersionsRequest(*software)))
+    served = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+    assert answer.error_code == 0
+    assert served == {key: (handler.versions.min, handler.versions.max) for key, handler in HANDLERS.items()}
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a\n", "ä", "a-"])
+def test_a_client_may_not_call_itself_anything(node: BrokerNode, name: str) -> None:
+    answer = of(ApiVersionsResponse, node.call(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(name, "1.0")))
+    assert answer.error_code == 42
+
+
+# --- Metadata --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.METADATA))
+def test_metadata_of_everything(node: BrokerNode, version: int) -> None:
+    request = MetadataRequest([] if version == 0 else None)
+    answer = of(MetadataResponse, node.call(ApiKey.METADATA, version, request))
+    assert [(broker.node_id, broker.port) for broker in answer.brokers] == [(1, 9001), (2, 9002)]
+    (topic,) = answer.topics
+    assert (topic.name, topic.error_code, topic.topic_id) == ("t", 0, topic_id(node) if version >= 10 else ZERO_UUID)
+    assert [partition.leader_id for partition in topic.partitions] == [1, 2, 1]
+    assert [partition.replica_nodes for partition in topic.partitions] == [[1, 2], [2, 1], [1, 2]]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.METADATA))
+def test_metadata_of_a_topic_that_is_not_there(node: BrokerNode, version: int) -> None:
+    # Before version 4 a client cannot say that it does not want the topic.
+    request = MetadataRequest([MetadataRequestTopic(name="new")], allow_auto_topic_creation=version < 4)
+    (topic,) = of(MetadataResponse, node.call(ApiKey.METADATA, version, request)).topics
+    assert (topic.name, topic.error_code, len(topic.partitions)) == (("new", 3, 0) if version >= 4 else ("new", 0, 4))
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_metadata_by_id(node: BrokerNode, version: int) -> None:
+    asked = [MetadataRequestTopic(topic_id(node), None), MetadataRequestTopic(UUID(int=5), None)]
+    known, unknown = of(MetadataResponse, node.call(ApiKey.METADATA, version, MetadataRequest(asked))).topics
+    assert (known.name, known.error_code) == ("t", 0)
+    assert (unknown.name, unknown.error_code, unknown.topic_id) == (None, 100, UUID(int=5))
+
+
+def test_metadata_of_none(node: BrokerNode) -> None:
+    assert of(MetadataResponse, node.call(ApiKey.METADATA, 9, MetadataRequest([]))).topics == []
+
+
+def test_auto_creation_needs_both_sides() -> None:
+    closed = BrokerNode(auto_create_topics_enable=False)
+    (topic,) = of(
+        MetadataResponse, closed.call(ApiKey.METADATA, 9, MetadataRequest([MetadataRequestTopic(name="new")]))
+    ).topics
+    assert topic.error_code == 3 and closed.cluster.topics == {}
+
+
+def test_a_partition_without_a_leader(node: BrokerNode) -> None:
+    node.cluster.create_topic("single", assignment=[[2]])
+    node.cluster.node_down(2)
+    (topic,) = of(
+        MetadataResponse, node.call(ApiKey.METADATA, 9, MetadataRequest([MetadataRequestTopic(name="single")]))
+    ).topics
+    (partition,) = topic.partitions
+    assert (partition.error_code, partition.leader_id, partition.isr_nodes) == (5, -1, [])
+    assert partition.offline_replicas == [2]
+
+
+# --- Produce ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.PRODUCE))
+def test_produce_and_fetch_back(node: BrokerNode, version: int) -> None:
+    for offset in range(3):
+        part = produced(node, version, produce(node, values=(b"%d" % offset,)))
+        assert (part.index, part.error_code, part.base_offset) == (0, 0, offset)
+        assert part.log_append_time_ms == -1
+    assert values(fetched(node.call(ApiKey.FETCH, 12, fetch(node)))) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.PRODUCE))
+def test_produce_to_a_follower_names_the_leader(node: BrokerNode, version: int) -> None:
+    answer = of(ProduceResponse, node.call(ApiKey.PRODUCE, version, produce(node, partition=1)))
+    part = answer.responses[0].partition_responses[0]
+    assert (part.error_code, part.base_offset) == (6, -1)
+    if version >= 10:
+        assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (2, 0)
+        assert [(endpoint.node_id, endpoint.port) for endpoint in answer.node_endpoints] == [(2, 9002)]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.PRODUCE))
+def test_produce_to_nowhere(node: BrokerNode, version: int) -> None:
+    assert produced(node, version, produce(node, topic="nowhere")).error_code == (100 if version >= 13 else 3)
+    assert produced(node, version, produce(node, partition=3)).error_code == 3
+    assert produced(node, version, produce(node, acks=5)).error_code == 21
+
+
+def test_each_partition_is_answered_for_itself(node: BrokerNode) -> None:
+    request = produce(node)
+    request.topic_data[0].partition_data += [
+        PartitionProduceData(1, make_batch([b"x"])),
+        PartitionProduceData(2, None),
+        PartitionProduceData(2, make_batch([b"y"])),
+    ]
+    parts = of(ProduceResponse, node.call(ApiKey.PRODUCE, 9, request)).responses[0].partition_responses
+    assert [(part.index, part.error_code, part.base_offset) for part in parts] == [
+        (0, 0, 0),
+        (1, 6, -1),
+        (2, 87, -1),
+        (2, 0, 0),
+    ]
+
+
+def test_acks_0_is_not_answered(node: BrokerNode) -> None:
+    node.send(ApiKey.PRODUCE, 9, produce(node, acks=0))
+    assert [type(response) for response in node.responses] == [NoOpResponse]
+    assert values(fetched(node_answer(node, fetch(node)))) == [b"v"]
+
+
+def node_answer(node: BrokerNode, request: FetchRequest) -> Struct:
+    node.responses.clear()
+    return node.call(ApiKey.FETCH, 12, request)
+
+
+def test_acks_0_that_fails_closes_the_connection(node: BrokerNode) -> None:
+    node.send(ApiKey.PRODUCE, 9, produce(node, partition=1, acks=0))
+    assert [type(response) for response in node.responses] == [CloseConnectionResponse]
+
+
+def test_acks_all_needs_replicas_in_sync() -> None:
+    node = BrokerNode(nodes=2, min_insync_replicas=2)
+    node.cluster.create_topic("t", assignment=[[1, 2]])
+    assert produced(node, 9, produce(node)).error_code == 0
+    node.cluster.node_down(2)
+    assert produced(node, 9, produce(node)).error_code == 19
+    assert produced(node, 9, produce(node, acks=1)).error_code == 0
+
+
+def test_a_duplicate_is_told_its_old_offset_and_a_gap_is_refused(node: BrokerNode) -> None:
+    def idempotent(sequence: int) -> PartitionProduceResponse:
+        batch = make_batch([b"a", b"b"], producer_id=1, producer_epoch=0, base_sequence=sequence)
+        data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])]
+        return produced(node, 9, ProduceRequest(None, -1, 1000, data))
+
+    assert [idempotent(sequence).base_offset for sequence in (0, 2, 4)] == [0, 2, 4]
+    again = idempotent(2)
+    assert (again.error_code, again.base_offset) == (0, 2)
+    assert idempotent(8).error_code == 45
+    assert idempotent(6).base_offset == 6
+
+
+def test_the_broker_stamps_records_when_the_topic_says_so(node: BrokerNode) -> None:
+    node.cluster.create_topic("stamped", 1, configs={"message.timestamp.type": "LogAppendTime"}, assignment=[[1]])
+    assert produced(node, 9, produce(node, topic="stamped")).log_append_time_ms == node.clock.wall_ms()
+
+
+def test_a_disk_that_fails_is_answered_with_a_code(node: BrokerNode) -> None:
+    produced(node, 9, produce(node))
+    node.disk.full_after_bytes = 0
+    assert produced(node, 9, produce(node)).error_code == 56
+    assert produced(node, 9, produce(node, partition=2)).error_code == 56
+
+
+def test_a_client_that_moves_too_much_is_throttled() -> None:
+    node = BrokerNode(quota_producer_default=1000)
+    node.cluster.create_topic("t", 1)
+    node.send(ApiKey.PRODUCE, 9, produce(node, values=(b"x" * 3000,)))
+    start, sent = node.responses
+    assert isinstance(start, StartThrottlingResponse) and isinstance(sent, SendResponse)
+    node.responses = [sent]
+    answer = of(ProduceResponse, node.answer(ApiKey.PRODUCE, 9))
+    assert 2000 <= answer.throttle_time_ms <= 2200
+    node.timer.run_due(node.clock.now_ms + answer.throttle_time_ms - 1)
+    assert node.responses == []
+    node.timer.run_due(node.clock.now_ms + answer.throttle_time_ms)
+    assert [type(response) for response in node.responses] == [EndThrottlingResponse]
+
+
+# --- Fetch -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.FETCH))
+def test_fetch(node: BrokerNode, version: int) -> None:
+    produced(node, 9, produce(node, values=(b"a", b"b")))
+    answer = node.call(ApiKey.FETCH, version, fetch(node, offset=1, isolation_level=1))
+    part = fetched(answer)
+    assert (part.error_code, part.high_watermark, part.last_stable_offset) == (0, 2, 2)
+    assert values(part) == [b"a", b"b"], "whole batches: the reader drops what it did not ask for"
+    assert part.aborted_transactions == []
+    assert fetched(node.call(ApiKey.FETCH, version, fetch(node))).aborted_transactions is None
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.FETCH))
+def test_fetch_errors(node: BrokerNode, version: int) -> None:
+    def code(**options: object) -> int:
+        return fetched(node.call(ApiKey.FETCH, version, fetch(node, max_wait_ms=500, **options))).error_code  # type: ignore[arg-type]
+
+    assert code(offset=1) == 1
+    assert code(partition=7) == 3
+    assert code(topic="nowhere") == (100 if version >= 13 else 3)
+    if version >= 9:
+        assert code(epoch=5) == 75
+    answer = of(FetchResponse, node.call(ApiKey.FETCH, version, fetch(node, partition=1)))
+    part = answer.responses[0].partitions[0]
+    assert part.error_code == 6
+    if version >= 12:
+        assert part.current_leader.leader_id == 2
+    if version >= 16:
+        assert [(endpoint.node_id, endpoint.port) for endpoint in answer.node_endpoints] == [(2, 9002)]
+
+
+def test_a_fetch_waits_for_enough_bytes_without_holding_a_thread(node: BrokerNode) -> None:
+    size = len(make_batch([b"v"]))
+    node.send(ApiKey.FETCH, 12, fetch(node, max_wait_ms=500, min_bytes=2 * size))
+    assert node.responses == [] and node.purgatory.watched == 1
+    node.send(ApiKey.PRODUCE, 9, produce(node))
+    assert of(ProduceResponse, node.answer(ApiKey.PRODUCE, 9)) and node.responses == []
+    node.send(ApiKey.PRODUCE, 9, produce(node, values=(b"w",)))
+    part = fetched(node.answer(ApiKey.FETCH, 12))
+    assert values(part) == [b"v", b"w"]
+    assert node.purgatory.watched == 0
+
+
+def test_a_fetch_counts_what_is_there_already(node: BrokerNode) -> None:
+    produced(node, 9, produce(node))
+    size = len(make_batch([b"v"]))
+    node.send(ApiKey.FETCH, 12, fetch(node, max_wait_ms=500, min_bytes=size + 1))
+    assert node.responses == []
+    node.send(ApiKey.PRODUCE, 9, produce(node))
+    assert len(values(fetched(node.answer(ApiKey.FETCH, 12)))) == 2
+
+
+def test_a_fetch_is_answered_when_its_time_is_up(node: BrokerNode) -> None:
+    node.send(ApiKey.FETCH, 12, fetch(node, max_wait_ms=500))
+    node.timer.run_due(node.clock.now_ms + 499)
+    assert node.responses == []
+    node.timer.run_due(node.clock.now_ms + 500)
+    part = fetched(node.answer(ApiKey.FETCH, 12))
+    assert (part.error_code, bytes(part.records or b"")) == (0, b"")  # type: ignore[arg-type]
+
+
+def test_nobody_waits_for_days(node: BrokerNode) -> None:
+    node.send(ApiKey.FETCH, 12, fetch(node, max_wait_ms=2**31 - 1))
+    node.timer.run_due(node.clock.now_ms + 60_000)
+    assert len(node.responses) == 1
+
+
+@pytest.mark.parametrize("what", ["deleted", "moved"])
+def test_a_waiting_fetch_hears_that_its_topic_went_away(node: BrokerNode, what: str) -> None:
+    node.cluster.create_topic("other", assignment=[[1, 2], [1, 2]])
+    request = fetch(node, partition=1, topic="other", max_wait_ms=500)
+    node.send(ApiKey.FETCH, 12, request)
+    assert node.responses == []
+    if what == "moved":
+        for partition in node.cluster.node_down(1):
+            node.purgatory.check(partition)
+        expected = 6
+    else:
+        node.send(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["other"]))
+        expected = 3
+    assert fetched(node.answer(ApiKey.FETCH, 12)).error_code == expected
+
+
+def test_a_topic_made_anew_with_fewer_partitions_does_not_hurt_a_waiting_fetch(node: BrokerNode) -> None:
+    node.cluster.create_topic("other", assignment=[[1], [1]])
+    node.send(ApiKey.FETCH, 12, fetch(node, partition=1, topic="other", max_wait_ms=500))
+    node.cluster.delete_topic("other")
+    node.cluster.create_topic("other", assignment=[[1]])
+    node.timer.run_due(node.clock.now_ms + 500)
+    assert fetched(node.answer(ApiKey.FETCH, 12)).error_code == 3
+
+
+def test_limits_of_a_fetch(node: BrokerNode) -> None:
+    for partition in (0, 2):
+        for _ in range(3):
+            produced(node, 9, produce(node, partition, values=(b"x" * 1000,)))
+    size = len(make_batch([b"x" * 1000]))
+    topics = [FetchTopic("t", partitions=[FetchPartition(index, partition_max_bytes=2 * size) for index in (0, 2)])]
+    answer = of(FetchResponse, node.call(ApiKey.FETCH, 12, FetchRequest(max_bytes=3 * size, topics=topics)))
+    lengths = [len(part.records or b"") for part in answer.responses[0].partitions]  # type: ignore[arg-type]
+    assert lengths == [2 * size, size]
+    # However small the limits: the first batch comes whole, or the reader would never get on.
+    topics[0].partitions = [FetchPartition(index, partition_max_bytes=1) for index in (0, 2)]
+    answer = of(FetchResponse, node.call(ApiKey.FETCH, 12, FetchRequest(max_bytes=1, topics=topics)))
+    lengths = [len(part.records or b"") for part in answer.responses[0].partitions]  # type: ignore[arg-type]
+    assert lengths == [size, 0]
+
+
+# --- ListOffsets -----------------------------------------------------------------------------------------------------
+
+
+def listed(
+    node: BrokerNode, version: int, timestamp: int, partition: int = 0, topic: str = "t"
+) -> ListOffsetsPartitionResponse:
+    parts = [ListOffsetsPartition(partition, timestamp=timestamp)]
+    answer = node.call(ApiKey.LIST_OFFSETS, version, ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, parts)]))
+    return of(ListOffsetsResponse, answer).topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.LIST_OFFSETS))
+def test_list_offsets(node: BrokerNode, version: int) -> None:
+    for timestamp in (-2, -1, -4):
+        assert listed(node, version, timestamp).offset == 0
+    for timestamp in (-3, 5):
+        assert listed(node, version, timestamp).offset == -1
+    produced(node, 9, produce(node, values=(b"a", b"b", b"c")))
+    found = {timestamp: listed(node, version, timestamp) for timestamp in (-4, -3, -2, -1, 0, 1001, 1003)}
+    assert {timestamp: (part.offset, part.timestamp) for timestamp, part in found.items()} == {
+        -4: (0, -1),
+        -3: (2, 1002),
+        -2: (0, -1),
+        -1: (3, -1),
+        0: (0, 1000),
+        1001: (1, 1001),
+        1003: (-1, -1),
+    }
+    assert {part.leader_epoch for part in found.values()} == {0 if version >= 4 else -1}
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.LIST_OFFSETS))
+def test_list_offsets_errors(node: BrokerNode, version: int) -> None:
+    assert listed(node, version, -1, partition=1).error_code == 6
+    assert listed(node, version, -1, partition=-1).error_code == 3
+    assert listed(node, version, -1, topic="nowhere").error_code == 3
+    assert listed(node, version, -99).error_code == 35
+
+
+# --- CreateTopics, DeleteTopics --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
+def test_create_topics(node: BrokerNode, version: int) -> None:
+    request = CreateTopicsRequest(
+        [
+            CreatableTopic("a", 3, 2, configs=[CreatableTopicConfig("retention.ms", "1000")]),
+            CreatableTopic("t", 1, 1),
+            CreatableTopic("b", -1, -1, [CreatableReplicaAssignment(1, [2]), CreatableReplicaAssignment(0, [1])]),
+            CreatableTopic("c", 1, -1, [CreatableReplicaAssignment(0, [1])]),
+            CreatableTopic("d", -1, -1, [CreatableReplicaAssignment(5, [1])]),
+            CreatableTopic("e", 1, 1, configs=[CreatableTopicConfig("no.such", None)]),
+            CreatableTopic("f", 1, 1),
+            CreatableTopic("f", 1, 1),
+        ]
+    )
+    results = of(CreateTopicsResponse, node.call(ApiKey.CREATE_TOPICS, version, request)).topics
+    assert [(result.name, result.error_code) for result in results] == [
+        ("a", 0),
+        ("t", 36),
+        ("b", 0),
+        ("c", 42),
+        ("d", 39),
+        ("e", 40),
+        ("f", 42),
+    ]
+    assert sorted(node.cluster.topics) == ["a", "b", "t"]
+    if version >= 5:
+        assert (results[0].num_partitions, results[0].replication_factor) == (3, 2)
+        assert [(config.name, config.value) for config in results[0].configs or ()] == [("retention.ms", "1000")]
+    if version >= 7:
+        assert results[0].topic_id == topic_id(node, "a")
+
+
+def test_validate_only_creates_nothing(node: BrokerNode) -> None:
+    request = CreateTopicsRequest([CreatableTopic("a", 3, 1)], validate_only=True)
+    assert of(CreateTopicsResponse, node.call(ApiKey.CREATE_TOPICS, 5, request)).topics[0].error_code == 0
+    assert node.cluster.topic("a") is None
+
+
+def test_a_topic_that_cannot_be_stored_is_not_created(node: BrokerNode) -> None:
+    node.disk.full_after_bytes = 0
+    request = CreateTopicsRequest([CreatableTopic("a", 3, 1)])
+    assert of(CreateTopicsResponse, node.call(ApiKey.CREATE_TOPICS, 5, request)).topics[0].error_code == 56
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DELETE_TOPICS))
+def test_delete_topics(node: BrokerNode, version: int) -> None:
+    produced(node, 9, produce(node))
+    assert [path for path in node.disk.files if "t-0" in path.parts]
+    if version >= 6:
+        asked = [DeleteTopicState(None, topic_id(node)), DeleteTopicState("gone"), DeleteTopicState(None, UUID(int=3))]
+        request, expected = DeleteTopicsRequest(topics=asked), [("t", 0), ("gone", 3), (None, 100)]
+    else:
+        request, expected = DeleteTopicsRequest(topic_names=["t", "gone"]), [("t", 0), ("gone", 3)]
+    answer = of(DeleteTopicsResponse, node.call(ApiKey.DELETE_TOPICS, version, request))
+    assert [(result.name, result.error_code) for result in answer.responses] == expected
+    assert node.cluster.topic("t") is None
+    assert [path for path in node.disk.files if path.suffix == ".log"] == []
+    # The name is free again, and nothing of the old topic shows.
+    node.cluster.create_topic("t", assignment=[[1]])
+    assert produced(node, 9, produce(node)).base_offset == 0
+
+
+def test_deleting_may_be_forbidden() -> None:
+    node = BrokerNode(delete_topic_enable=False)
+    node.cluster.create_topic("t")
+    answer = of(DeleteTopicsResponse, node.call(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"])))
+    assert answer.responses[0].error_code == 73
+
+
+# --- InitProducerId, FindCoordinator ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.INIT_PRODUCER_ID))
+def test_init_producer_id(node: BrokerNode, version: int) -> None:
+    request = InitProducerIdRequest(None, 60_000)
+    given = [of(InitProducerIdResponse, node.call(ApiKey.INIT_PRODUCER_ID, version, request)) for _ in range(3)]
+    assert [(answer.error_code, answer.producer_epoch) for answer in given] == [(0, 0)] * 3
+    assert len({answer.producer_id for answer in given}) == 3
+    refused = of(
+        InitProducerIdResponse, node.call(ApiKey.INIT_PRODUCER_ID, version, InitProducerIdRequest("transactional", 1))
+    )
+    assert (refused.error_code, refused.producer_id) == (42, -1)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
+def test_find_coordinator(node: BrokerNode, version: int) -> None:
+    for key_type in (0, 1) if version >= 1 else (0,):
+        if version >= 4:
+            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["a", "b"])
+            answer = of(FindCoordinatorResponse, node.call(ApiKey.FIND_COORDINATOR, version, request))
+            assert [(found.key, found.error_code) for found in answer.coordinators] == [("a", 0), ("b", 0)]
+            places = {(found.node_id, found.port) for found in answer.coordinators}
+        else:
+            request = FindCoordinatorRequest("a", key_type)
+            answer = of(FindCoordinatorResponse, node.call(ApiKey.FIND_COORDINATOR, version, request))
+            assert answer.error_code == 0
+            places = {(answer.node_id, answer.port)}
+        assert places <= {(1, 9001), (2, 9002)}
+    if version >= 1:
+        request = FindCoordinatorRequest("a" if version < 4 else "", 9, ["a"] if version >= 4 else [])
+        answer = of(FindCoordinatorResponse, node.call(ApiKey.FIND_COORDINATOR, version, request))
+        assert (answer.coordinators[0] if version >= 4 else answer).error_code == 42
+
+
+# --- requests that are none ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", list(HANDLERS))
+def test_versions_that_are_not_served_cost_the_connection(node: BrokerNode, key: ApiKey) -> None:
+    if key is ApiKey.API_VERSIONS:
+        return
+    for version in (HANDLERS[key].versions.min - 1, HANDLERS[key].versions.max + 1):
+        node.handle_frame(key.to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + bytes(40))
+        assert [type(response) for response in node.responses] == [CloseConnectionResponse]
+        node.responses.clear()
+
+
+@pytest.mark.parametrize("key", [key for key in HANDLERS if key is not ApiKey.API_VERSIONS])
+def test_a_body_that_is_cut_off_costs_the_connection(node: BrokerNode, key: ApiKey) -> None:
+    version = HANDLERS[key].versions.max
+    node.handle_frame(key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(6) + b"\0")
+    assert [type(response) for response in node.responses] == [CloseConnectionResponse]

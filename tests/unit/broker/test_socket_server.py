@@ -1,0 +1,147 @@
+"""Planes, listeners and threads of one node, on real sockets."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.broker.request_channel import RequestChannel, SendResponse
+from kafka_sink.broker.socket_server import CONTROL_PLANE_QUEUE_CAPACITY, SocketServer, kselector_factory
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.config import parse
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import encode_request
+from kafka_sink.protocol.messages.metadata import MetadataRequest
+
+CLIENTS = EndPoint("CLIENTS", "127.0.0.1", 0)
+CONTROL = EndPoint("CONTROL", "127.0.0.1", 0)
+FRAME = b"".join(map(bytes, encode_request(ApiKey.METADATA, 9, 1, None, MetadataRequest([]))))
+
+
+@pytest.fixture
+def servers() -> Iterator[list[SocketServer]]:
+    started: list[SocketServer] = []
+    yield started
+    for server in started:
+        server.shutdown()
+
+
+def make(servers: list[SocketServer], endpoints: list[EndPoint], **properties: object) -> SocketServer:
+    config = parse(BrokerConfig, {name.replace("_", "."): value for name, value in properties.items()})
+    server = SocketServer("test", config, endpoints, SYSTEM_CLOCK, kselector_factory(config, SYSTEM_CLOCK))
+    servers.append(server)
+    return server
+
+
+def connect(server: SocketServer, listener: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.bound_endpoint(listener).port), timeout=5)
+
+
+def answer_one(channel: RequestChannel, data: bytes) -> None:
+    request = channel.receive_request()
+    assert request is not None
+    channel.send_response(SendResponse(request, [data]))
+
+
+def test_the_control_plane_has_one_processor_and_a_queue_of_its_own(servers: list[SocketServer]) -> None:
+    server = make(
+        servers, [CLIENTS, CONTROL], control_plane_listener_name="CONTROL", num_network_threads=3, queued_max_requests=7
+    )
+    before = set(threading.enumerate())
+    server.startup()
+    names = sorted(thread.name for thread in set(threading.enumerate()) - before)
+    assert names == [
+        "test-acceptor-CLIENTS",
+        "test-acceptor-CONTROL",
+        "test-processor-0",
+        "test-processor-1",
+        "test-processor-2",
+        "test-processor-3",
+    ]
+    control = server.control_plane_request_channel
+    assert control is not None
+    assert control._requests.maxsize == CONTROL_PLANE_QUEUE_CAPACITY == 20
+    assert server.data_plane_request_channel._requests.maxsize == 7
+    for listener, channel in (("CONTROL", control), ("CLIENTS", server.data_plane_request_channel)):
+        with connect(server, listener) as sock:
+            sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)
+            answer_one(channel, b"hello")
+            assert sock.recv(100) == b"\0\0\0\5hello"
+
+
+def test_without_a_control_plane_everything_is_data(servers: list[SocketServer]) -> None:
+    server = make(servers, [CLIENTS, CONTROL])
+    server.startup()
+    assert server.control_plane_request_channel is None
+    with connect(server, "CONTROL") as sock:
+        sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)
+        answer_one(server.data_plane_request_channel, b"x")
+        assert sock.recv(100) == b"\0\0\0\1x"
+
+
+def test_ports_are_bound_before_anything_is_processed(servers: list[SocketServer]) -> None:
+    server = make(servers, [CLIENTS])
+    before = threading.active_count()
+    server.startup(start_processing_requests=False)
+    assert threading.active_count() == before
+    with connect(server, "CLIENTS") as sock:
+        sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)
+        server.start_processing_requests()
+        answer_one(server.data_plane_request_channel, b"x")
+        assert sock.recv(100) == b"\0\0\0\1x"
+
+
+@pytest.mark.parametrize("processing", [True, False])
+def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServer], processing: bool) -> None:
+    before = set(threading.enumerate())
+    server = make(servers, [CLIENTS, CONTROL], control_plane_listener_name="CONTROL")
+    server.startup(start_processing_requests=processing)
+    with connect(server, "CLIENTS") as sock:
+        if processing:
+            # Once this is answered, a processor has the connection.
+            sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)
+            answer_one(server.data_plane_request_channel, b"x")
+            assert sock.recv(5) == b"\0\0\0\1x"
+        port = server.bound_endpoint("CLIENTS").port
+        server.shutdown()
+        server.shutdown()
+        try:
+            assert sock.recv(1) == b""
+        except ConnectionResetError:
+            assert not processing
+    assert set(threading.enumerate()) == before
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "properties", "text"),
+    [
+        ([CLIENTS], {"control_plane_listener_name": "CONTROL"}, "there is no listener CONTROL"),
+        ([CLIENTS], {"inter_broker_listener_name": "CONTROL"}, "there is no listener CONTROL"),
+        ([CONTROL], {"control_plane_listener_name": "CONTROL"}, "the only listener"),
+        ([CLIENTS, CLIENTS], {}, "same name"),
+        ([CLIENTS], {"listener_security_protocol_map": "CLIENTS:SASL_SSL"}, "'SASL_SSL' of listener CLIENTS"),
+    ],
+)
+def test_listeners_that_contradict_each_other(endpoints: list[EndPoint], properties: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        make([], endpoints, **properties)
+
+
+@pytest.mark.parametrize("text", ["PLAINTEXT", "://h:1", "A://h", "A://h:x", "A://h:70000", "A://:"])
+def test_listeners_of_the_wrong_form(text: str) -> None:
+    with pytest.raises(ConfigError, match="NAME://host:port"):
+        EndPoint.parse(text)
+
+
+def test_listeners_are_parsed() -> None:
+    assert EndPoint.parse("A://127.0.0.1:9092") == EndPoint("A", "127.0.0.1", 9092)
+    assert EndPoint.parse("A://[::1]:0") == EndPoint("A", "::1", 0)
+    assert EndPoint.parse("A://:5") == EndPoint("A", "0.0.0.0", 5)
