@@ -9,13 +9,16 @@ Source: https://arrow.apache.org/docs/format/Columnar.html (variable-size binary
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from kafka_sink.common.errors import SerializationError
+
+#: No record may have 2 GiB, and only rows of up to a GiB can be pointed to in buffers of any size.
+MAX_ROW_BYTES: Final = 1 << 30
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Int64s: TypeAlias = NDArray[np.int64]
@@ -58,7 +61,7 @@ class BinaryColumn:
 
         Types whose rows do not lie in one buffer (views, dictionaries, fixed-size binary, null) are converted first.
 
-        :raises SerializationError: the type is not text or bytes.
+        :raises SerializationError: the type is not text or bytes, or a row has more than 1 GiB.
         """
         array = _as_offsets_layout(array)
         width = np.dtype(np.int64 if _has_wide_offsets(array.type) else np.int32)
@@ -90,8 +93,14 @@ class BinaryColumn:
         *,
         is_contiguous: bool,
     ) -> BinaryColumn:
-        """Rows of *buffer*; null rows must have length 0."""
+        """Rows of *buffer*; null rows must have length 0.
+
+        :raises SerializationError: a row has more than 1 GiB.
+        """
         shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
+        if longest > MAX_ROW_BYTES:
+            row = int(lengths.argmax())
+            raise SerializationError(f"row {row} has {longest} bytes, a key or value may have {MAX_ROW_BYTES} at most")
         return cls(
             buffer,
             np.frombuffer(buffer, np.uint8),

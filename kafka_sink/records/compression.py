@@ -120,21 +120,14 @@ def _gzip(data: Buffer, level: int | None) -> Buffer:
 
 
 def _gunzip(data: Buffer, max_bytes: int) -> Buffer:
-    parts: list[bytes] = []
-    room = max_bytes
-    rest: Buffer = data
-    while len(rest) or not parts:
-        stream = zlib.decompressobj(wbits=31)
-        # One byte more than allowed tells "exactly full" from "too large".
-        part = stream.decompress(rest, room + 1)
-        if len(part) > room:
-            raise _too_large(max_bytes)
-        if not stream.eof:
-            raise CorruptRecordError("gzip data ends within a member")
-        parts.append(part)
-        room -= len(part)
-        rest = stream.unused_data
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    stream = zlib.decompressobj(wbits=31)
+    # One byte more than allowed tells "exactly full" from "too large".
+    plain = stream.decompress(data, max_bytes + 1)
+    if len(plain) > max_bytes:
+        raise _too_large(max_bytes)
+    if not stream.eof or stream.unused_data:
+        raise CorruptRecordError("gzip data is not one whole member")
+    return plain
 
 
 def _lz4(data: Buffer, level: int | None) -> Buffer:

@@ -33,7 +33,8 @@ _VIEW_BYTES: Final = 16
 # A view's length field stands before its bytes.
 _LENGTH_BYTES: Final = 4
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
-# A view's offset is a signed 32-bit number: a larger buffer is shown as windows of 2 GiB that start every GiB.
+# A view's offset is a signed 32-bit number: a larger buffer is shown as windows of 2 GiB that start every GiB, so that
+# each row of at most a GiB lies in one of them.
 _WINDOW_BITS: Final = 30
 
 

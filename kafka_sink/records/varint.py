@@ -32,17 +32,20 @@ def _encode(value: int) -> bytes:
     return bytes(out)
 
 
-# Lengths and deltas are nearly always small and never negative: a look-up spares the loop.
-_SMALL: Final = tuple(_encode(value) for value in range(1 << 13))
+# Lengths and deltas are nearly always small and never negative: a look-up spares the loop. Two bytes hold these.
+_SMALL_LIMIT: Final = 1 << 13
+_SMALL: Final = tuple(_encode(value) for value in range(_SMALL_LIMIT))
 
 
 def encode_varint(value: int) -> bytes:
     """The bytes of *value* (any signed 64-bit number; a 32-bit one takes at most five)."""
-    return _SMALL[value] if 0 <= value < 8192 else _encode(value)
+    return _SMALL[value] if 0 <= value < _SMALL_LIMIT else _encode(value)
 
 
 def varint_size(value: int) -> int:
     """How many bytes :func:`encode_varint` makes of *value*."""
+    if 0 <= value < _SMALL_LIMIT:
+        return 1 if value < 64 else 2
     raw = ((value << 1) ^ (value >> 63)) & _UINT64
     return max(1, -(-raw.bit_length() // 7))
 
@@ -52,6 +55,8 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
     :raises CorruptRecordError: the data ends within the number, or it is longer than five bytes.
     """
+    if position < len(data) and (byte := data[position]) < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
     return _read(data, position, MAX_VARINT_BYTES)
 
 

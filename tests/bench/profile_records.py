@@ -1,4 +1,4 @@
-"""Where the time of one chunk goes: hash, order, take, sizes, encode, CRC; µs per chunk of 10,000 rows, best of several.
+"""Where the time of a chunk of 10,000 rows goes: hash, order, take, sizes, encode, CRC; µs, best of several.
 
 Run ``python tests/bench/profile_records.py [--seconds 1]``: it measures each stage for that long at most and ends.
 The stages are those of the producer's bulk path, for some shapes of keys and values and numbers of partitions.

@@ -62,6 +62,14 @@ def test_parts_of_arrow_arrays(kind: pa.DataType) -> None:
             assert rows_of(BinaryColumn.from_arrow(array[start:stop])) == ROWS[start:stop]
 
 
+def test_rows_that_no_record_can_hold() -> None:
+    starts, lengths = np.array([0, 3]), np.array([3, (1 << 30) + 1])
+    with pytest.raises(
+        SerializationError, match="row 1 has 1073741825 bytes, a key or value may have 1073741824 at most"
+    ):
+        BinaryColumn.of(pa.py_buffer(b"not really a GiB"), starts, lengths, None, is_contiguous=True)
+
+
 def test_no_nulls_no_mask() -> None:
     assert BinaryColumn.from_arrow(pa.array(ROWS, pa.binary())[2:]).null_mask is None
     assert BinaryColumn.from_arrow(pa.array([], pa.binary())).null_count == 0
