@@ -40,7 +40,9 @@ def reader(real_kafka: RealKafka, **properties: Any) -> LogReader:
 
 def write(real_kafka: RealKafka, topic: str, values: list[bytes], partition: int = 0, **properties: Any) -> None:
     given = {name.replace("_", "."): value for name, value in properties.items()}
-    producer = Producer({"bootstrap.servers": real_kafka.bootstrap_servers, "linger.ms": 50, **given})
+    # Idempotent, or librdkafka reorders what it sends again while a new topic settles.
+    safe = {"enable.idempotence": True, "linger.ms": 50}
+    producer = Producer({"bootstrap.servers": real_kafka.bootstrap_servers, **safe, **given})
     for value in values:
         producer.produce(topic, value=value, partition=partition)
     assert producer.flush(LIMIT_S) == 0
