@@ -42,7 +42,6 @@ class _Segment:
     end: int
     continued: ProducerBatch | None
     records_before: int
-    is_last_of_run: bool
 
 
 class ColumnAppender:
@@ -124,8 +123,6 @@ class ColumnAppender:
                 return False
             count = segment.end - segment.start
             batch.append_encoded(records, count, first, newest, callback, self._clock.monotonic_ms())
-            if not segment.is_last_of_run:
-                batch.close_for_appends()
             return True
 
     def _open_batch(
@@ -149,8 +146,6 @@ class ColumnAppender:
                     queue.batches[-1].close_for_appends()
                 batch = accumulator.new_batch(queue.topic_partition, buffer, now_ms)
                 batch.append_encoded(records, segment.end - segment.start, first, newest, callback, now_ms)
-                if not segment.is_last_of_run:
-                    batch.close_for_appends()
                 accumulator.add_batch(queue, batch)
                 buffer = None
         finally:
@@ -191,7 +186,7 @@ class _Plan:
         for run, queue in enumerate(queues):
             batch, before, _, room = open_batches[run]
             if run_bytes[run] <= room:
-                self.segments.append(_Segment(run, queue, starts[run], starts[run + 1], batch, before, True))
+                self.segments.append(_Segment(run, queue, starts[run], starts[run + 1], batch, before))
             else:
                 self._roll_over(run, queue, starts[run], starts[run + 1], batch, before, room, sizes)
 
@@ -223,7 +218,7 @@ class _Plan:
         if batch is not None:
             fitting = int(np.searchsorted(np.cumsum(sizes[start:end]), room, side="right"))
             if fitting:
-                self.segments.append(_Segment(run, queue, start, start + fitting, batch, before, False))
+                self.segments.append(_Segment(run, queue, start, start + fitting, batch, before))
         else:
             fitting = 0
         position = start + fitting
@@ -232,7 +227,7 @@ class _Plan:
             window_end = start + int(np.searchsorted(least, done + self._accumulator.batch_room_bytes, side="right"))
             window_end = min(max(window_end, position + 1), end)
             taken = self._place_in_new_batch(position, window_end)
-            self.segments.append(_Segment(run, queue, position, position + taken, None, 0, position + taken == end))
+            self.segments.append(_Segment(run, queue, position, position + taken, None, 0))
             position += taken
 
     def _place_in_new_batch(self, start: int, window_end: int) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from kafka_sink.client.cluster import Cluster, PartitionInfo
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
@@ -11,10 +13,13 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Header, Node, TopicPartition
 from kafka_sink.producer.accumulator import AppendResult, RecordAccumulator
 from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.column_append import ColumnAppender
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.idempotence import IdempotenceManager
 from kafka_sink.producer.producer_batch import Compression, ProducerBatch
+from kafka_sink.records.vectorized import partition_order
 from tests.fakes.batches import UNCOMPRESSED
+from tests.fakes.chunks import Row, make_chunk
 
 TOPIC = "orders"
 NODES = (Node(0, "a", 9092), Node(1, "b", 9092))
@@ -96,3 +101,20 @@ def append_record(accumulator: RecordAccumulator, partition: int = 0, value: byt
 
 def queued(accumulator: RecordAccumulator, partition: int = 0) -> list[ProducerBatch]:
     return list(accumulator.queue(tp(partition)).batches)
+
+
+def append_columns(
+    accumulator: RecordAccumulator,
+    rows: Sequence[Row],
+    *,
+    has_timestamps: bool = False,
+    callback: DeliveryCallback | None = None,
+    max_block_ms: int = 1000,
+) -> bool:
+    """Append *rows* as one chunk, each to its own partition."""
+    clock = accumulator._clock
+    chunk = make_chunk(rows, has_timestamps=has_timestamps)
+    order, runs, starts = partition_order(np.array([row.partition for row in rows], dtype=np.int32))
+    return ColumnAppender(accumulator, clock).append(
+        TOPIC, chunk if order is None else chunk.take(order), runs, starts, clock.wall_ms(), callback, max_block_ms
+    )

@@ -1,0 +1,305 @@
+"""Whole columns at once: what happens when others use the same queues, and when memory runs out."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kafka_sink.common.errors import BufferExhaustedError, KafkaError
+from kafka_sink.common.model import NO_TIMESTAMP
+from kafka_sink.producer import column_append
+from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.producer.futures import Delivery
+from kafka_sink.producer.producer_batch import ProducerBatch
+from kafka_sink.records.layout import HEADER_BYTES
+from kafka_sink.records.reference import record_size
+from tests.fakes.batches import read_wire
+from tests.fakes.chunks import Row
+from tests.fakes.clock import FakeClock
+from tests.fakes.producing import NODES, append, append_columns, make_accumulator, make_cluster, queued, tp
+from tests.fakes.scripted_clock import ScriptedClock
+
+#: Rows of which exactly three fit into a batch.
+VALUE = b"x" * 100
+ROW = Row(VALUE)
+THREE_ROWS = HEADER_BYTES + 3 * record_size(0, 0, None, VALUE)
+
+
+def drain_all(accumulator: RecordAccumulator, partitions: int = 1) -> list[ProducerBatch]:
+    cluster = make_cluster([0] * partitions)
+    found: list[ProducerBatch] = []
+    while drained := accumulator.drain(cluster, NODES[:1], 10**9, accumulator._clock.monotonic_ms())[0]:
+        found += drained
+    return found
+
+
+def values(batches: list[ProducerBatch]) -> list[list[bytes | None]]:
+    for batch in batches:
+        batch.close()
+    return [[record.value for record in read_wire(batch.wire)[1]] for batch in batches]
+
+
+@pytest.fixture
+def after_encoding(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+    """Actions that other threads take between plan and append, one for each time rows are encoded."""
+    actions: list[Callable[[], object]] = []
+    encode = column_append.encode_records
+
+    def encode_then_act(*arguments: Any) -> Any:
+        encoded = encode(*arguments)
+        if actions:
+            actions.pop(0)()
+        return encoded
+
+    monkeypatch.setattr(column_append, "encode_records", encode_then_act)
+    return actions
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+def test_rows_fill_batches_and_only_the_last_stays_open() -> None:
+    accumulator = make_accumulator(ScriptedClock(), batch_size=THREE_ROWS + 5)
+    assert append_columns(accumulator, [ROW] * 7)
+    assert [batch.record_count for batch in queued(accumulator)] == [3, 3, 1]
+    assert [batch.room_bytes > 0 for batch in queued(accumulator)] == [False, False, True]
+    assert append_columns(accumulator, [ROW] * 3)
+    assert [batch.record_count for batch in queued(accumulator)] == [3, 3, 3, 1]
+
+
+def test_the_sender_is_only_woken_when_there_is_something_new_to_send() -> None:
+    accumulator = make_accumulator(ScriptedClock(), batch_size=THREE_ROWS)
+    assert append_columns(accumulator, [ROW]), "a new batch: when to look again has changed"
+    assert not append_columns(accumulator, [ROW])
+    assert append_columns(accumulator, [ROW]), "full"
+
+
+def test_a_callback_is_told_once_for_each_batch() -> None:
+    accumulator = make_accumulator(ScriptedClock(), batch_size=THREE_ROWS)
+    seen: list[Delivery] = []
+    append(accumulator)
+    append_columns(accumulator, [ROW] * 5, callback=seen.append)
+    for number, batch in enumerate(drain_all(accumulator)):
+        batch.done(100 * number, NO_TIMESTAMP, None)
+    assert [(told.base_offset, told.count) for told in seen] == [(1, 2), (100, 3)]
+
+
+def test_a_row_larger_than_a_batch_has_one_of_its_own() -> None:
+    accumulator = make_accumulator(ScriptedClock(), batch_size=THREE_ROWS)
+    large = Row(b"y" * 1000)
+    append_columns(accumulator, [ROW, large, ROW, ROW])
+    assert [batch.record_count for batch in queued(accumulator)] == [1, 1, 2]
+    for batch in drain_all(accumulator):
+        batch.done(0, NO_TIMESTAMP, None)
+        accumulator.deallocate(batch)
+    assert accumulator.pool.available_memory == accumulator.pool.total_memory
+
+
+# --- others at the same queues ---------------------------------------------------------------------------------------
+
+
+def test_rows_whose_batch_was_drained_meanwhile_go_into_a_new_one(after_encoding: list[Callable[[], object]]) -> None:
+    accumulator = make_accumulator(ScriptedClock(), batch_size=THREE_ROWS)
+    append_columns(accumulator, [Row(b"0"), Row(b"1")])
+    drained: list[ProducerBatch] = []
+    after_encoding.append(lambda: drained.extend(drain_all(accumulator)))
+    append_columns(accumulator, [Row(b"2"), Row(b"3")])
+    assert values(drained) == [[b"0", b"1"]]
+    assert values(drain_all(accumulator)) == [[b"2", b"3"]]
+
+
+def test_a_record_that_another_thread_appended_meanwhile_stands_before_the_rows(
+    after_encoding: list[Callable[[], object]],
+) -> None:
+    accumulator = make_accumulator(ScriptedClock())
+    append(accumulator, value=b"0")
+    after_encoding.append(lambda: append(accumulator, value=b"theirs"))
+    append_columns(accumulator, [Row(b"1"), Row(b"2")])
+    (batch,) = drain_all(accumulator)
+    assert values([batch]) == [[b"0", b"theirs", b"1", b"2"]]
+    _, records = read_wire(batch.wire)
+    assert [record.offset for record in records] == [0, 1, 2, 3]
+
+
+def test_rows_of_one_partition_stay_in_order_when_their_first_batch_was_drained(
+    after_encoding: list[Callable[[], object]],
+) -> None:
+    accumulator = make_accumulator(ScriptedClock(), batch_size=THREE_ROWS)
+    append_columns(accumulator, [ROW, Row(b"a", partition=1)])
+    after_encoding.append(lambda: drain_all(accumulator))
+    rows = [Row(b"%d" % index + VALUE) for index in range(6)]
+    append_columns(accumulator, [*rows, Row(b"b", partition=1)])
+    assert values(queued(accumulator)) == [
+        [row.value for row in rows[:2]],
+        [row.value for row in rows[2:4]],
+        [row.value for row in rows[4:]],
+    ]
+    assert values(queued(accumulator, 1)) == [[b"a", b"b"]]
+
+
+def test_plans_that_are_out_of_date_again_and_again_end(after_encoding: list[Callable[[], object]]) -> None:
+    accumulator = make_accumulator(ScriptedClock(), batch_size=10_000)
+    append(accumulator, value=b"first")
+    after_encoding.extend([lambda: append(accumulator, value=b"theirs")] * 50)
+    append_columns(accumulator, [Row(b"1"), Row(b"2")])
+    assert len(after_encoding) > 40
+    found = [value for batch in values(queued(accumulator)) for value in batch if value != b"theirs"]
+    assert found == [b"first", b"1", b"2"]
+
+
+def test_rows_of_drained_batches_are_encoded_again_together(
+    after_encoding: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accumulator = make_accumulator(ScriptedClock())
+    rows = [Row(b"%d" % partition, partition=partition) for partition in range(20)]
+    append_columns(accumulator, rows)
+    calls: list[int] = []
+    encode = column_append.encode_records
+    monkeypatch.setattr(
+        column_append, "encode_records", lambda chunk, *rest: (calls.append(chunk.num_rows), encode(chunk, *rest))[1]
+    )
+    after_encoding.append(lambda: drain_all(accumulator, 20))
+    append_columns(accumulator, rows)
+    assert calls == [20, 20]
+    assert len(drain_all(accumulator, 20)) == 20
+
+
+def run_together(*works: Callable[[], None]) -> None:
+    """Run *works* in a thread each, all begun at once; the first error of any is raised."""
+    start = threading.Barrier(len(works))
+    failures: list[BaseException] = []
+
+    def run(work: Callable[[], None]) -> None:
+        try:
+            start.wait(10)
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    if failures:
+        raise failures[0]
+
+
+def test_threads_and_a_sender_at_once_lose_and_reorder_nothing() -> None:
+    accumulator = make_accumulator(FakeClock(), batch_size=200, memory=10**7)
+    cluster = make_cluster([0] * 3)
+    drained: list[ProducerBatch] = []
+    finished: list[int] = []
+
+    def send(number: int) -> None:
+        for piece in range(40):
+            rows = [Row(b"%d-%d" % (number, 30 * piece + i), partition=i % 3) for i in range(30)]
+            append_columns(accumulator, rows)
+        finished.append(number)
+
+    def drain() -> None:
+        while len(finished) < 3:
+            drained.extend(accumulator.drain(cluster, NODES[:1], 10**9, 0)[0])
+
+    run_together(drain, *(lambda number=number: send(number) for number in range(3)))  # type: ignore[misc]
+    drained.extend(drain_all(accumulator, 3))
+    assert all(batch.size_bytes <= 200 for batch in drained)
+    found = {partition: _values_of(drained, partition) for partition in range(3)}
+    for partition, number in itertools.product(range(3), range(3)):
+        mine = [int(value.split(b"-")[1]) for value in found[partition] if value.startswith(b"%d-" % number)]
+        assert mine == list(range(partition, 1200, 3))
+
+
+def _values_of(batches: list[ProducerBatch], partition: int) -> list[bytes]:
+    chosen = [batch for batch in batches if batch.topic_partition == tp(partition)]
+    return [value for found in values(chosen) for value in found if value is not None]
+
+
+# --- memory and close ------------------------------------------------------------------------------------------------
+
+
+def test_memory_that_runs_out_half_way_leaves_what_was_appended_and_nothing_else() -> None:
+    clock = ScriptedClock()
+    accumulator = make_accumulator(clock, batch_size=THREE_ROWS, memory=2 * THREE_ROWS)
+    told: list[Delivery] = []
+    rows = [Row(b"%d" % index + VALUE[1:]) for index in range(9)]
+    with pytest.raises(BufferExhaustedError):
+        append_columns(accumulator, rows, callback=told.append, max_block_ms=70)
+    assert clock.waits == [70]
+    assert accumulator.pool.available_memory == 0
+    batches = drain_all(accumulator)
+    assert values(batches) == [[row.value for row in rows[:3]], [row.value for row in rows[3:6]]]
+    for batch in batches:
+        batch.done(0, NO_TIMESTAMP, None)
+        accumulator.deallocate(batch)
+    assert sum(delivery.count for delivery in told) == 6
+    assert accumulator.pool.available_memory == accumulator.pool.total_memory
+    assert append_columns(accumulator, rows[:3])
+
+
+def test_the_wait_for_memory_is_counted_for_the_whole_chunk() -> None:
+    clock = ScriptedClock()
+    accumulator = make_accumulator(clock, batch_size=THREE_ROWS, memory=THREE_ROWS)
+
+    def one_is_acknowledged() -> None:
+        clock.advance(30)
+        (batch,) = drain_all(accumulator)
+        batch.done(0, NO_TIMESTAMP, None)
+        accumulator.deallocate(batch)
+
+    clock.actions.extend([one_is_acknowledged, one_is_acknowledged])
+    append_columns(accumulator, [ROW] * 9, max_block_ms=100)
+    assert clock.waits == [100, 70]
+    with pytest.raises(BufferExhaustedError):
+        append_columns(accumulator, [ROW], max_block_ms=0)
+
+
+def test_while_memory_is_awaited_what_was_appended_can_be_sent() -> None:
+    clock = ScriptedClock()
+    accumulator = make_accumulator(clock, batch_size=THREE_ROWS + 5, memory=THREE_ROWS + 5, linger_ms=5000)
+    seen: list[bool] = []
+    clock.actions.append(lambda: seen.append(bool(accumulator.ready(make_cluster([0]), clock.now_ms).ready_nodes)))
+    with pytest.raises(BufferExhaustedError):
+        append_columns(accumulator, [ROW] * 4)
+    assert seen == [True]
+
+
+def test_a_closed_accumulator_takes_no_rows() -> None:
+    accumulator = make_accumulator(ScriptedClock())
+    accumulator.close()
+    with pytest.raises(KafkaError, match="producer closed while send in progress"):
+        append_columns(accumulator, [ROW])
+    assert accumulator.pool.available_memory == accumulator.pool.total_memory
+
+
+@pytest.mark.parametrize("had_open_batch", [False, True])
+def test_closing_between_plan_and_append_leaves_nothing_behind(
+    after_encoding: list[Callable[[], object]], had_open_batch: bool
+) -> None:
+    accumulator = make_accumulator(ScriptedClock())
+    if had_open_batch:
+        append(accumulator)
+    before = accumulator.pool.available_memory
+
+    def close_but_let_memory_be_had() -> None:
+        accumulator._closed = True
+
+    after_encoding.append(close_but_let_memory_be_had)
+    with pytest.raises(KafkaError, match="closed"):
+        append_columns(accumulator, [ROW])
+    assert accumulator.pool.available_memory == before
+    assert [batch.record_count for batch in queued(accumulator)] == ([1] if had_open_batch else [])
+    accumulator.await_appends()
+
+
+def test_no_lock_is_held_while_rows_are_encoded(after_encoding: list[Callable[[], object]]) -> None:
+    accumulator = make_accumulator(ScriptedClock())
+    append(accumulator)
+    held: list[bool] = []
+    after_encoding.append(lambda: held.append(accumulator.queue(tp(0)).lock.locked()))
+    append_columns(accumulator, [ROW])
+    assert held == [False]
