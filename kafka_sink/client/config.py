@@ -21,6 +21,28 @@ RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY = "resolve_canonical_bootstrap_servers_
 REBOOTSTRAP = "rebootstrap"
 
 
+def _parse_address(entry: str) -> tuple[str, int]:
+    match = _ADDRESS.match(entry)
+    if match is None or not 0 < int(match[2]) <= 65535:
+        raise ConfigError(f"{entry!r} is not host:port, for example 127.0.0.1:9092")
+    return match[1], int(match[2])
+
+
+def parse_addresses(bootstrap_servers: tuple[str, ...]) -> list[tuple[str, int]]:
+    """Host and port of every entry; IPv6 addresses stand in brackets, ``[::1]:9092``.
+
+    :raises ConfigError: an entry is not host:port.
+    """
+    return [_parse_address(entry) for entry in bootstrap_servers]
+
+
+def _are_addresses(bootstrap_servers: tuple[str, ...]) -> bool:
+    try:
+        return bool(parse_addresses(bootstrap_servers))
+    except ConfigError:
+        return False
+
+
 @dataclass(frozen=True)
 class ClientConfig:
     """What producer, consumer and admin client have in common (apache/kafka ``CommonClientConfigs``)."""
@@ -30,7 +52,7 @@ class ClientConfig:
         c.LIST,
         c.REQUIRED,
         "addresses to meet the cluster by, host:port separated by commas; a few of its brokers are enough",
-        validator=c.NON_EMPTY,
+        validator=c.Validator("host:port, for example 127.0.0.1:9092", _are_addresses),
     )
     client_id: str = c.key("client.id", c.STRING, "", "name sent with every request, for the brokers' logs and quotas")
     client_dns_lookup: str = c.key(
@@ -145,17 +167,3 @@ class ClientConfig:
         "TCP receive buffer, bytes; -1 = the system's default",
         validator=c.between(-1, _INT_MAX),
     )
-
-
-def parse_addresses(bootstrap_servers: tuple[str, ...]) -> list[tuple[str, int]]:
-    """Host and port of every entry; IPv6 addresses stand in brackets, ``[::1]:9092``.
-
-    :raises ConfigError: an entry is not host:port.
-    """
-    addresses = []
-    for entry in bootstrap_servers:
-        match = _ADDRESS.match(entry)
-        if match is None or not 0 < int(match[2]) <= 65535:
-            raise ConfigError(f"option bootstrap.servers: {entry!r} is not host:port, for example 127.0.0.1:9092")
-        addresses.append((match[1], int(match[2])))
-    return addresses

@@ -1,15 +1,19 @@
-"""Prints the README's option tables from the configuration tables: ``python -m kafka_sink.spark.option_table``.
+"""Puts the option tables into a page: ``python -m kafka_sink.spark.option_table README.md``.
 
-Run by hand or by the test that keeps the README true. It reads nothing but the tables.
+Run by hand when an option changes; a test holds the README to it. It reads nothing but the tables.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from kafka_sink.common import config as c
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.spark.options import KAFKA_PREFIX, SINK_DEFAULTS, SinkOptions
+
+BEGIN = "<!-- options: begin -->"
+END = "<!-- options: end -->"
 
 
 def option_tables() -> str:
@@ -19,5 +23,11 @@ def option_tables() -> str:
     return f"{own}\n\n{kafka}\n"
 
 
+def update(page: Path) -> None:
+    """Put the tables between the markers of *page*."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    page.write_text(f"{before}{BEGIN}\n{option_tables()}{END}{rest.partition(END)[2]}", encoding="utf-8")
+
+
 if __name__ == "__main__":
-    sys.stdout.write(option_tables())
+    update(Path(sys.argv[1]))

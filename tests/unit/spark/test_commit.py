@@ -1,0 +1,68 @@
+"""The driver's side of a write: what tasks report must add up."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.producer.futures import Delivery
+from kafka_sink.spark.batch_writer import KafkaliteBatchWriter
+from kafka_sink.spark.commit_message import PartitionRange, TaskCommit
+from kafka_sink.spark.delivery_tracker import DeliveryTracker
+from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.row_schema import RowSchema
+
+TP = TopicPartition("t", 0)
+
+
+def make_writer(report: Path | None = None) -> KafkaliteBatchWriter:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "t"}
+    if report is not None:
+        options["reportPath"] = str(report)
+    return KafkaliteBatchWriter(parse_options(options), RowSchema(False, False, False, False, False))
+
+
+def make_commit(partition: int, rows_in: int, rows_acked: int, first: int = 0) -> TaskCommit:
+    ranges = {TP: PartitionRange(rows_acked, first, first + rows_acked - 1)}
+    return TaskCommit(partition, 0, rows_in, rows_acked, 100, 80, 1, 5, ranges)
+
+
+def test_rows_acknowledged_must_be_rows_given() -> None:
+    with pytest.raises(KafkaError, match="partition 1: 9 of 10 rows acknowledged"):
+        make_writer().commit([make_commit(0, 10, 10), make_commit(1, 10, 9)])
+
+
+def test_a_task_that_reported_nothing_is_not_taken_for_a_success() -> None:
+    with pytest.raises(KafkaError, match="1 of 2 tasks reported nothing"):
+        make_writer().commit([make_commit(0, 10, 10), None])
+
+
+def test_the_report_adds_the_tasks_up(tmp_path: Path) -> None:
+    report = tmp_path / "report.jsonl"
+    make_writer(report).commit([make_commit(0, 10, 10, 5), make_commit(1, 20, 20, 15)])
+    found = json.loads(report.read_text())
+    assert (found["rows"], found["bytes"], found["wire_bytes"], found["batches"]) == (30, 200, 160, 2)
+    assert found["partitions"] == {"t-0": {"rows": 30, "first": 5, "last": 34}}
+
+
+def test_abort_says_what_stays_and_never_raises(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        make_writer().abort([make_commit(0, 10, 10), None])
+    assert "1 of 2 tasks had finished and their 10 rows are acknowledged" in caplog.text
+
+
+def test_the_tracker_keeps_the_first_error_and_counts_what_arrived() -> None:
+    tracker = DeliveryTracker()
+    first = KafkaTimeoutError("first")
+    tracker.delivered(Delivery(TP, 40, 10, 500, -1, None))
+    tracker.delivered(Delivery(TP, -1, 5, 100, -1, first))
+    tracker.delivered(Delivery(TP, -1, 5, 100, -1, KafkaTimeoutError("second")))
+    tracker.delivered(Delivery(TP, 20, 3, 90, -1, None))
+    assert tracker.first_error is first
+    assert (tracker.rows_acked, tracker.record_bytes) == (13, 590)
+    assert tracker.ranges == {TP: PartitionRange(13, 20, 49)}

@@ -1,0 +1,73 @@
+"""Options and columns are checked on the driver, in the user's words."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import StructType
+
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.spark.option_table import BEGIN, END, option_tables
+from kafka_sink.spark.options import SINK_DEFAULTS, parse_options
+from kafka_sink.spark.row_schema import RowSchema, SchemaError, check_schema
+
+REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "t"}
+
+
+def test_the_sinks_defaults_give_way_to_the_user() -> None:
+    properties = parse_options(REQUIRED).producer_properties
+    assert {name: properties[name] for name in SINK_DEFAULTS} == dict(SINK_DEFAULTS)
+    assert parse_options({**REQUIRED, "kafka.linger.ms": "1"}).producer_properties["linger.ms"] == "1"
+
+
+def test_names_are_case_insensitive_as_spark_delivers_them() -> None:
+    parsed = parse_options({**REQUIRED, "reportpath": "/r", "KAFKA.Linger.MS": "3"})
+    assert parsed.report_path == "/r"
+    assert parsed.producer_properties["linger.ms"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("topick", "did you mean topic?"),
+        ("kafka.compresion.type", "did you mean kafka.compression.type?"),
+        ("bootstrap.servers", "did you mean kafka.bootstrap.servers?"),
+    ],
+)
+def test_unknown_names_get_the_nearest_known_one(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options({**REQUIRED, name: "x"})
+    assert f"unknown option {name}" in str(caught.value)
+    assert hint in str(caught.value)
+
+
+def test_a_broken_address_is_refused_before_any_task() -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers.*localhost"):
+        parse_options({**REQUIRED, "kafka.bootstrap.servers": "localhost"})
+
+
+def test_what_travels_to_the_tasks_is_plain_and_small() -> None:
+    assert len(pickle.dumps(parse_options(REQUIRED))) < 600
+
+
+def test_extra_columns_are_errors_because_they_would_not_be_written() -> None:
+    schema = StructType().add("value", "string").add("keys", "string")
+    with pytest.raises(SchemaError, match=r"'keys' would not be written \(did you mean key\?\)"):
+        check_schema(schema, parse_options(REQUIRED))
+
+
+def test_the_option_wins_over_the_column() -> None:
+    schema = StructType().add("value", "string").add("topic", "string")
+    assert not check_schema(schema, parse_options(REQUIRED)).has_topic
+    without = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+    assert check_schema(schema, parse_options(without)) == RowSchema(
+        has_key=False, has_topic=True, has_partition=False, has_headers=False, has_timestamp=False
+    )
+
+
+def test_the_readme_shows_the_tables_as_they_are() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    shown = readme.partition(BEGIN)[2].partition(END)[0]
+    assert shown.strip() == option_tables().strip(), "run: python -m kafka_sink.spark.option_table README.md"
