@@ -147,8 +147,8 @@ class ConnectionQuotas:
 
     def max_connections_exceeded(self, listener: str) -> bool:
         """There are more connections than allowed in total, and *listener* has to give one up."""
-        with self._changed:
-            return self._total > self._limits.total and not self._is_protected(listener)
+        # Asked in every round of every network thread, and a number is read as a whole: no lock.
+        return self._total > self._limits.total and not self._is_protected(listener)
 
     def count(self, address: str) -> int:
         """Connections of *address*."""

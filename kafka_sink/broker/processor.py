@@ -160,10 +160,8 @@ class Processor:
         return tuple(self._connections)
 
     def _configure_new_connections(self) -> None:
-        for _ in range(CONNECTION_QUEUE_SIZE):
+        for _ in range(min(len(self._new_connections), CONNECTION_QUEUE_SIZE)):
             with self._slots:
-                if not self._new_connections:
-                    return
                 connection = self._new_connections.popleft()
                 self._slots.notify()
             try:

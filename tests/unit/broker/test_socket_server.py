@@ -66,8 +66,8 @@ def test_the_control_plane_has_one_processor_and_a_queue_of_its_own(servers: lis
     ]
     control = server.control_plane_request_channel
     assert control is not None
-    assert control._requests.maxsize == CONTROL_PLANE_QUEUE_CAPACITY == 20
-    assert server.data_plane_request_channel._requests.maxsize == 7
+    assert control._capacity == CONTROL_PLANE_QUEUE_CAPACITY == 20
+    assert server.data_plane_request_channel._capacity == 7
     for listener, channel in (("CONTROL", control), ("CLIENTS", server.data_plane_request_channel)):
         with connect(server, listener) as sock:
             sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)
