@@ -112,6 +112,21 @@ def test_rows_whose_batch_was_drained_meanwhile_go_into_a_new_one(after_encoding
     assert values(drain_all(accumulator)) == [[b"2", b"3"]]
 
 
+def test_only_the_rows_of_drained_batches_are_appended_anew(after_encoding: list[Callable[[], object]]) -> None:
+    accumulator = make_accumulator(ScriptedClock())
+    rows = [Row(b"%d" % partition, partition=partition) for partition in range(4)]
+    append_columns(accumulator, rows)
+    led = make_cluster([None, 0, None, 0])
+    after_encoding.append(lambda: accumulator.drain(led, NODES[:1], 10**9, 0))
+    append_columns(accumulator, [row._replace(value=row.value * 2) for row in rows if row.value])
+    assert [values(queued(accumulator, partition)) for partition in range(4)] == [
+        [[b"0", b"00"]],
+        [[b"11"]],
+        [[b"2", b"22"]],
+        [[b"33"]],
+    ]
+
+
 def test_a_record_that_another_thread_appended_meanwhile_stands_before_the_rows(
     after_encoding: list[Callable[[], object]],
 ) -> None:
