@@ -12,7 +12,7 @@ import json
 import random
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -214,13 +214,17 @@ class ClusterState:
                 return self._topics[name]
             raise
 
-    def delete_topic(self, name: str) -> TopicState:
-        """Forget a topic; its logs are the caller's to delete. :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION."""
+    def delete_topic(self, name: str, remove_logs: Callable[[TopicState], None]) -> TopicState:
+        """Forget a topic, then have its logs removed; until that is done nobody can create the name anew.
+
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.
+        """
         with self._lock:
             topic = self._topics.get(name)
             if topic is None:
                 raise ApiError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._replace_topics({known: state for known, state in self._topics.items() if known != name})
+            remove_logs(topic)
         return topic
 
     def _validate_counts(self, partitions: int, factor: int) -> None:

@@ -128,7 +128,11 @@ class BrokerConfig:
         validator=at_least(-1),
     )
     socket_listen_backlog_size: int = key(
-        "socket.listen.backlog.size", INT, 50, "connections that may wait to be accepted", validator=at_least(1)
+        "socket.listen.backlog.size",
+        INT,
+        1024,
+        "connections that may wait to be accepted; one more costs its client a second (Kafka: 50)",
+        validator=at_least(1),
     )
     connections_max_idle_ms: int = key(
         "connections.max.idle.ms", INT, 600000, "close connections that are silent for so long; -1 = never"

@@ -234,21 +234,13 @@ class _RunningCluster:
         self._brokers: dict[int, EmbeddedBroker] = {}
         self._bound: dict[int, list[EndPoint]] = {}
         self._timer.start("broker-timer")
-        self._schedule_housekeeping()
+        self.logs.start_housekeeping("broker-housekeeping", config.log_retention_check_interval_ms)
 
     def _log_config(self, partition: TopicPartition) -> LogConfig | None:
         topic = self.state.topic(partition.topic)
         if topic is None or partition.partition >= len(topic.partitions):
             return None
         return topic.settings.log
-
-    def _schedule_housekeeping(self) -> None:
-        def tend() -> None:
-            self.logs.housekeep()
-            self._schedule_housekeeping()
-
-        at_ms = self._clock.monotonic_ms() + self._config.log_retention_check_interval_ms
-        self._timer.schedule(at_ms, tend)
 
     def start_nodes(self, nodes: Mapping[int, list[EndPoint]]) -> None:
         reachable = {}
@@ -298,6 +290,7 @@ class _RunningCluster:
         for broker in self._brokers.values():
             broker.stop()
         self._timer.stop()
+        self.logs.stop_housekeeping()
         if self._temporary is None:
             self.logs.close()
         else:

@@ -74,11 +74,21 @@ class BrokerContext:
         return partition
 
     def log_of(self, topic: TopicState, index: int) -> PartitionLog:
-        """The partition's log, made now if nothing was written yet. :raises ApiError: KAFKA_STORAGE_ERROR."""
+        """The partition's log, made now if nothing was written yet.
+
+        :raises ApiError: KAFKA_STORAGE_ERROR; UNKNOWN_TOPIC_OR_PARTITION when the topic was deleted meanwhile.
+        """
+
+        def still_wanted() -> bool:
+            return self.cluster.topic_by_id(topic.topic_id) is not None
+
         try:
-            return self.logs.get_or_create(TopicPartition(topic.name, index), topic.settings.log)
+            log = self.logs.get_or_create(TopicPartition(topic.name, index), topic.settings.log, still_wanted)
         except OSError as error:
             raise ApiError(f"cannot open a log: {error}", ErrorCode.KAFKA_STORAGE_ERROR) from error
+        if log is None:
+            raise ApiError(f"topic {topic.name} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return log
 
 
 class ApiRequest(Generic[S_co]):

@@ -45,10 +45,8 @@ def _delete(context: BrokerContext, asked: DeleteTopicState) -> DeletableTopicRe
         if found is None:
             raise ApiError("there is no topic with this id", ErrorCode.UNKNOWN_TOPIC_ID)
         name = found.name
-    topic = context.cluster.delete_topic(name)
-    partitions = topic.topic_partitions()
-    context.logs.delete(partitions)
-    for partition in partitions:
+    topic = context.cluster.delete_topic(name, lambda gone: context.logs.delete(gone.topic_partitions()))
+    for partition in topic.topic_partitions():
         # Fetches that wait for more of it get their answer now.
         context.purgatory.check(partition)
     return DeletableTopicResult(topic.name, topic.topic_id, ErrorCode.NONE)

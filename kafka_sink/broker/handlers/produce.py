@@ -51,18 +51,33 @@ def handle(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
             return
         request.throttle(throttle_ms, context.timer, now_ms)
         request.respond_nothing()
-        return
-    request.throttle(throttle_ms, context.timer, now_ms)
-    endpoints = _endpoints(context, request.listener_name, failed)
-    request.respond(ProduceResponse(responses, throttle_ms, endpoints))
+    else:
+        request.throttle(throttle_ms, context.timer, now_ms)
+        endpoints = _endpoints(context, request.listener_name, failed)
+        request.respond(ProduceResponse(responses, throttle_ms, endpoints))
+    _wake_fetches(context, request)
+
+
+def _wake_fetches(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
+    # After the answer: whoever waits for these records must not make their producer wait.
+    for data in request.body.topic_data:
+        topic = _topic(context, request, data)
+        if topic is not None:
+            for partition in data.partition_data:
+                context.purgatory.check(TopicPartition(topic.name, partition.index))
+
+
+def _topic(context: BrokerContext, request: ApiRequest[ProduceRequest], data: TopicProduceData) -> TopicState | None:
+    if request.version >= _FIRST_WITH_TOPIC_IDS:
+        return context.cluster.topic_by_id(data.topic_id)
+    return context.cluster.topic(data.name)
 
 
 def _produce_topic(
     context: BrokerContext, request: ApiRequest[ProduceRequest], data: TopicProduceData
 ) -> TopicProduceResponse:
-    cluster = context.cluster
+    topic = _topic(context, request, data)
     by_id = request.version >= _FIRST_WITH_TOPIC_IDS
-    topic = cluster.topic_by_id(data.topic_id) if by_id else cluster.topic(data.name)
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     parts = []
     for partition in data.partition_data:
@@ -96,8 +111,6 @@ def _produce_partition(
     batch, header = validated_batch(data.records, topic.settings.max_message_bytes, request.version)
     log = context.log_of(topic, data.index)
     appended = log.append(batch, header, partition.leader_epoch, context.clock.wall_ms())
-    if not appended.duplicate:
-        context.purgatory.check(TopicPartition(topic.name, data.index))
     return PartitionProduceResponse(
         data.index,
         ErrorCode.NONE,

@@ -18,6 +18,8 @@ from kafka_sink.common.buffers import Buffer
 
 # Linux's limit on the number of buffers of one writev.
 _IOV_MAX: Final = 1024
+# macOS has no fdatasync.
+_flush_to_disk: Final = getattr(os, "fdatasync", os.fsync)
 
 
 class LogFile(Protocol):
@@ -113,7 +115,7 @@ class _OsLogFile:
         self._size = size
 
     def flush(self) -> None:
-        os.fdatasync(self._fd)
+        _flush_to_disk(self._fd)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -147,7 +149,7 @@ class OsFileSystem:
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
-            os.fdatasync(file.fileno())
+            _flush_to_disk(file.fileno())
         temporary.replace(path)
         self._flush_directory(path.parent)
 

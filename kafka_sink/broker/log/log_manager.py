@@ -18,6 +18,7 @@ from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.threads import start_thread
 
 _DELETED_SUFFIX: Final = "-delete"
 
@@ -33,6 +34,9 @@ class LogManager:
         self._lock = threading.Lock()
         # Guarded by the lock.
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._tending = threading.Condition()
+        self._stopping = False
+        self._housekeeper: threading.Thread | None = None
         filesystem.make_directories(directory)
 
     def open_existing(self, configs: Callable[[TopicPartition], LogConfig | None]) -> int:
@@ -52,21 +56,31 @@ class LogManager:
                 self._log.info("removing %s, which belongs to no topic", name)
                 self._filesystem.remove_tree(self._directory / name)
                 continue
-            truncated += self.get_or_create(partition, config).truncated_bytes
+            log = PartitionLog(self._directory / name, self._filesystem, config, self._clock.wall_ms())
+            truncated += log.truncated_bytes
+            self._logs[partition] = log
         return truncated
 
     def get(self, partition: TopicPartition) -> PartitionLog | None:
         """The log of *partition*, None while nothing was ever written to it."""
         return self._logs.get(partition)
 
-    def get_or_create(self, partition: TopicPartition, config: LogConfig) -> PartitionLog:
-        """The log of *partition*. :raises OSError: its directory cannot be made."""
+    def get_or_create(
+        self, partition: TopicPartition, config: LogConfig, still_wanted: Callable[[], bool]
+    ) -> PartitionLog | None:
+        """The log of *partition*, made if nothing was written yet; None when it is not *still_wanted*.
+
+        That is asked under the lock that deletions take: a request that was looked up before its topic was deleted
+        must not leave a log for the next topic of that name.
+
+        :raises OSError: the log's directory cannot be made.
+        """
         found = self._logs.get(partition)
         if found is not None:
             return found
         with self._lock:
             found = self._logs.get(partition)
-            if found is None:
+            if found is None and still_wanted():
                 path = self._directory / str(partition)
                 found = PartitionLog(path, self._filesystem, config, self._clock.wall_ms())
                 self._logs[partition] = found
@@ -84,6 +98,28 @@ class LogManager:
                 target = self._directory / f"{uuid4().hex}{_DELETED_SUFFIX}"
                 self._filesystem.rename(found.directory, target)
             self._filesystem.remove_tree(target)
+
+    def start_housekeeping(self, name: str, interval_ms: int) -> None:
+        """Tend the logs every *interval_ms* on a thread of their own: flushes may take seconds."""
+
+        def run() -> None:
+            while True:
+                with self._tending:
+                    if not self._stopping:
+                        self._clock.wait(self._tending, interval_ms)
+                    if self._stopping:
+                        return
+                self.housekeep()
+
+        self._housekeeper = start_thread(name, run)
+
+    def stop_housekeeping(self) -> None:
+        """End the thread; returns when it has."""
+        with self._tending:
+            self._stopping = True
+            self._tending.notify()
+        if self._housekeeper is not None:
+            self._housekeeper.join()
 
     def housekeep(self) -> None:
         """Seal rolled segments and apply retention, log by log; a log that fails does not keep others from it."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker.cluster_state import NO_LEADER, ClusterState, validate_topic_name
+from kafka_sink.broker.cluster_state import NO_LEADER, ClusterState, TopicState, validate_topic_name
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
+from kafka_sink.common.threads import start_thread
 from tests.fakes.memory_filesystem import Crash, MemoryFileSystem
 
 DIRECTORY = Path("/data")
@@ -148,13 +150,29 @@ def test_a_deleted_topic_stays_deleted() -> None:
     disk = MemoryFileSystem()
     cluster = state(disk)
     topic_id = cluster.create_topic("t").topic_id
-    cluster.delete_topic("t")
+    cluster.delete_topic("t", lambda topic: None)
     assert cluster.topic_by_id(topic_id) is None
     assert state(disk).topics == {}
     with pytest.raises(ApiError) as caught:
-        cluster.delete_topic("t")
+        cluster.delete_topic("t", lambda topic: None)
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert cluster.create_topic("t").topic_id != topic_id
+
+
+def test_a_name_is_free_again_only_when_its_logs_are_gone() -> None:
+    cluster = state()
+    cluster.create_topic("t")
+    creating: list[threading.Thread] = []
+
+    def remove_logs(topic: TopicState) -> None:
+        assert cluster.topic("t") is None
+        creating.append(start_thread("creates it anew", lambda: cluster.create_topic("t") and None))
+        creating[0].join(0.05)
+        assert creating[0].is_alive() and cluster.topic("t") is None
+
+    cluster.delete_topic("t", remove_logs)
+    creating[0].join(10)
+    assert cluster.topic("t") is not None
 
 
 def test_a_topic_that_could_not_be_stored_does_not_exist() -> None:

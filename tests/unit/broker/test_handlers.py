@@ -15,6 +15,7 @@ from kafka_sink.broker.request_channel import (
     SendResponse,
     StartThrottlingResponse,
 )
+from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.create_topics import (
@@ -46,7 +47,7 @@ from kafka_sink.protocol.messages.produce import (
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import ZERO_UUID, Struct
 from kafka_sink.records.reader import read_batches
-from tests.fakes.broker_node import BrokerNode
+from tests.fakes.broker_node import DIRECTORY, BrokerNode
 from tests.fakes.record_batches import make_batch
 
 S = TypeVar("S", bound=Struct)
@@ -331,6 +332,8 @@ def test_a_fetch_waits_for_enough_bytes_without_holding_a_thread(node: BrokerNod
     node.send(ApiKey.PRODUCE, 9, produce(node))
     assert of(ProduceResponse, node.answer(ApiKey.PRODUCE, 9)) and node.responses == []
     node.send(ApiKey.PRODUCE, 9, produce(node, values=(b"w",)))
+    # The producer is answered first: it does not wait for those who wait for it.
+    assert of(ProduceResponse, node.answer(ApiKey.PRODUCE, 9))
     part = fetched(node.answer(ApiKey.FETCH, 12))
     assert values(part) == [b"v", b"w"]
     assert node.purgatory.watched == 0
@@ -342,6 +345,7 @@ def test_a_fetch_counts_what_is_there_already(node: BrokerNode) -> None:
     node.send(ApiKey.FETCH, 12, fetch(node, max_wait_ms=500, min_bytes=size + 1))
     assert node.responses == []
     node.send(ApiKey.PRODUCE, 9, produce(node))
+    assert of(ProduceResponse, node.answer(ApiKey.PRODUCE, 9))
     assert len(values(fetched(node.answer(ApiKey.FETCH, 12)))) == 2
 
 
@@ -379,7 +383,7 @@ def test_a_waiting_fetch_hears_that_its_topic_went_away(node: BrokerNode, what: 
 def test_a_topic_made_anew_with_fewer_partitions_does_not_hurt_a_waiting_fetch(node: BrokerNode) -> None:
     node.cluster.create_topic("other", assignment=[[1], [1]])
     node.send(ApiKey.FETCH, 12, fetch(node, partition=1, topic="other", max_wait_ms=500))
-    node.cluster.delete_topic("other")
+    node.cluster.delete_topic("other", lambda topic: node.logs.delete(topic.topic_partitions()))
     node.cluster.create_topic("other", assignment=[[1]])
     node.timer.run_due(node.clock.now_ms + 500)
     assert fetched(node.answer(ApiKey.FETCH, 12)).error_code == 3
@@ -503,6 +507,16 @@ def test_delete_topics(node: BrokerNode, version: int) -> None:
     # The name is free again, and nothing of the old topic shows.
     node.cluster.create_topic("t", assignment=[[1]])
     assert produced(node, 9, produce(node)).base_offset == 0
+
+
+def test_a_write_that_raced_with_the_deletion_leaves_nothing_behind(node: BrokerNode) -> None:
+    stale = node.cluster.topic("t")
+    assert stale is not None
+    node.call(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"]))
+    with pytest.raises(ApiError) as caught:
+        node.context.log_of(stale, 0)
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert node.disk.list_directory(DIRECTORY / "logs") == []
 
 
 def test_deleting_may_be_forbidden() -> None:

@@ -10,6 +10,7 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
 from kafka_sink.broker.topic_config import topic_settings
+from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.model import TopicPartition
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_filesystem import MemoryFileSystem
@@ -27,7 +28,9 @@ def manager(disk: MemoryFileSystem, clock: ManualClock | None = None) -> LogMana
 def write(logs: LogManager, partition: TopicPartition, count: int = 1) -> None:
     for _ in range(count):
         batch, header = with_header([b"x" * 100])
-        logs.get_or_create(partition, CONFIG).append(batch, header, 0, 0)
+        log = logs.get_or_create(partition, CONFIG, lambda: True)
+        assert log is not None
+        log.append(batch, header, 0, 0)
 
 
 def known(*partitions: TopicPartition) -> object:
@@ -94,6 +97,28 @@ def test_housekeeping_seals_and_deletes_by_age(caplog: pytest.LogCaptureFixture)
     logs.housekeep()
     other = logs.get(B)
     assert other is not None and other.start_offset > 0
+
+
+def test_a_log_that_is_not_wanted_any_more_is_not_made() -> None:
+    disk = MemoryFileSystem()
+    logs = manager(disk)
+    assert logs.get_or_create(A, CONFIG, lambda: False) is None
+    assert disk.list_directory(DIRECTORY) == []
+
+
+def test_the_housekeeping_thread_works_and_ends() -> None:
+    clock = ManualClock()
+    logs = manager(MemoryFileSystem(), clock)
+    write(logs, A, 5)
+    log = logs.get(A)
+    assert log is not None
+    logs.start_housekeeping("housekeeping", interval_ms=5000)
+    deadline = SYSTEM_CLOCK.monotonic_ms() + 10_000
+    while not log.start_offset and SYSTEM_CLOCK.monotonic_ms() < deadline:
+        continue
+    logs.stop_housekeeping()
+    assert log.start_offset == 4
+    assert set(clock.waits) == {5000}
 
 
 def test_closing_seals_everything() -> None:
