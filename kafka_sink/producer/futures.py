@@ -59,7 +59,7 @@ class ProduceRequestResult:
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Delivery:
     """The outcome of a run of records that were appended together.
 
@@ -80,6 +80,8 @@ DeliveryCallback = Callable[[Delivery], None]
 
 class FutureRecordMetadata:
     """The future of one record sent by :meth:`KafkaProducer.send`."""
+
+    __slots__ = ("_clock", "_create_timestamp", "_key_size", "_next", "_relative_offset", "_result", "_value_size")
 
     def __init__(
         self,

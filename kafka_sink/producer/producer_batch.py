@@ -1,7 +1,8 @@
 """ProducerBatch: the records of one partition that will travel together.
 
 Appended to by calling threads under their partition's lock while it is open; from the moment it is drained the sender
-thread alone owns it. It never allocates or frees its buffer: the accumulator does.
+thread alone owns it. Single records are only staged and counted, to the byte, when they are appended; they are encoded
+all at once when the batch is closed. It never allocates or frees its buffer: the accumulator does.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from kafka_sink.common.clock import Clock
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FutureRecordMetadata, ProduceRequestResult
 from kafka_sink.records import batch as record_batch
-from kafka_sink.records import reference
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES
+from kafka_sink.records.staged import StagedRecord, encode_staged, header_entries
+from kafka_sink.records.varint import varint_size
 
 _log = logging.getLogger(__name__)
 
@@ -62,14 +64,22 @@ class _Thunk:
     first: int
     count: int
     size_bytes: int
-    callback: DeliveryCallback | None
+    callback: DeliveryCallback
+
+
+@dataclass(slots=True)
+class _StagedRun:
+    """Records appended one after another: the first is number ``first`` and will stand ``position`` bytes in."""
+
+    first: int
+    position: int
+    records: list[StagedRecord]
 
 
 class ProducerBatch:
     """One record batch under construction, in flight, or finished (apache/kafka ``ProducerBatch``).
 
     :param buffer: room for the 61-byte header and the records, uncompressed; its length is the batch's limit.
-    :param base_timestamp: timestamp of the first record, ms since the epoch.
     """
 
     def __init__(
@@ -106,6 +116,9 @@ class ProducerBatch:
         self._clock = clock
         self._closed_for_appends = False
         self._thunks: list[_Thunk] = []
+        # What is staged and not encoded, oldest run first, and the records of the run that the next one joins.
+        self._staged: list[_StagedRun] = []
+        self._staging: list[StagedRecord] | None = None
         self._body: Buffer | None = None
         self._header: bytearray | None = None
         self._state_lock = threading.Lock()
@@ -130,25 +143,48 @@ class ProducerBatch:
         callback: DeliveryCallback | None,
         now_ms: int,
     ) -> FutureRecordMetadata | None:
-        """Append one record, or return None when it does not fit any more."""
+        """Append one record, or return None when it does not fit any more.
+
+        The record is encoded when the batch is closed. Its exact size is counted here, in line: the producer does this
+        once a record and little else.
+        """
         if self._closed_for_appends:
             return None
-        timestamp_delta = 0 if self.record_count == 0 else timestamp - self.base_timestamp
-        size = reference.record_size(self.record_count, timestamp_delta, key, value, headers)
-        if size > self.room_bytes:
+        count = self.record_count
+        delta = timestamp - self.base_timestamp if count else 0
+        key_size = value_size = -1
+        body = 4 if headers else 5
+        if key is not None:
+            key_size = len(key)
+            body += key_size if key_size < 64 else key_size + varint_size(key_size) - 1
+        if value is not None:
+            value_size = len(value)
+            body += value_size if value_size < 64 else value_size + varint_size(value_size) - 1
+        body += 1 if 0 <= delta < 64 else varint_size(delta)
+        if count >= 64:
+            body += 1 if count < 8192 else varint_size(count) - 1
+        entries = b""
+        if headers:
+            entries = header_entries(headers)
+            body += varint_size(len(headers)) + len(entries)
+        size = self.size_bytes + body + (1 if body < 64 else 2 if body < 8192 else varint_size(body))
+        if size > self._limit:
             return None
-        encoded = bytearray()
-        reference.write_record(encoded, self.record_count, timestamp_delta, key, value, headers)
-        relative_offset = self.record_count
-        self._take(encoded, 1, timestamp, timestamp, callback, now_ms)
-        return FutureRecordMetadata(
-            self.result,
-            relative_offset,
-            timestamp,
-            -1 if key is None else len(key),
-            -1 if value is None else len(value),
-            self._clock,
-        )
+        staging = self._staging
+        if staging is None:
+            staging = self._staging = []
+            self._staged.append(_StagedRun(count, self.size_bytes, staging))
+        staging.append((timestamp, key, value, len(headers), entries))
+        if count == 0:
+            self.base_timestamp = timestamp
+        if callback is not None:
+            self._thunks.append(_Thunk(count, 1, size - self.size_bytes, callback))
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+        self.size_bytes = size
+        self.record_count = count + 1
+        self.last_append_ms = now_ms
+        return FutureRecordMetadata(self.result, count, timestamp, key_size, value_size, self._clock)
 
     def append_encoded(
         self,
@@ -160,29 +196,23 @@ class ProducerBatch:
         now_ms: int,
     ) -> None:
         """Append *count* records that are already encoded for this place (offset and timestamp deltas included)."""
-        if len(records) > self.room_bytes:
-            raise ValueError(f"{len(records)} bytes do not fit into the {self.room_bytes} that are left")
-        self._take(records, count, first_timestamp, max_timestamp, callback, now_ms)
-
-    def _take(
-        self,
-        records: Buffer,
-        count: int,
-        first_timestamp: int,
-        max_timestamp: int,
-        callback: DeliveryCallback | None,
-        now_ms: int,
-    ) -> None:
         size = len(records)
+        if size > self.room_bytes:
+            raise ValueError(f"{size} bytes do not fit into the {self.room_bytes} that are left")
         if self.record_count == 0:
             self.base_timestamp = first_timestamp
-        # Through a view: assigning to a slice of the bytearray itself copies the records twice.
-        memoryview(self._open_buffer())[self.size_bytes : self.size_bytes + size] = records
-        self._thunks.append(_Thunk(self.record_count, count, size, callback))
+        self._staging = None
+        self._place(records, self.size_bytes)
+        if callback is not None:
+            self._thunks.append(_Thunk(self.record_count, count, size, callback))
         self.size_bytes += size
         self.record_count += count
         self.max_timestamp = max(self.max_timestamp, max_timestamp)
         self.last_append_ms = now_ms
+
+    def _place(self, records: Buffer, position: int) -> None:
+        # Through a view: assigning to a slice of the bytearray itself copies the records twice.
+        memoryview(self._open_buffer())[position : position + len(records)] = records
 
     def _open_buffer(self) -> bytearray:
         if self._buffer is None:
@@ -216,15 +246,21 @@ class ProducerBatch:
         self.set_producer_state(producer_id, producer_epoch, base_sequence)
 
     def close(self) -> None:
-        """Compress the records, once, and make ready for an attempt under the sequence that the batch has now."""
+        """Encode and compress the records, once, and make ready for an attempt under the sequence it has now."""
         self._closed_for_appends = True
         self.reopened_sequence = False
         if self._body is None:
+            self._encode_staged()
             records = memoryview(self._open_buffer())[HEADER_BYTES : self.size_bytes]
             if self._compression.type is CompressionType.NONE:
                 self._body = records
             else:
                 self._body = compress(self._compression.type, records, self._compression.level)
+
+    def _encode_staged(self) -> None:
+        staged, self._staged, self._staging = self._staged, [], None
+        for run in staged:
+            self._place(encode_staged(run.records, run.first, self.base_timestamp), run.position)
 
     def _make_header(self, body: Buffer) -> bytearray:
         header = bytearray(HEADER_BYTES)
@@ -304,23 +340,15 @@ class ProducerBatch:
             self.final_state = state
         self.result.set(base_offset, log_append_time, error)
         for thunk in self._thunks:
-            if thunk.callback is not None:
-                self._tell(thunk, thunk.callback, base_offset, log_append_time, error)
+            self._tell(thunk, base_offset, log_append_time, error)
         self.result.done()
         return True
 
-    def _tell(
-        self,
-        thunk: _Thunk,
-        callback: DeliveryCallback,
-        base_offset: int,
-        log_append_time: int,
-        error: Exception | None,
-    ) -> None:
+    def _tell(self, thunk: _Thunk, base_offset: int, log_append_time: int, error: Exception | None) -> None:
         first = NO_OFFSET if base_offset == NO_OFFSET else base_offset + thunk.first
         delivery = Delivery(self.topic_partition, first, thunk.count, thunk.size_bytes, log_append_time, error)
         try:
-            callback(delivery)
+            thunk.callback(delivery)
         except Exception:
             _log.exception(
                 "a delivery callback for %s raised; the other records' callbacks go on", self.topic_partition

@@ -1,6 +1,6 @@
-"""One record at a time, the plain way: the encoder of the per-record path, and the judge of the vectorised one.
+"""One record at a time, the plain way: the encoder of short batches, and the judge of the vectorised one.
 
-Called by the producer's ``send`` on the caller's thread and by tests. It must never know about batches or columns.
+Called on the sender thread for batches of a few records, and by tests. It must never know about batches or columns.
 
 Source: https://kafka.apache.org/documentation/#record, KIP-82 (headers).
 """
@@ -13,9 +13,6 @@ from kafka_sink.common.model import Header
 from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
 from kafka_sink.records.varint import NULL_LENGTH, encode_varint, varint_size
 
-_NO_HEADERS = b"\x00"
-
-
 def write_record(
     target: bytearray,
     offset_delta: int,
@@ -25,6 +22,22 @@ def write_record(
     headers: Iterable[Header] = (),
 ) -> None:
     """Append one record to *target*; the deltas are against the batch's base offset and base timestamp (ms)."""
+    entries = list(headers)
+    write_record_with_entries(
+        target, offset_delta, timestamp_delta, key, value, len(entries), _encode_headers(entries) if entries else b""
+    )
+
+
+def write_record_with_entries(
+    target: bytearray,
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    header_count: int,
+    header_entries: bytes,
+) -> None:
+    """:func:`write_record` for headers that are encoded already, all but their number."""
     body = b"".join(
         (
             b"\x00",
@@ -32,7 +45,8 @@ def write_record(
             encode_varint(offset_delta),
             NULL_LENGTH if key is None else encode_varint(len(key)) + key,
             NULL_LENGTH if value is None else encode_varint(len(value)) + value,
-            _encode_headers(headers) if headers else _NO_HEADERS,
+            encode_varint(header_count),
+            header_entries,
         )
     )
     target += encode_varint(len(body))
@@ -40,9 +54,8 @@ def write_record(
 
 
 def _encode_headers(headers: Iterable[Header]) -> bytes:
-    entries = list(headers)
-    parts = [encode_varint(len(entries))]
-    for name, value in entries:
+    parts: list[bytes] = []
+    for name, value in headers:
         raw = name.encode()
         parts += (encode_varint(len(raw)), raw)
         parts.append(NULL_LENGTH if value is None else encode_varint(len(value)) + value)
