@@ -13,6 +13,7 @@ from kafka_sink.common.model import Header
 from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
 from kafka_sink.records.varint import NULL_LENGTH, encode_varint, varint_size
 
+
 def write_record(
     target: bytearray,
     offset_delta: int,

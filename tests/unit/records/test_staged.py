@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_sink.common.errors import SerializationError
@@ -29,6 +29,7 @@ def encode(batch: list[Row], first: int, base: int) -> tuple[bytes, bytes]:
     return bytes(encode_staged(staged, first, base)), bytes(expected)
 
 
+@settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from([1, 23, 24, 70]).flatmap(lambda count: rows(st.just([]), count) | rows(HEADERS, count)),
     st.integers(0, 70) | st.integers(8180, 8200),
