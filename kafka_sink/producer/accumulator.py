@@ -329,13 +329,37 @@ class RecordAccumulator:
         batch.retry_backoff_ms = self._retry_backoff.backoff_ms(batch.attempts - 1)
         queue = self.queue(batch.topic_partition)
         with queue.lock:
-            position = 0
-            if self._idempotence is not None:
-                for other in queue.batches:
-                    if not other.has_sequence or sequence_precedes(batch.base_sequence, other.base_sequence):
-                        break
-                    position += 1
-            queue.batches.insert(position, batch)
+            self._put_back(queue, batch)
+
+    def split_and_reenqueue(self, batch: ProducerBatch) -> int:
+        """Put two halves of a batch that a broker found too large in its place; returns how many pieces.
+
+        They have spent no attempt, keep the batch's age, and take over its memory and its sequences.
+        """
+        pieces = batch.split()
+        if self._idempotence is not None:
+            self._idempotence.split(batch, pieces)
+        with self._incomplete_lock:
+            self._incomplete.discard(batch)
+            self._incomplete.update(pieces)
+        buffer = batch.release_buffer()
+        if buffer is not None:
+            self.pool.exchange(buffer, [piece.buffer_bytes for piece in pieces])
+        queue = self.queue(batch.topic_partition)
+        with queue.lock:
+            for piece in reversed(pieces):
+                self._put_back(queue, piece)
+        return len(pieces)
+
+    def _put_back(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Before those not yet sent; with sequences, in their order. The queue's lock is held."""
+        position = 0
+        if self._idempotence is not None:
+            for other in queue.batches:
+                if not other.has_sequence or sequence_precedes(batch.base_sequence, other.base_sequence):
+                    break
+                position += 1
+        queue.batches.insert(position, batch)
 
     def deallocate(self, batch: ProducerBatch) -> None:
         """Forget a batch that is done; its memory goes back unless a request still points into it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError
@@ -91,7 +91,7 @@ class BufferPool:
                 if accumulated == 0 and size == self.poolable_size and self._free:
                     return self._free.popleft()
                 self._free_up(size - accumulated)
-                got = min(size - accumulated, self._non_pooled_available)
+                got = min(size - accumulated, max(self._non_pooled_available, 0))
                 self._non_pooled_available -= got
                 accumulated += got
             accumulated = 0
@@ -111,6 +111,16 @@ class BufferPool:
             else:
                 self._non_pooled_available += len(buffer)
             self._signal_first()
+
+    def exchange(self, buffer: bytearray, sizes: Iterable[int]) -> None:
+        """Take *buffer* back and account for memory of *sizes* instead, which its holder made to replace it.
+
+        Never waits: the little that the new ones are larger is owed by whoever asks next.
+        """
+        with self._lock:
+            self._non_pooled_available += len(buffer) - sum(sizes)
+            if self._available() > 0:
+                self._signal_first()
 
     def close(self) -> None:
         """Refuse further allocations and wake every waiter with an error."""

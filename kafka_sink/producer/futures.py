@@ -27,6 +27,9 @@ class ProduceRequestResult:
         self._is_set = False
         self._is_done = False
         self._done = threading.Condition()
+        # After a split: how many records went to the first of these, the rest to the second.
+        self._cut = 0
+        self._pieces: tuple[ProduceRequestResult, ...] = ()
 
     def set(self, base_offset: int, log_append_time: int, error: Exception | None) -> None:
         """Record the outcome; waiters are released by :meth:`done`, after the callbacks have run."""
@@ -43,12 +46,50 @@ class ProduceRequestResult:
             self._is_done = True
             self._done.notify_all()
 
+    def split(self, cut: int, head: ProduceRequestResult, tail: ProduceRequestResult) -> None:
+        """The batch was split: the first *cut* records share the outcome of *head*, the others that of *tail*."""
+        with self._done:
+            self._cut, self._pieces = cut, (head, tail)
+            self._is_done = True
+            self._done.notify_all()
+
     @property
-    def completed(self) -> bool:
+    def has_ended(self) -> bool:
+        """The batch has its outcome, or was split."""
         return self._is_done
 
+    @property
+    def completed(self) -> bool:
+        """Every record's outcome is known."""
+        return self._is_done and all(piece.completed for piece in self._pieces)
+
     def wait(self, timeout_ms: int) -> bool:
-        """True once completed, False when *timeout_ms* passed first."""
+        """True once every record's outcome is known, False when *timeout_ms* passed first."""
+        deadline = self._clock.monotonic_ms() + timeout_ms
+        if not self._wait_for_end(timeout_ms):
+            return False
+        return all(piece.wait(max(deadline - self._clock.monotonic_ms(), 0)) for piece in self._pieces)
+
+    def wait_for_record(self, relative_offset: int, timeout_ms: int) -> tuple[ProduceRequestResult, int] | None:
+        """The result that holds the outcome of one record, and its place there; None when *timeout_ms* passed first."""
+        deadline = self._clock.monotonic_ms() + timeout_ms
+        place = self, relative_offset
+        while place[0]._wait_for_end(max(deadline - self._clock.monotonic_ms(), 0)):
+            moved = place[0].piece_of(place[1])
+            if moved is None:
+                return place
+            place = moved
+        return None
+
+    def piece_of(self, relative_offset: int) -> tuple[ProduceRequestResult, int] | None:
+        """Where a split put a record; None when there was none."""
+        if not self._pieces:
+            return None
+        if relative_offset < self._cut:
+            return self._pieces[0], relative_offset
+        return self._pieces[1], relative_offset - self._cut
+
+    def _wait_for_end(self, timeout_ms: int) -> bool:
         deadline = self._clock.monotonic_ms() + timeout_ms
         with self._done:
             while not self._is_done:
@@ -81,7 +122,7 @@ DeliveryCallback = Callable[[Delivery], None]
 class FutureRecordMetadata:
     """The future of one record sent by :meth:`KafkaProducer.send`."""
 
-    __slots__ = ("_clock", "_create_timestamp", "_key_size", "_next", "_relative_offset", "_result", "_value_size")
+    __slots__ = ("_clock", "_create_timestamp", "_key_size", "_relative_offset", "_result", "_value_size")
 
     def __init__(
         self,
@@ -98,19 +139,16 @@ class FutureRecordMetadata:
         self._key_size = key_size
         self._value_size = value_size
         self._clock = clock
-        self._next: FutureRecordMetadata | None = None
-
-    def chain(self, following: FutureRecordMetadata) -> None:
-        """After a split the outcome is that of the record's new place."""
-        if self._next is None:
-            self._next = following
-        else:
-            self._next.chain(following)
 
     def done(self) -> bool:
         """Whether the outcome is known."""
-        following = self._next
-        return following.done() if following is not None else self._result.completed
+        result, relative_offset = self._result, self._relative_offset
+        while result.has_ended:
+            moved = result.piece_of(relative_offset)
+            if moved is None:
+                return True
+            result, relative_offset = moved
+        return False
 
     def get(self, timeout_ms: int = FOREVER_MS) -> RecordMetadata:
         """Wait for the outcome.
@@ -118,25 +156,19 @@ class FutureRecordMetadata:
         :raises KafkaTimeoutError: nothing was known after *timeout_ms*.
         :raises ApiError: the record was not stored; the text says why.
         """
-        deadline = self._clock.monotonic_ms() + timeout_ms
-        if not self._result.wait(timeout_ms):
+        place = self._result.wait_for_record(self._relative_offset, timeout_ms)
+        if place is None:
             raise KafkaTimeoutError(f"no answer for {self._result.topic_partition} after waiting for {timeout_ms} ms")
-        if self._next is not None:
-            return self._next.get(max(deadline - self._clock.monotonic_ms(), 0))
-        if self._result.error is not None:
+        result, relative_offset = place
+        if result.error is not None:
             # One exception serves all records of the batch: its traceback must not grow with every one that asks.
-            raise self._result.error.with_traceback(None)
-        return self.metadata()
-
-    def metadata(self) -> RecordMetadata:
-        """Where the record is, from an outcome that is known."""
-        topic, partition = self._result.topic_partition
-        base = self._result.base_offset
-        log_time = self._result.log_append_time
+            raise result.error.with_traceback(None)
+        topic, partition = result.topic_partition
+        base, log_time = result.base_offset, result.log_append_time
         return RecordMetadata(
             topic,
             partition,
-            NO_OFFSET if base == NO_OFFSET else base + self._relative_offset,
+            NO_OFFSET if base == NO_OFFSET else base + relative_offset,
             self._create_timestamp if log_time == NO_TIMESTAMP else log_time,
             self._key_size,
             self._value_size,

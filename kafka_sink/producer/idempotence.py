@@ -6,6 +6,7 @@ told what came back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -160,6 +161,16 @@ class IdempotenceManager:
             # What follows keeps its sequences until the answers tell whether there is a gap: under new ones a batch
             # that the broker does have could be stored twice.
             self._unresolved.add(batch.topic_partition)
+
+    def split(self, batch: ProducerBatch, pieces: Sequence[ProducerBatch]) -> None:
+        """*pieces* take the place of *batch*, under consecutive sequences."""
+        in_flight = self._state(batch.topic_partition).in_flight
+        position = next(index for index, other in enumerate(in_flight) if other is batch)
+        in_flight[position : position + 1] = pieces
+        sequence = batch.base_sequence
+        for piece in pieces:
+            piece.set_producer_state(batch.producer_id, batch.producer_epoch, sequence)
+            sequence = sequence_after(sequence, piece.record_count)
 
     def resolve_sequences(self) -> None:
         """Settle unresolved partitions that have nothing in flight any more."""

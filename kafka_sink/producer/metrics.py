@@ -41,6 +41,7 @@ class ProducerMetrics:
         self.record_error_total = 0
         self.record_retry_total = 0
         self.batch_total = 0
+        self.batch_split_total = 0
         self.uncompressed_bytes_total = 0
         self.wire_bytes_total = 0
 
@@ -65,6 +66,7 @@ class ProducerMetrics:
             "record-error-total": self.record_error_total,
             "record-retry-total": self.record_retry_total,
             "batch-total": self.batch_total,
+            "batch-split-total": self.batch_split_total,
             "uncompressed-byte-total": self.uncompressed_bytes_total,
             "batch-byte-total": self.wire_bytes_total,
             "batch-size-avg": self._batch_size.mean,

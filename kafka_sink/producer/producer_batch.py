@@ -18,6 +18,7 @@ from kafka_sink.common.clock import Clock
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FutureRecordMetadata, ProduceRequestResult
 from kafka_sink.records import batch as record_batch
+from kafka_sink.records import rebase
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.staged import StagedRecord, encode_staged, header_entries
@@ -46,6 +47,7 @@ class FinalState(Enum):
 
     ABORTED = "aborted"
     FAILED = "failed"
+    SPLIT = "split"
     SUCCEEDED = "succeeded"
 
 
@@ -219,6 +221,11 @@ class ProducerBatch:
             raise RuntimeError(f"the memory of this batch of {self.topic_partition} was given back")
         return self._buffer
 
+    @property
+    def buffer_bytes(self) -> int:
+        """Memory that the batch was given."""
+        return self._limit
+
     def close_for_appends(self) -> None:
         """Nothing more may be added; the rest is done by :meth:`close`."""
         self._closed_for_appends = True
@@ -324,6 +331,50 @@ class ProducerBatch:
             )
         _log.debug("ignored %s of a batch of %s that was %s", target.value, self.topic_partition, self.final_state)
         return False
+
+    def split(self) -> tuple[ProducerBatch, ProducerBatch]:
+        """Two batches of about half the bytes each, as old as this one, which ends: its futures lead to them.
+
+        Their memory is new; whoever accounts for this batch's buffer accounts for theirs instead.
+
+        :raises ValueError: one record cannot be split.
+        """
+        if self.record_count < 2:
+            raise ValueError(f"a batch of {self.record_count} record(s) of {self.topic_partition} cannot be split")
+        self.close()
+        records = rebase.parse_records(memoryview(self._open_buffer())[HEADER_BYTES : self.size_bytes])
+        half = (self.size_bytes - HEADER_BYTES) // 2
+        cut, seen = 1, records[0].size_bytes
+        while cut < len(records) - 1 and seen + records[cut].size_bytes <= half:
+            seen += records[cut].size_bytes
+            cut += 1
+        pieces = self._piece(records, 0, cut), self._piece(records, cut, len(records))
+        with self._state_lock:
+            if self.final_state is not None:
+                raise RuntimeError(f"a batch of {self.topic_partition} that was {self.final_state.value} was split")
+            self.final_state = FinalState.SPLIT
+        self.result.split(cut, pieces[0].result, pieces[1].result)
+        return pieces
+
+    def _piece(self, records: Sequence[rebase.PlacedRecord], start: int, end: int) -> ProducerBatch:
+        base_delta = records[start].timestamp_delta
+        encoded = bytearray()
+        ends = []
+        for index in range(start, end):
+            record = records[index]
+            rebase.write_content(encoded, index - start, record.timestamp_delta - base_delta, record.content)
+            ends.append(len(encoded))
+        buffer = bytearray(HEADER_BYTES + len(encoded))
+        piece = ProducerBatch(self.topic_partition, buffer, self._compression, self._clock, self.created_ms)
+        stamps = [self.base_timestamp + record.timestamp_delta for record in records[start:end]]
+        piece.append_encoded(encoded, end - start, stamps[0], max(stamps), None, self.last_append_ms)
+        for thunk in self._thunks:
+            first, last = max(thunk.first, start), min(thunk.first + thunk.count, end)
+            if first < last:
+                size = ends[last - start - 1] - (ends[first - start - 1] if first > start else 0)
+                piece._thunks.append(_Thunk(first - start, last - first, size, thunk.callback))
+        piece.close_for_appends()
+        return piece
 
     def release_buffer(self) -> bytearray | None:
         """Hand over the buffer of a batch that is done and on no wire; None when it was handed over before."""

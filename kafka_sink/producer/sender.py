@@ -322,6 +322,8 @@ class Sender:
             self._accumulator.deallocate(batch)
         elif code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._succeed(batch, answer)
+        elif code in _TOO_LARGE and batch.record_count > 1:
+            self._split(batch, code)
         elif self._can_retry(batch, code, answer.log_start_offset, now_ms):
             self._retry(batch, code, answer.error_message, now_ms)
         else:
@@ -355,6 +357,25 @@ class Sender:
         self._forget_in_flight(batch)
         self._accumulator.reenqueue(batch, now_ms)
 
+    def _split(self, batch: ProducerBatch, code: ErrorCode) -> None:
+        self._forget_in_flight(batch)
+        try:
+            self._accumulator.split_and_reenqueue(batch)
+        except Exception as error:
+            self._log.exception("a batch of %s could not be split", batch.topic_partition)
+            reason = error_for(code, f"{self._explain(batch, code, None)} (not split: {error!r})")
+            self._fail(batch, reason, may_be_stored=False)
+            return
+        self._metrics.batch_split_total += 1
+        self._log.warning(
+            "a batch of %d records for %s (%d bytes) was refused with %s; its halves will be sent; "
+            "consider a smaller batch.size, or a larger max.message.bytes of the topic",
+            batch.record_count,
+            batch.topic_partition,
+            batch.size_bytes,
+            code.name,
+        )
+
     def _succeed(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         if self._idempotence is not None:
             self._idempotence.completed(batch)
@@ -384,6 +405,9 @@ class Sender:
             else:
                 del self._in_flight[batch.topic_partition]
 
+
+#: The batch as a whole is over a limit of the topic: its records, or some of them, may not be.
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 _REMEDIES: dict[ErrorCode, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: "; lower batch.size or max.request.size, or raise the topic's max.message.bytes",
