@@ -19,6 +19,7 @@ from kafka_sink.broker.request_channel import (
     SendResponse,
 )
 from kafka_sink.broker.timer import Timer
+from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import parse
 from kafka_sink.network.receive import NetworkReceive
 from kafka_sink.protocol.api_key import ApiKey
@@ -33,17 +34,18 @@ DIRECTORY = Path("/data")
 class BrokerNode:
     """Node 1 of *nodes*, all of them "running"; responses are collected in :attr:`responses`."""
 
-    def __init__(self, nodes: int = 1, **properties: object) -> None:
+    def __init__(self, nodes: int = 1, *, clock: Clock | None = None, **properties: object) -> None:
         self.disk = MemoryFileSystem()
         self.clock = ManualClock()
-        self.timer = Timer(self.clock)
+        clock = clock or self.clock
+        self.timer = Timer(clock)
         self.responses: list[Response] = []
         config = parse(BrokerConfig, {name.replace("_", "."): value for name, value in properties.items()})
         self.cluster = ClusterState(DIRECTORY, self.disk, config, range(1, nodes + 1))
         self.cluster.nodes_up(
             {node: {"PLAINTEXT": EndPoint("PLAINTEXT", "127.0.0.1", 9000 + node)} for node in range(1, nodes + 1)}
         )
-        self.logs = LogManager(DIRECTORY / "logs", self.disk, self.clock)
+        self.logs = LogManager(DIRECTORY / "logs", self.disk, clock)
         self.purgatory = DelayedOperationPurgatory(self.timer)
         self.context = BrokerContext(
             1,
@@ -52,7 +54,7 @@ class BrokerNode:
             self.logs,
             self.purgatory,
             self.timer,
-            self.clock,
+            clock,
             ClientQuota(config.quota_producer_default),
             ClientQuota(config.quota_consumer_default),
             {key: handler.versions for key, handler in HANDLERS.items()},

@@ -1,0 +1,1 @@
+"""A deterministic simulation of producer, network and brokers; see README.md."""

@@ -1,0 +1,319 @@
+"""Brokers in memory: the real handlers, logs and cluster state, called in place, and faults between them and the wire.
+
+The network hands frames in and gets answers out. All nodes share one set of logs, as the embedded cluster's do; a node
+that is down leads nothing and hears nothing. A crash throws every object away and recovers from the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kafka_sink.broker.cluster_state import ClusterState
+from kafka_sink.broker.config import EndPoint
+from kafka_sink.broker.handlers.dispatch import dispatcher
+from kafka_sink.broker.log.log_manager import LogManager
+from kafka_sink.broker.log.partition_log import LogConfig
+from kafka_sink.broker.request_channel import (
+    CloseConnectionResponse,
+    Request,
+    RequestChannel,
+    RequestContext,
+    RequestHandler,
+    Response,
+    SendResponse,
+)
+from kafka_sink.common.errors import ErrorCode
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.network.receive import NetworkReceive
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import (
+    RequestHeader,
+    decode_request_body,
+    decode_request_header,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
+from kafka_sink.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kafka_sink.records.batch import parse_header
+from kafka_sink.records.reader import read_batches
+from tests.fakes.broker_node import DIRECTORY, BrokerNode
+from tests.sim.ledger import Ledger
+from tests.sim.network import Answer, Frame
+from tests.sim.plan import Plan
+from tests.sim.world import ViolationError, World
+
+#: Refusals before anything is stored, after which the client may try again.
+_REFUSALS = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.CORRUPT_MESSAGE,
+)
+#: Failures after the batch was stored.
+_FAILURES_AFTER = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
+#: Refusals that are final.
+_REFUSALS_FOR_GOOD = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.POLICY_VIOLATION,
+)
+_EVERYTHING = 2**30
+
+
+@dataclass(slots=True)
+class _Verdict:
+    """What the dice say about one partition of a produce request."""
+
+    code: ErrorCode
+    stored: bool
+
+
+class SimCluster:
+    """Every broker of a run."""
+
+    def __init__(self, world: World, plan: Plan, ledger: Ledger) -> None:
+        self._world = world
+        self._plan = plan
+        self._ledger = ledger
+        self.faults_active = True
+        node = BrokerNode(nodes=plan.nodes, clock=world, **plan.broker)
+        for topic in plan.topics:
+            node.cluster.create_topic(
+                topic.name, assignment=topic.assignment, configs={"max.message.bytes": str(topic.max_message_bytes)}
+            )
+        self._disk = node.disk
+        self._context = node.context
+        self._endpoints = dict(node.cluster.nodes)
+        self._channel = RequestChannel(10, "simulation")
+        self._channel.add_processor(0, self)
+        self._responses: list[Response] = []
+        self._handlers: dict[int, RequestHandler] = {}
+        self.down: set[int] = set()
+        self._make_handlers()
+
+    def _make_handlers(self) -> None:
+        self._handlers = {
+            node_id: dispatcher(replace(self._context, node_id=node_id), self._channel) for node_id in self._endpoints
+        }
+
+    @property
+    def node_ids(self) -> list[int]:
+        return sorted(self._endpoints)
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def stop_leading(self, node_id: int) -> None:
+        """The node leads nothing any more; its connections stay."""
+        self.down.add(node_id)
+        self._context.cluster.node_down(node_id)
+        self._world.note("node {} leads nothing", node_id)
+
+    def lead_again(self, node_id: int) -> None:
+        """The node takes the lead where nobody has it."""
+        self.down.discard(node_id)
+        self._context.cluster.nodes_up({node_id: self._endpoints[node_id]})
+        self._world.note("node {} is back", node_id)
+
+    def crash(self) -> None:
+        """Every process dies and starts again: what is left is what the disk says."""
+        config = self._context.config
+        cluster = ClusterState(DIRECTORY, self._disk, config, self.node_ids)
+        logs = LogManager(DIRECTORY / "logs", self._disk, self._world)
+
+        def log_config(partition: TopicPartition) -> LogConfig | None:
+            topic = cluster.topic(partition.topic)
+            return topic.settings.log if topic is not None else None
+
+        logs.open_existing(log_config)
+        cluster.nodes_up({node_id: self._endpoints[node_id] for node_id in self.node_ids if node_id not in self.down})
+        self._context = replace(self._context, cluster=cluster, logs=logs)
+        self._make_handlers()
+        self._world.note("all brokers crashed and recovered")
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def enqueue_response(self, response: Response) -> None:
+        """The way back from the handlers (see ``RequestChannel``)."""
+        self._responses.append(response)
+
+    def handle(self, node_id: int, frame: Frame) -> Answer | str | None:
+        """What node *node_id* answers: None = nothing, "close" = it closes the connection."""
+        header, offset = decode_request_header(frame.payload)
+        self._world.note("node {} gets {} {}", node_id, header.api_key.name, header.correlation_id)
+        if header.api_key is ApiKey.PRODUCE:
+            return self._produce(node_id, frame, header, offset)
+        answer = self._call(node_id, frame.payload, header, offset)
+        if header.api_key is ApiKey.INIT_PRODUCER_ID and isinstance(answer, bytes):
+            answer = self._init_producer_id(header, answer)
+        return Answer(answer, lambda: None) if isinstance(answer, bytes) else answer
+
+    def _call(self, node_id: int, payload: bytes, header: RequestHeader, offset: int) -> bytes | str | None:
+        self._responses.clear()
+        context = RequestContext(header, "connection", "127.0.0.1", "PLAINTEXT")
+        self._handlers[node_id](Request(0, context, NetworkReceive("connection", memoryview(payload)), offset))
+        for response in self._responses:
+            if isinstance(response, SendResponse):
+                return b"".join(map(bytes, response.segments))
+            if isinstance(response, CloseConnectionResponse):
+                return "close"
+        return None
+
+    def _init_producer_id(self, header: RequestHeader, answer: bytes) -> bytes:
+        correlation_id, body = decode_response(header.api_key, header.api_version, answer)
+        assert isinstance(body, InitProducerIdResponse)
+        if self._strikes(self._plan.faults.refused_before):
+            body = InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
+        elif body.error_code == 0 and body.producer_epoch == 0:
+            body.producer_epoch = self._plan.first_epoch
+        return b"".join(map(bytes, encode_response(header.api_key, header.api_version, correlation_id, body)))
+
+    # --- produce -----------------------------------------------------------------------------------------------------
+
+    def _strikes(self, share: float) -> bool:
+        return self.faults_active and self._world.chance(share)
+
+    def _verdict(self) -> _Verdict | None:
+        faults, rng = self._plan.faults, self._world.rng
+        if self._strikes(faults.refused_before):
+            return _Verdict(rng.choice(_REFUSALS), stored=False)
+        if self._strikes(faults.refused_for_good):
+            return _Verdict(rng.choice(_REFUSALS_FOR_GOOD), stored=False)
+        if self._strikes(faults.failed_after):
+            return _Verdict(rng.choice(_FAILURES_AFTER), stored=True)
+        return None
+
+    def _produce(self, node_id: int, frame: Frame, header: RequestHeader, offset: int) -> Answer | str | None:
+        body = decode_request_body(header, frame.payload, offset)
+        assert isinstance(body, ProduceRequest)
+        numbers: dict[TopicPartition, list[int]] = {}
+        verdicts: dict[TopicPartition, _Verdict] = {}
+        for topic in body.topic_data:
+            for data in topic.partition_data:
+                partition = TopicPartition(topic.name, data.index)
+                if partition in numbers:
+                    raise ViolationError(f"a produce request names {partition} twice")
+                assert isinstance(data.records, memoryview)
+                numbers[partition] = self._ledger.received(partition, data.records, frame.sent)
+                self._world.note("  {}: {} ({})", partition, numbers[partition], parse_header(data.records))
+                verdict = self._verdict()
+                if verdict is not None:
+                    self._world.note("  {} will be answered with {}", partition, verdict)
+                    verdicts[partition] = verdict
+        refused = {partition for partition, verdict in verdicts.items() if not verdict.stored}
+        if refused and body.acks == 0:
+            return "close"
+        identities = {
+            TopicPartition(topic.name, data.index): _identity(data.records)
+            for topic in body.topic_data
+            for data in topic.partition_data
+        }
+        answer = self._append(node_id, frame.payload, header, offset, body, numbers, identities, refused)
+        if not isinstance(answer, bytes):
+            return answer
+        return self._answer(header, answer, verdicts, numbers)
+
+    def _append(
+        self,
+        node_id: int,
+        payload: bytes,
+        header: RequestHeader,
+        offset: int,
+        body: ProduceRequest,
+        numbers: dict[TopicPartition, list[int]],
+        identities: dict[TopicPartition, tuple[int, int]],
+        refused: set[TopicPartition],
+    ) -> bytes | str | None:
+        if refused:
+            for topic in body.topic_data:
+                kept = [d for d in topic.partition_data if TopicPartition(topic.name, d.index) not in refused]
+                topic.partition_data = kept
+            body.topic_data = [topic for topic in body.topic_data if topic.partition_data]
+            segments = encode_request(
+                header.api_key, header.api_version, header.correlation_id, header.client_id, body
+            )
+            payload = b"".join(map(bytes, segments))
+        ends = {partition: self._end(partition) for partition in numbers if partition not in refused}
+        answer = self._call(node_id, payload, header, offset)
+        for partition, end in ends.items():
+            if self._end(partition) > end:
+                self._ledger.stored(partition, numbers[partition], end, identities[partition])
+        return answer
+
+    def _end(self, partition: TopicPartition) -> int:
+        log = self._context.logs.get(partition)
+        return 0 if log is None else log.end_offset
+
+    def _answer(
+        self,
+        header: RequestHeader,
+        answer: bytes,
+        verdicts: dict[TopicPartition, _Verdict],
+        numbers: dict[TopicPartition, list[int]],
+    ) -> Answer:
+        correlation_id, body = decode_response(header.api_key, header.api_version, answer)
+        assert isinstance(body, ProduceResponse)
+        for partition, verdict in verdicts.items():
+            _put(body, partition, verdict)
+        acknowledged: list[int] = []
+        for topic in body.responses:
+            for part in topic.partition_responses:
+                partition = TopicPartition(topic.name, part.index)
+                code = ErrorCode.of(part.error_code)
+                if code is ErrorCode.NONE:
+                    acknowledged += numbers[partition]
+                elif partition not in verdicts:
+                    self._world.note("  {} is refused: {} {}", partition, code.name, part.error_message)
+        if verdicts:
+            segments = encode_response(header.api_key, header.api_version, correlation_id, body)
+            answer = b"".join(map(bytes, segments))
+        return Answer(answer, lambda: self._ledger.acknowledged(acknowledged))
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def check_logs(self) -> None:
+        """Compare every log, read as a consumer reads it, with what the handlers said they stored."""
+        for partition in list(self._ledger.logs):
+            log = self._context.logs.get(partition)
+            if log is None:
+                if self._ledger.logs[partition]:
+                    raise ViolationError(f"the log of {partition} is gone")
+                continue
+            records = log.read(0, _EVERYTHING, whole_first_batch=True).records
+            self._ledger.compare_with_log(partition, list(read_batches(records)))
+
+
+def _identity(records: object) -> tuple[int, int]:
+    assert isinstance(records, memoryview)
+    header = parse_header(records)
+    return header.producer_id, header.producer_epoch
+
+
+def _put(body: ProduceResponse, partition: TopicPartition, verdict: _Verdict) -> None:
+    """Answer for *partition* with an error, whatever the handlers said."""
+    topic = next((topic for topic in body.responses if topic.name == partition.topic), None)
+    if topic is None:
+        topic = TopicProduceResponse(name=partition.topic, partition_responses=[])
+        body.responses.append(topic)
+    part = next((part for part in topic.partition_responses if part.index == partition.partition), None)
+    if part is None:
+        part = PartitionProduceResponse(index=partition.partition)
+        topic.partition_responses.append(part)
+    elif part.error_code:
+        # The handlers' own refusal stands: it was not stored after all.
+        return
+    part.error_code, part.base_offset, part.error_message = verdict.code, -1, "injected"
+
+
+Handler = Callable[[int, Frame], "Answer | str | None"]

@@ -1,0 +1,170 @@
+"""What one seed means: the cluster, the producer's options, the workload and which faults may strike.
+
+Every seed switches on some faults only (swarm testing): with all of them at once most runs would end in the same
+trouble, and what needs a long quiet stretch before one rare fault would never be seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+
+@dataclass(slots=True)
+class Faults:
+    """Shares are per frame unless the name says otherwise; 0 = this fault is off."""
+
+    latency_ms: tuple[int, int] = (0, 2)
+    slow_share: float = 0.0
+    slow_ms: int = 0
+    request_lost: float = 0.0
+    answer_lost: float = 0.0
+    stalled: float = 0.0
+    #: Frames of a connection that was lost are handled all the same, even after those of the next connection.
+    zombies: bool = False
+    partial_writes: float = 0.0
+    write_pause_ms: int = 0
+    connect_refused: float = 0.0
+    connect_hangs: float = 0.0
+    reset_every_ms: int = 0
+    move_leaders_every_ms: int = 0
+    restart_every_ms: int = 0
+    crash_every_ms: int = 0
+    refused_before: float = 0.0
+    failed_after: float = 0.0
+    refused_for_good: float = 0.0
+    pause_share: float = 0.0
+    pause_ms: int = 0
+
+
+@dataclass(slots=True)
+class TopicPlan:
+    name: str
+    assignment: list[list[int]]
+    max_message_bytes: int
+
+
+@dataclass(slots=True)
+class Plan:
+    nodes: int
+    topics: list[TopicPlan]
+    properties: dict[str, Any]
+    faults: Faults
+    actions: int
+    burst: int
+    record_bytes: int
+    think_ms: int
+    #: The application's thread may wait inside the producer; otherwise it acts while the sender polls, budget 0.
+    blocking: bool
+    columns_share: float
+    flush_share: float
+    #: quiet (all settled first), graceful (right away), hasty (with a short time-out) or forced.
+    ending: str
+    first_epoch: int
+    broker: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def idempotent(self) -> bool:
+        return bool(self.properties["enable.idempotence"])
+
+    @property
+    def acks(self) -> str:
+        return str(self.properties["acks"])
+
+    @property
+    def max_in_flight(self) -> int:
+        return int(self.properties["max.in.flight.requests.per.connection"])
+
+
+def make_plan(seed: int) -> Plan:
+    rng = Random(f"plan {seed}")
+    nodes = rng.choice([1, 2, 2, 3])
+    blocking = rng.random() < 0.5
+    idempotent = rng.random() < 0.65
+    acks = "all" if idempotent else rng.choice(["all", "all", "1", "0"])
+    linger_ms = rng.choice([0, 0, 2, 10, 60])
+    request_timeout_ms = rng.choice([60, 200, 1000])
+    patience = rng.choice([0, 0, 50, 500, 3000, 20_000])
+    batch_size = rng.choice([150, 300, 700, 700, 2000])
+    properties: dict[str, Any] = {
+        "bootstrap.servers": ",".join(f"127.0.0.1:{9001 + node}" for node in range(nodes)),
+        "enable.idempotence": idempotent,
+        "acks": acks,
+        "max.in.flight.requests.per.connection": rng.choice([1, 1, 2, 3, 5, 5]),
+        "batch.size": batch_size,
+        "buffer.memory": batch_size * rng.choice([2, 4, 12, 100]) + rng.choice([0, 77]),
+        "linger.ms": linger_ms,
+        "compression.type": rng.choice(["none", "none", "none", "gzip", "snappy", "lz4", "zstd"]),
+        "request.timeout.ms": request_timeout_ms,
+        "delivery.timeout.ms": linger_ms + request_timeout_ms + patience,
+        "max.block.ms": rng.choice([20, 300, 3000]) if blocking else 0,
+        "max.request.size": rng.choice([400, 1500, 1_000_000]),
+        "retry.backoff.ms": rng.choice([0, 5, 20, 100]),
+        "retry.backoff.max.ms": 200,
+        "reconnect.backoff.ms": rng.choice([0, 5, 30]),
+        "reconnect.backoff.max.ms": 100,
+        "socket.connection.setup.timeout.ms": 50,
+        "socket.connection.setup.timeout.max.ms": 200,
+        "metadata.max.age.ms": rng.choice([50, 1000, 100_000]),
+    }
+    if rng.random() < 0.2:
+        properties["retries"] = rng.choice([1, 2, 4] if idempotent else [0, 1, 3])
+    return Plan(
+        nodes=nodes,
+        topics=_topics(rng, nodes),
+        properties=properties,
+        faults=_faults(rng),
+        actions=rng.choice([4, 10, 20, 30]),
+        burst=rng.choice([1, 4, 10]),
+        record_bytes=rng.choice([5, 40, 150]),
+        think_ms=rng.choice([0, 3, 20, 80]),
+        blocking=blocking,
+        columns_share=rng.choice([0.0, 0.3, 0.6]),
+        flush_share=rng.choice([0.0, 0.05, 0.2]),
+        ending=rng.choice(["quiet", "quiet", "quiet", "graceful", "graceful", "hasty", "forced"]),
+        first_epoch=rng.choice([0, 0, 0, 0, 2**15 - 2]),
+        broker={"quota_producer_default": rng.choice([3000, 20_000])} if rng.random() < 0.05 else {},
+    )
+
+
+def _topics(rng: Random, nodes: int) -> list[TopicPlan]:
+    ids = list(range(1, nodes + 1))
+    topics = []
+    for number in range(rng.choice([1, 1, 2, 3])):
+        replicas = rng.randint(1, nodes)
+        assignment = [rng.sample(ids, replicas) for _ in range(rng.choice([1, 1, 2, 4]))]
+        topics.append(TopicPlan(f"topic{number}", assignment, rng.choice([1_000_000] * 6 + [250])))
+    return topics
+
+
+def _faults(rng: Random) -> Faults:
+    calm = rng.random() < 0.05
+
+    def some(share_of_seeds: float, *values: float) -> float:
+        struck = rng.random() < share_of_seeds
+        value = rng.choice(values)
+        return value if struck and not calm else 0
+
+    low = rng.choice([0, 1, 5])
+    faults = Faults(latency_ms=(low, low + rng.choice([0, 3, 20])))
+    faults.slow_share = some(0.4, 0.02, 0.2)
+    faults.slow_ms = rng.choice([30, 150, 1500])
+    faults.request_lost = some(0.3, 0.01, 0.05, 0.2)
+    faults.answer_lost = some(0.4, 0.01, 0.05, 0.2)
+    faults.stalled = some(0.25, 0.01, 0.05)
+    faults.zombies = rng.random() < 0.4
+    faults.partial_writes = some(0.4, 0.1, 0.7)
+    faults.write_pause_ms = rng.choice([1, 10, 100, 800])
+    faults.connect_refused = some(0.2, 0.1, 0.4)
+    faults.connect_hangs = some(0.2, 0.1, 0.3)
+    faults.reset_every_ms = int(some(0.3, 20, 100, 400))
+    faults.move_leaders_every_ms = int(some(0.35, 20, 100, 400))
+    faults.restart_every_ms = int(some(0.25, 60, 300))
+    faults.crash_every_ms = int(some(0.1, 100, 400))
+    faults.refused_before = some(0.35, 0.03, 0.15, 0.4)
+    faults.failed_after = some(0.25, 0.03, 0.15)
+    faults.refused_for_good = some(0.15, 0.02, 0.1)
+    faults.pause_share = some(0.15, 0.01, 0.05)
+    faults.pause_ms = rng.choice([20, 300, 3000])
+    return faults

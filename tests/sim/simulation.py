@@ -1,0 +1,470 @@
+"""One run: the whole producer against simulated brokers, from one seed.
+
+The producer is the real facade with everything below it; only its network, its clock and its thread are ours. The
+sender's steps are made here, one by one: the application acts either between them (and may wait inside the producer,
+while the steps go on), or in the middle of the sender's poll (and then must not wait).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from unittest import mock
+
+import numpy as np
+
+from kafka_sink.client.factory import create_client
+from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.common.errors import ApiError, KafkaError
+from kafka_sink.common.model import Header
+from kafka_sink.producer import kafka_producer
+from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.futures import Delivery
+from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, ProducerRecord
+from tests.fakes.chunks import Row, make_chunk
+from tests.sim.cluster import SimCluster
+from tests.sim.ledger import Ledger, Sending, Staged
+from tests.sim.network import SimNetwork
+from tests.sim.plan import Plan, make_plan
+from tests.sim.world import ViolationError, World
+
+#: Steps of the sender after which a run is stuck, whatever its clock says.
+_MOST_STEPS = 30_000
+#: Simulated time that everything may take to settle once the faults are over, beyond the time-outs, ms.
+_GRACE_MS = 20_000
+_POISON = b"\xdd"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run that kept every promise came to; equal for equal seeds."""
+
+    seed: int
+    records: int
+    succeeded: int
+    failed: int
+    stored_batches: int
+    steps: int
+    simulated_ms: int
+    logs: int
+
+
+class SimThread:
+    """Stands for the sender's thread: it works while somebody waits for it."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self._run = run
+        self._ended = False
+        self.before_run: Callable[[float | None], None] = lambda timeout: None
+
+    def is_alive(self) -> bool:
+        return not self._ended
+
+    def join(self, timeout: float | None = None) -> None:
+        if not self._ended:
+            self.before_run(timeout)
+            self._run()
+            self._ended = True
+
+
+class PoisonedPool:
+    """Checks what a pool gives and gets back; buffers that came back are overwritten at once."""
+
+    def __init__(self, pool: BufferPool) -> None:
+        self._allocate = pool.allocate
+        self._deallocate = pool.deallocate
+        self._out: dict[int, bytearray] = {}
+        self._total = pool.total_memory
+        pool.allocate = self.allocate  # type: ignore[method-assign]
+        pool.deallocate = self.deallocate  # type: ignore[method-assign]
+
+    def allocate(self, size: int, max_block_ms: int) -> bytearray:
+        buffer = self._allocate(size, max_block_ms)
+        self._out[id(buffer)] = buffer
+        in_use = sum(map(len, self._out.values()))
+        if in_use > self._total:
+            raise ViolationError(f"{in_use} bytes of buffers are out, buffer.memory is {self._total}")
+        return buffer
+
+    def deallocate(self, buffer: bytearray, *args: object) -> None:
+        if self._out.pop(id(buffer), None) is None:
+            raise ViolationError(f"a buffer of {len(buffer)} bytes was given back that was not out")
+        memoryview(buffer)[:] = _POISON * len(buffer)
+        self._deallocate(buffer, *args)
+
+
+class _ErrorLog(logging.Handler):
+    """Whatever is logged as an error in a run is one: nothing the brokers do may surprise the client."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.first = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.first:
+            text = record.getMessage()
+            if record.exc_info:
+                text += "\n" + logging.Formatter().formatException(record.exc_info)
+            self.first = text
+
+
+class Simulation:
+    """See the module."""
+
+    def __init__(self, seed: int, *, tracing: bool = False) -> None:
+        self.plan: Plan = make_plan(seed)
+        self.world = World(seed, tracing=tracing)
+        self.ledger = Ledger(self.world, self.plan)
+        self.cluster = SimCluster(self.world, self.plan, self.ledger)
+        self.network = SimNetwork(
+            self.world,
+            self.plan.faults,
+            self.cluster.handle,
+            max_in_flight=self.plan.max_in_flight,
+            acks=self.plan.acks != "0",
+        )
+        self.network.running = set(self.cluster.node_ids)
+        self._errors = _ErrorLog()
+        self._steps = 0
+        self._stepping = False
+        self._actions_left = self.plan.actions
+        self._unsent: list[Staged] = []
+        self._tries_left = 30
+        self._pending: Callable[[], None] | None = None
+        self._thread: SimThread
+        self._producer: KafkaProducer
+
+    # --- the run -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """:raises ViolationError: a promise was broken."""
+        with _settled_surroundings(self.plan, self.world, self._errors):
+            self._producer = self._make_producer()
+            self._schedule_faults()
+            self.world.on_wait = self._wait
+            if self.plan.blocking:
+                self._act_between_steps()
+            else:
+                self._act_within_polls()
+            self._end()
+            self._check_errors()
+        self.ledger.check_end()
+        self.cluster.check_logs()
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        ledger = self.ledger
+        return Outcome(
+            self.world.seed,
+            len(ledger.records),
+            ledger.succeeded,
+            ledger.failed,
+            ledger.stored_batches,
+            self._steps,
+            self.world.now_ms - 1_000_000,
+            hash(tuple((str(partition), *numbers) for partition, numbers in sorted(ledger.logs.items())).__repr__()),
+        )
+
+    def _make_producer(self) -> KafkaProducer:
+        def connect(*args: object, **options: object) -> object:
+            return create_client(*args, **options, selectable=self.network)  # type: ignore[arg-type]
+
+        def thread(name: str, run: Callable[[], None]) -> SimThread:
+            self._thread = SimThread(run)
+            return self._thread
+
+        with (
+            mock.patch.object(kafka_producer, "create_client", connect),
+            mock.patch.object(kafka_producer, "start_thread", thread),
+        ):
+            producer = KafkaProducer(self.plan.properties, clock=self.world)
+        PoisonedPool(producer._accumulator.pool)
+        _seed_all_dice(producer, self.world.rng)
+        return producer
+
+    def _check_errors(self) -> None:
+        if self._errors.first:
+            raise ViolationError(f"logged as an error: {self._errors.first}")
+
+    # --- the sender --------------------------------------------------------------------------------------------------
+
+    def _step(self, horizon_ms: int = FOREVER_MS) -> None:
+        """One step of the sender's thread; its poll returns at *horizon_ms* at the latest."""
+        if self._stepping:
+            raise ViolationError("the sender's own thread waits for the sender")
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise ViolationError(f"not at an end after {_MOST_STEPS} steps of the sender")
+        self._maybe_pause()
+        self._stepping = True
+        self.network.horizon_ms = horizon_ms
+        try:
+            self._producer._sender.run_once()
+        finally:
+            self._stepping = False
+            self.network.horizon_ms = FOREVER_MS
+        self._check_errors()
+
+    def _maybe_pause(self) -> None:
+        """The process gets no time for a while."""
+        faults = self.plan.faults
+        if self.network.faults_active and self.world.chance(faults.pause_share):
+            pause_ms = self.world.rng.randint(1, faults.pause_ms)
+            self.world.note("the process sleeps for {} ms", pause_ms)
+            self.world.now_ms += pause_ms
+            self.ledger.paused_ms += pause_ms
+
+    def _wait(self, deadline_ms: int) -> None:
+        if deadline_ms > self.world.now_ms:
+            self._step(deadline_ms)
+
+    # --- the application ---------------------------------------------------------------------------------------------
+
+    def _act_between_steps(self) -> None:
+        due_ms = self.world.now_ms
+        while self._actions_left > 0:
+            if self.world.now_ms >= due_ms:
+                self._act()
+                due_ms = self.world.now_ms + self._think_ms()
+            else:
+                self._step(due_ms)
+
+    def _act_within_polls(self) -> None:
+        def act() -> None:
+            self._act()
+            if self._actions_left > 0:
+                self.world.after(self._think_ms(), act)
+
+        self.world.after(0, act)
+        while self._actions_left > 0 or self._pending is not None:
+            pending, self._pending = self._pending, None
+            if pending is not None:
+                pending()
+            else:
+                self._step()
+
+    def _think_ms(self) -> int:
+        return self.world.rng.randint(0, self.plan.think_ms)
+
+    def _act(self) -> None:
+        self._actions_left -= 1
+        if self.world.chance(self.plan.flush_share):
+            if self._stepping:
+                # It waits, so it cannot be done in the middle of a poll; it wakes the sender anyway.
+                self._pending = self._flush
+                self.network.wakeup()
+            else:
+                self._flush()
+            return
+        topic = self.world.rng.choice(self.plan.topics)
+        count = self.world.rng.randint(1, self.plan.burst)
+        if self.world.chance(self.plan.columns_share):
+            self._send_columns(topic.name, len(topic.assignment), count * 3)
+        else:
+            for _ in range(count):
+                self._send(topic.name, len(topic.assignment))
+
+    def _flush(self) -> None:
+        self.world.note("flush")
+        before = [sending for sending in self.ledger.sendings if sending.accepted]
+        limit_ms = self.plan.properties["delivery.timeout.ms"] + _GRACE_MS + self.ledger.paused_ms
+        began_ms = self.world.now_ms
+        self._producer.flush(FOREVER_MS)
+        if self.world.now_ms - began_ms > limit_ms + self.ledger.paused_ms:
+            raise ViolationError(f"a flush took {self.world.now_ms - began_ms} ms")
+        for sending in before:
+            if sending.told != sending.count:
+                raise ViolationError(f"a flush has ended, but not the records from {sending.first} on")
+
+    def _staged(self, topic: str, partitions: int, *, has_headers: bool, has_timestamp: bool) -> Staged:
+        rng, number = self.world.rng, len(self.ledger.records)
+        key = b"key%d" % rng.randrange(8) if rng.random() < 0.5 else None
+        partition = rng.randrange(partitions) if rng.random() < 0.3 else None
+        value = b"%d." % number + b"xyz"[number % 3 :][:1] * rng.randrange(self.plan.record_bytes)
+        headers: tuple[Header, ...] = (("h", b"%d" % number), ("n", None)) if has_headers else ()
+        timestamp = 5_000_000 + rng.randrange(1000) if has_timestamp else self.world.now_ms
+        staged = Staged(number, topic, partition, key, value, headers, timestamp)
+        self.ledger.records[number] = staged
+        return staged
+
+    def _send(self, topic: str, partitions: int) -> None:
+        rng = self.world.rng
+        sending = self.ledger.stage(1)
+        own_time = rng.random() < 0.5
+        staged = self._staged(topic, partitions, has_headers=rng.random() < 0.2, has_timestamp=own_time or True)
+        record = ProducerRecord(
+            topic, staged.value, staged.key, staged.partition, staged.timestamp, staged.headers
+        )
+        future = self._producer.send(record, lambda delivery: self._told(sending, delivery))
+        sending.accepted = True
+        self.world.note("sent {} to {}", staged.number, topic)
+        if future.done() != (sending.told == 1):
+            raise ViolationError(f"the future of record {staged.number} is done: {future.done()}")
+
+    def _send_columns(self, topic: str, partitions: int, count: int) -> None:
+        rng = self.world.rng
+        sending = self.ledger.stage(count)
+        has_headers = rng.random() < 0.2
+        staged = [self._staged(topic, partitions, has_headers=has_headers, has_timestamp=True) for _ in range(count)]
+        chunk = make_chunk(
+            [Row(record.value, record.key, record.headers, record.timestamp) for record in staged], has_timestamps=True
+        )
+        places = np.array(
+            [ANY_PARTITION if record.partition is None else record.partition for record in staged], dtype=np.int32
+        )
+        self.world.note("sending the chunk {} to {} to {}", sending.first, sending.first + count - 1, topic)
+        try:
+            self._producer.send_columns(topic, chunk, places, lambda delivery: self._told(sending, delivery))
+        except ApiError as error:
+            sending.accepted = False
+            self.world.note("the chunk was not taken whole: {}", error)
+        else:
+            sending.accepted = True
+
+    def _told(self, sending: Sending, delivery: Delivery) -> None:
+        self.world.moment += 1
+        if delivery.error is not None:
+            self.world.note("told: {} from {} on failed: {}", delivery.count, sending.first, delivery.error)
+        self.ledger.told(sending, delivery)
+
+    # --- faults on the calendar --------------------------------------------------------------------------------------
+
+    def _schedule_faults(self) -> None:
+        faults = self.plan.faults
+        self._every(faults.reset_every_ms, self.network.reset_one)
+        self._every(faults.move_leaders_every_ms, self._move_leaders)
+        self._every(faults.restart_every_ms, self._restart_node)
+        self._every(faults.crash_every_ms, self._crash)
+
+    def _every(self, mean_ms: int, strike: Callable[[], None]) -> None:
+        if mean_ms <= 0:
+            return
+
+        def again() -> None:
+            if self.network.faults_active:
+                strike()
+                self.world.after(self.world.rng.randint(1, 2 * mean_ms), again)
+
+        self.world.after(self.world.rng.randint(1, 2 * mean_ms), again)
+
+    def _some_node(self) -> int | None:
+        nodes = [node for node in self.cluster.node_ids if node not in self.cluster.down]
+        return self.world.rng.choice(nodes) if nodes else None
+
+    def _move_leaders(self) -> None:
+        node = self._some_node()
+        if node is not None:
+            self.cluster.stop_leading(node)
+            self.world.after(self.world.rng.choice([0, 10, 200]), lambda: self._back(node))
+
+    def _restart_node(self) -> None:
+        node = self._some_node()
+        if node is not None:
+            self.cluster.stop_leading(node)
+            self.network.stop_node(node)
+            self.world.after(self.world.rng.choice([5, 50, 500]), lambda: self._back(node))
+
+    def _back(self, node: int) -> None:
+        self.cluster.lead_again(node)
+        self.network.running.add(node)
+
+    def _crash(self) -> None:
+        running = sorted(self.network.running)
+        for node in running:
+            self.network.stop_node(node)
+        self.cluster.crash()
+        self.network.running.update(running)
+
+    def _end_faults(self) -> None:
+        self.world.note("no more faults from here on")
+        self.network.faults_active = False
+        self.cluster.faults_active = False
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        ending = self.plan.ending
+        self.world.note("ending: {}", ending)
+        self._end_faults()
+        if ending == "quiet":
+            self._settle()
+        self.ledger.force_closed = ending in ("hasty", "forced")
+        self._thread.before_run = self._before_run
+        timeout_ms = {"hasty": self.world.rng.randrange(1, 200), "forced": 0}.get(ending, FOREVER_MS)
+        self._producer.close(timeout_ms)
+        if not self.network.is_closed:
+            raise ViolationError("the network client was not closed")
+        try:
+            self._producer.send(ProducerRecord(self.plan.topics[0].name, b"late"))
+        except KafkaError:
+            pass
+        else:
+            raise ViolationError("a closed producer took a record")
+        if self._producer._accumulator.has_incomplete:
+            raise ViolationError("batches are incomplete after the close")
+
+    def _settle(self) -> None:
+        """Nothing is left to do within bounded time, and nothing is left behind."""
+        accumulator, client = self._producer._accumulator, self._producer._client
+        limit_ms = self.world.now_ms + self.plan.properties["delivery.timeout.ms"] + _GRACE_MS
+        while accumulator.has_incomplete or client.in_flight_request_count():
+            if self.world.now_ms > limit_ms:
+                raise ViolationError(f"not settled {_GRACE_MS} ms after everything should have expired")
+            self._step(limit_ms + 1)
+        pool = accumulator.pool
+        if pool.available_memory != pool.total_memory:
+            raise ViolationError(f"{pool.total_memory - pool.available_memory} bytes never came back to the pool")
+
+    def _before_run(self, timeout: float | None) -> None:
+        """The closing thread waits, and the sender's thread runs on its own until it ends."""
+        if timeout is not None and timeout < 10**6:
+            self.world.after(int(timeout * 1000), self._producer._sender.force_close)
+        sender = self._producer._sender
+        limit_ms = self.world.now_ms + self.plan.properties["delivery.timeout.ms"] + _GRACE_MS
+        step = sender.run_once
+
+        def checked_step() -> None:
+            self._steps += 1
+            if self._steps > _MOST_STEPS or self.world.now_ms > limit_ms:
+                raise ViolationError("close does not come to an end")
+            step()
+
+        sender.run_once = checked_step  # type: ignore[method-assign]
+
+
+@contextmanager
+def _settled_surroundings(plan: Plan, world: World, errors: logging.Handler) -> Iterator[None]:
+    """Seeded dice for the whole process, and nothing logged but to *errors*; all as before afterwards."""
+    logger = logging.getLogger("kafka_sink")
+    before = (logger.level, logger.propagate, random.getstate())
+    logger.addHandler(errors)
+    logger.setLevel(logging.ERROR)
+    logger.propagate = False
+    random.seed(world.seed)
+    try:
+        yield
+    finally:
+        logger.removeHandler(errors)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+        random.setstate(before[2])
+
+
+def _seed_all_dice(root: object, rng: random.Random) -> None:
+    """Give every random generator below *root* a seed of this run."""
+    seen: set[int] = set()
+    todo: list[object] = [root]
+    while todo:
+        item = todo.pop()
+        if id(item) in seen or isinstance(item, (ModuleType, type)):
+            continue
+        seen.add(id(item))
+        if isinstance(item, random.Random):
+            item.seed(rng.getrandbits(64))
+        elif type(item).__module__.startswith("kafka_sink."):
+            names = [*getattr(item, "__dict__", ()), *(getattr(type(item), "__slots__", ()) or ())]
+            todo += [getattr(item, name) for name in names if hasattr(item, name)]
