@@ -167,3 +167,11 @@ class ClientConfig:
         "TCP receive buffer, bytes; -1 = the system's default",
         validator=c.between(-1, _INT_MAX),
     )
+    receive_message_max_bytes: int = c.key(
+        "receive.message.max.bytes",
+        c.INT,
+        104_857_600,
+        "largest answer that is taken from a broker, bytes; whoever announces more is no broker of ours. Not in Apache "
+        "Kafka's clients, which have no such limit; the name is librdkafka's",
+        validator=c.between(1_000, _INT_MAX),
+    )

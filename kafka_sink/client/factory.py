@@ -65,6 +65,7 @@ def create_client(
         selectable = KSelector(
             PlaintextChannelBuilder(),
             clock,
+            max_receive_bytes=config.receive_message_max_bytes,
             connections_max_idle_ms=config.connections_max_idle_ms,
             log_context=context,
         )

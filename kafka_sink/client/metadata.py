@@ -8,16 +8,17 @@ and never calls out while it holds its lock.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.client.cluster import Cluster
-from kafka_sink.client.snapshot import next_snapshot
+from kafka_sink.client.snapshot import NewLeader, next_snapshot, with_leaders
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import ErrorCode, InvalidTopicError, KafkaError, KafkaTimeoutError, error_for
 from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 
 _NEVER_MS: Final = -FOREVER_MS
@@ -206,6 +207,14 @@ class Metadata:
                 self._need_full_update = True
             self._new_topics.difference_update(topic.name for topic in response.topics if topic.name is not None)
             self._changed.notify_all()
+
+    def update_leaders(self, leaders: Mapping[TopicPartition, NewLeader], nodes: Iterable[Node]) -> None:
+        """Take over what a broker told about partitions that it does not lead (KIP-951); what is old news is left out.
+
+        It does not replace an update, and wakes nobody: what it says is true, but not all there is to know.
+        """
+        with self._changed:
+            self._cluster = with_leaders(self._cluster, leaders, nodes)
 
     def _retain(self, topic: str, now_ms: int) -> bool:
         expires_ms = self._topics.get(topic)

@@ -7,13 +7,13 @@ one after and changes neither.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kafka_sink.client.cluster import Cluster, PartitionInfo
 from kafka_sink.common.errors import ErrorCode
-from kafka_sink.common.model import Node
+from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from kafka_sink.protocol.schema import ZERO_UUID
 
@@ -115,6 +115,42 @@ class _Draft:
             invalid_topics=self.invalid,
             internal_topics=self.internal,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class NewLeader:
+    """Who leads a partition, and under which epoch, as a broker told that does not lead it (any more)."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+def with_leaders(previous: Cluster, leaders: Mapping[TopicPartition, NewLeader], nodes: Iterable[Node]) -> Cluster:
+    """*previous* with those of *leaders* that are news: of a later epoch, and of a node that is known or in *nodes*.
+
+    It is *previous* itself when nothing is news.
+    """
+    by_id = {node.id: node for node in previous.nodes} | {node.id: node for node in nodes}
+    changed: dict[TopicPartition, PartitionInfo] = {}
+    for topic_partition, told in leaders.items():
+        known = previous.partition(topic_partition)
+        leader = by_id.get(told.leader_id)
+        if known is None or leader is None:
+            continue
+        if known.leader_epoch is None or told.leader_epoch > known.leader_epoch:
+            changed[topic_partition] = replace(known, leader=leader, leader_epoch=told.leader_epoch)
+    if not changed:
+        return previous
+    return Cluster(
+        by_id.values(),
+        [changed.get(info.topic_partition, info) for info in previous.partitions],
+        cluster_id=previous.cluster_id,
+        controller=previous.controller,
+        topic_ids=previous.topic_ids,
+        unauthorized_topics=previous.unauthorized_topics,
+        invalid_topics=previous.invalid_topics,
+        internal_topics=previous.internal_topics,
+    )
 
 
 def next_snapshot(

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from kafka_sink.client.cluster import Cluster
+from kafka_sink.client.cluster import Cluster, PartitionInfo
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
@@ -212,27 +212,30 @@ class RecordAccumulator:
                     continue
                 first = queue.batches[0]
                 full = len(queue.batches) > 1 or first.is_full
-            leader = cluster.leader_for(topic_partition)
-            if leader is None:
+            info = cluster.partition(topic_partition)
+            if info is None or info.leader is None:
                 result.unknown_leader_topics.add(topic_partition.topic)
             elif topic_partition not in self._muted:
-                self._check_batch(result, leader, first, full or urgent, now_ms)
+                self._check_batch(result, info, first, full or urgent, now_ms)
         return result
 
     def _check_batch(
-        self, result: ReadyCheckResult, leader: Node, first: ProducerBatch, sendable: bool, now_ms: int
+        self, result: ReadyCheckResult, info: PartitionInfo, first: ProducerBatch, sendable: bool, now_ms: int
     ) -> None:
-        backoff_ms = self._backoff_left_ms(first, now_ms)
+        backoff_ms = self._backoff_left_ms(first, info.leader_epoch, now_ms)
         waited_ms = max(now_ms - first.last_attempt_ms, 0)
         left_ms = backoff_ms if backoff_ms > 0 else max(self._linger_ms - waited_ms, 0)
         if backoff_ms == 0 and (sendable or left_ms == 0 or first.attempts > 0):
-            result.ready_nodes.add(leader)
+            assert info.leader is not None
+            result.ready_nodes.add(info.leader)
         else:
             result.next_ready_check_delay_ms = min(result.next_ready_check_delay_ms, left_ms)
 
-    def _backoff_left_ms(self, batch: ProducerBatch, now_ms: int) -> int:
-        """How long a batch that failed must still wait; backing off beats every reason to send."""
+    def _backoff_left_ms(self, batch: ProducerBatch, leader_epoch: int | None, now_ms: int) -> int:
+        """How long a batch that failed must still wait; backing off beats every reason to send, but a new leader."""
         if batch.attempts == 0:
+            return 0
+        if leader_epoch is not None and batch.leader_epoch is not None and leader_epoch > batch.leader_epoch:
             return 0
         return max(batch.retry_backoff_ms - (now_ms - batch.last_attempt_ms), 0)
 
@@ -255,8 +258,10 @@ class RecordAccumulator:
             queue = self._queues.get(topic_partition)
             if queue is None or not queue.batches or topic_partition in self._muted:
                 continue
+            info = cluster.partition(topic_partition)
+            leader_epoch = None if info is None else info.leader_epoch
             with queue.lock:
-                if not queue.batches or not self._may_leave(queue.batches[0], now_ms):
+                if not queue.batches or not self._may_leave(queue.batches[0], leader_epoch, now_ms):
                     continue
                 if drained and size + queue.batches[0].wire_bytes > max_request_bytes:
                     # It comes first next time, so that no partition is starved by smaller ones before it.
@@ -267,11 +272,12 @@ class RecordAccumulator:
             if self._make_sendable(batch):
                 size += batch.wire_bytes
                 batch.drained_ms = now_ms
+                batch.leader_epoch = leader_epoch
                 drained.append(batch)
         return drained
 
-    def _may_leave(self, first: ProducerBatch, now_ms: int) -> bool:
-        if self._backoff_left_ms(first, now_ms) > 0:
+    def _may_leave(self, first: ProducerBatch, leader_epoch: int | None, now_ms: int) -> bool:
+        if self._backoff_left_ms(first, leader_epoch, now_ms) > 0:
             return False
         return self._idempotence is None or not self._idempotence.must_wait(first)
 
@@ -312,6 +318,8 @@ class RecordAccumulator:
         """Take the queued batches whose delivery time-out has passed out of their queues."""
         expired: list[ProducerBatch] = []
         for queue in tuple(self._queues.values()):
+            if not queue.batches:
+                continue
             with queue.lock:
                 while queue.batches:
                     first = queue.batches[0]

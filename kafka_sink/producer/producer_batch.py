@@ -101,6 +101,8 @@ class ProducerBatch:
         self.last_append_ms = created_ms
         self.drained_ms = created_ms
         self.retry_backoff_ms = 0
+        #: The leader's epoch at the last attempt, where it was known: a later leader need not be waited for.
+        self.leader_epoch: int | None = None
         #: The sequence was changed while an attempt under the old one was not answered, or its retry not yet sent.
         self.reopened_sequence = False
         self.record_count = 0

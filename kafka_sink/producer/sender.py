@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from kafka_sink.client.metadata import Metadata
 from kafka_sink.client.network_client import ClientResponse, NetworkClient
+from kafka_sink.client.snapshot import NewLeader
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_for
 from kafka_sink.common.log_context import ContextLogger
@@ -301,6 +302,7 @@ class Sender:
 
     def _handle_answer(self, body: ProduceResponse, sent: dict[TopicPartition, ProducerBatch], now_ms: int) -> None:
         unanswered = dict(sent)
+        self._learn_leaders(body)
         for topic in body.responses:
             for answer in topic.partition_responses:
                 batch = unanswered.pop(TopicPartition(topic.name, answer.index), None)
@@ -313,6 +315,22 @@ class Sender:
                 error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message="the broker's answer leaves this partition out"
             )
             self._complete(batch, missing, now_ms)
+
+    def _learn_leaders(self, body: ProduceResponse) -> None:
+        """A broker that does not lead a partition says who does, from version 10 on (KIP-951)."""
+        leaders = {
+            TopicPartition(topic.name, answer.index): NewLeader(
+                answer.current_leader.leader_id, answer.current_leader.leader_epoch
+            )
+            for topic in body.responses
+            for answer in topic.partition_responses
+            if answer.error_code in _LEADER_MOVED
+            and answer.current_leader.leader_id >= 0
+            and answer.current_leader.leader_epoch >= 0
+        }
+        if leaders:
+            nodes = [Node(node.node_id, node.host, node.port, node.rack) for node in body.node_endpoints]
+            self._metadata.update_leaders(leaders, nodes)
 
     def _complete(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: int) -> None:
         """Settle one batch: stored, to be sent again, or failed."""
@@ -405,6 +423,8 @@ class Sender:
             else:
                 del self._in_flight[batch.topic_partition]
 
+
+_LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 #: The batch as a whole is over a limit of the topic: its records, or some of them, may not be.
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
