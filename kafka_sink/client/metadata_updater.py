@@ -95,7 +95,8 @@ class DefaultMetadataUpdater:
         self._metadata = metadata
         self._allow_auto_topic_creation = allow_auto_topic_creation
         self._request_timeout_ms = request_timeout_ms
-        self._reconnect_backoff_ms = reconnect_backoff_ms
+        # Without a backoff the client would poll without a pause for as long as a connection is being set up.
+        self._pause_ms = max(reconnect_backoff_ms, 1)
         self._rebootstrap = rebootstrap
         self._log = ContextLogger(__name__, log_context)
         self._in_progress: UpdateRequest | None = None
@@ -117,7 +118,7 @@ class DefaultMetadataUpdater:
         node = client.least_loaded_node(now_ms)
         if node is None:
             self._log.debug("no broker is available for a metadata request")
-            return self._reconnect_backoff_ms
+            return self._pause_ms
         return self._update_from(client, node, now_ms)
 
     def _is_cluster_lost(self, client: Requester) -> bool:
@@ -133,10 +134,10 @@ class DefaultMetadataUpdater:
             return self._request_timeout_ms
         if client.is_any_node_connecting:
             # One attempt at a time: it may well succeed, and then the others were for nothing.
-            return self._reconnect_backoff_ms
+            return self._pause_ms
         if client.can_connect(node.connection_id, now_ms):
             client.initiate_connect(node, now_ms)
-            return self._reconnect_backoff_ms
+            return self._pause_ms
         # Connected but busy, or not past its handshake yet: the network will tell.
         return FOREVER_MS
 

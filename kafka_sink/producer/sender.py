@@ -142,10 +142,12 @@ class Sender:
         if now_ms < self._producer_id_retry_at_ms:
             return self._producer_id_retry_at_ms - now_ms
         node = self._client.least_loaded_node(now_ms)
+        # Without a backoff the sender would poll without a pause until there is a connection to ask on.
+        pause_ms = max(self._config.retry_backoff_ms, 1)
         if node is None:
-            return self._config.retry_backoff_ms
+            return pause_ms
         if not self._client.ready(node, now_ms):
-            return min(self._client.poll_delay_ms(node, now_ms), self._config.retry_backoff_ms)
+            return min(max(self._client.poll_delay_ms(node, now_ms), 1), pause_ms)
         request = self._client.new_request(
             node,
             ApiKey.INIT_PRODUCER_ID,
