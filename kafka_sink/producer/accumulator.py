@@ -92,7 +92,8 @@ class RecordAccumulator:
         self._appends_in_progress = 0
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._incomplete_lock = threading.Lock()
-        self._incomplete: set[ProducerBatch] = set()
+        # Keys only: in order, so that what a close gives up is told in the order in which it was opened.
+        self._incomplete: dict[ProducerBatch, None] = {}
         # Sender thread only.
         self._muted: set[TopicPartition] = set()
         self._drain_index: dict[int, int] = {}
@@ -180,7 +181,7 @@ class RecordAccumulator:
         """Make *batch* the newest of its partition; the queue's lock is held."""
         queue.batches.append(batch)
         with self._incomplete_lock:
-            self._incomplete.add(batch)
+            self._incomplete[batch] = None
 
     @property
     def batch_size_bytes(self) -> int:
@@ -348,8 +349,8 @@ class RecordAccumulator:
         if self._idempotence is not None:
             self._idempotence.split(batch, pieces)
         with self._incomplete_lock:
-            self._incomplete.discard(batch)
-            self._incomplete.update(pieces)
+            self._incomplete.pop(batch, None)
+            self._incomplete.update(dict.fromkeys(pieces))
         buffer = batch.release_buffer()
         if buffer is not None:
             self.pool.exchange(buffer, [piece.buffer_bytes for piece in pieces])
@@ -376,7 +377,7 @@ class RecordAccumulator:
         on their way out are never overwritten by another partition's records.
         """
         with self._incomplete_lock:
-            self._incomplete.discard(batch)
+            self._incomplete.pop(batch, None)
         if batch.unanswered_sends == 0:
             buffer = batch.release_buffer()
             if buffer is not None:
