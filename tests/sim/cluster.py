@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kafka_sink.broker.cluster_state import ClusterState
-from kafka_sink.broker.config import EndPoint
 from kafka_sink.broker.handlers.dispatch import dispatcher
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
@@ -240,9 +239,7 @@ class SimCluster:
                 kept = [d for d in topic.partition_data if TopicPartition(topic.name, d.index) not in refused]
                 topic.partition_data = kept
             body.topic_data = [topic for topic in body.topic_data if topic.partition_data]
-            segments = encode_request(
-                header.api_key, header.api_version, header.correlation_id, header.client_id, body
-            )
+            segments = encode_request(header.api_key, header.api_version, header.correlation_id, header.client_id, body)
             payload = b"".join(map(bytes, segments))
         ends = {partition: self._end(partition) for partition in numbers if partition not in refused}
         answer = self._call(node_id, payload, header, offset)

@@ -1,13 +1,15 @@
 """What the application gave to the producer, what it was told, and what the brokers have: the judge of a run.
 
 Every record carries its number in its value; numbers are given out in the order in which the application appends. Each
-method raises :class:`tests.sim.world.ViolationError` as soon as a promise is broken, so that a trace ends where it happened.
+method raises :class:`tests.sim.world.ViolationError` as soon as a promise is broken, so that a trace ends where it
+happened.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from kafka_sink.common.model import NO_OFFSET, Header, TopicPartition
 from kafka_sink.producer.futures import Delivery
@@ -152,7 +154,9 @@ class Ledger:
             raise ViolationError(f"record {staged} arrived for {partition} as {record}")
         return staged.number
 
-    def stored(self, partition: TopicPartition, numbers: list[int], base_offset: int, identity: tuple[int, int]) -> None:
+    def stored(
+        self, partition: TopicPartition, numbers: list[int], base_offset: int, identity: tuple[int, int]
+    ) -> None:
         """A batch was appended to a log."""
         log = self.logs[partition]
         if base_offset != len(log):
@@ -187,7 +191,7 @@ class Ledger:
             seen.setdefault(number, offset)
         if self._keeps_order():
             ranks = list(dict.fromkeys(numbers)) if self.plan.idempotent else numbers
-            for before, after in zip(ranks, ranks[1:], strict=False):
+            for before, after in pairwise(ranks):
                 if after < before and not (after in seen and self._same_batch_again(partition, numbers)):
                     raise ViolationError(f"in {partition} record {after} stands behind {before}: {numbers}")
 

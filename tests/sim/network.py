@@ -175,7 +175,7 @@ class SimNetwork:
             else:
                 link.established = True
 
-        self._world.after(self._latency_ms(), accept)
+        self._world.after(max(self._latency_ms(), 1), accept)
 
     def register(self, connection_id: str, sock: Socket) -> NoReturn:
         raise RuntimeError("a client registers no sockets")
@@ -292,7 +292,9 @@ class SimNetwork:
         if self._strikes(self._faults.stalled):
             link.deaf = self._world.chance(0.5)
             link.dumb = not link.deaf
-            self._world.note("link {}: {} are swallowed from now on", link.number, "requests" if link.deaf else "answers")
+            self._world.note(
+                "link {}: {} are swallowed from now on", link.number, "requests" if link.deaf else "answers"
+            )
         if link.deaf:
             return
         due_ms = max(self._world.now_ms + self._latency_ms(), link.request_due_ms)

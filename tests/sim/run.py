@@ -27,7 +27,7 @@ def replay(seed: int, last: int) -> int:
     return int(failed)
 
 
-def try_many(first: int, count: int) -> int:
+def try_many(first: int, count: int, *, verbose: bool) -> int:
     began = time.monotonic()
     failures = 0
     records = stored = succeeded = 0
@@ -38,6 +38,8 @@ def try_many(first: int, count: int) -> int:
             failures += 1
             print(f"seed {seed}: {error}", flush=True)
         else:
+            if verbose:
+                print(outcome)
             records += outcome.records
             stored += outcome.stored_batches
             succeeded += outcome.succeeded
@@ -55,8 +57,13 @@ def main() -> int:
     parser.add_argument("--last", type=int, default=0, help="print only so many lines of the trace")
     parser.add_argument("--sim-runs", type=int, default=200)
     parser.add_argument("--from", dest="first", type=int, default=0)
+    parser.add_argument("--verbose", action="store_true", help="print what each run came to")
     args = parser.parse_args()
-    return replay(args.seed, args.last) if args.seed is not None else try_many(args.first, args.sim_runs)
+    return (
+        replay(args.seed, args.last)
+        if args.seed is not None
+        else try_many(args.first, args.sim_runs, verbose=args.verbose)
+    )
 
 
 if __name__ == "__main__":
