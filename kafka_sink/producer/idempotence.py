@@ -45,6 +45,8 @@ class _PartitionState:
     """
 
     identity: ProducerIdAndEpoch
+    #: The broker has stored something of this producer id, so it knows which sequence comes next.
+    is_known_to_broker: bool = False
     next_sequence: int = 0
     last_acked_sequence: int = NO_SEQUENCE
     in_flight: list[ProducerBatch] = field(default_factory=list)
@@ -98,6 +100,7 @@ class IdempotenceManager:
 
     def _start_sequences_at_beginning(self, topic_partition: TopicPartition) -> None:
         state = self._state(topic_partition)
+        state.is_known_to_broker &= state.identity.producer_id == self._identity.producer_id
         state.identity = self._identity
         state.last_acked_sequence = NO_SEQUENCE
         sequence = 0
@@ -117,6 +120,10 @@ class IdempotenceManager:
             if state.in_flight and state.identity != self._identity:
                 return True
             if first.topic_partition in self._unresolved:
+                return True
+            if state.in_flight and not state.is_known_to_broker:
+                # From a producer that it does not know, a broker takes any sequence: were the first batch refused for
+                # now and the second taken, the first could only be stored behind it.
                 return True
         # A retry waits until it is the oldest in flight: with one in flight nothing can overtake it.
         return bool(state.in_flight and first.has_sequence and first.base_sequence != state.in_flight[0].base_sequence)
@@ -138,28 +145,21 @@ class IdempotenceManager:
         """The broker stored *batch*."""
         state = self._state(batch.topic_partition)
         self._forget(state, batch)
+        state.is_known_to_broker |= batch.producer_id == state.identity.producer_id
         is_current = (batch.producer_id, batch.producer_epoch) == (state.identity.producer_id, state.identity.epoch)
         acked = state.last_acked_sequence
         if is_current and (acked == NO_SEQUENCE or sequence_precedes(acked, batch.last_sequence)):
             state.last_acked_sequence = batch.last_sequence
 
-    def failed(self, batch: ProducerBatch, error: Exception, *, may_be_stored: bool) -> None:
+    def failed(self, batch: ProducerBatch) -> None:
         """*batch* is given up, which may leave a gap in the sequences of its partition.
 
-        :param may_be_stored: nobody knows whether the broker has it (no answer came, or time ran out between attempts).
+        What follows keeps its sequences until the answers tell whether there is one: under new sequences a batch that
+        the broker does have, though its answer was lost, would be stored twice. An answer that refuses this batch does
+        not help: an earlier attempt of it, or a batch behind it, may be stored.
         """
-        if not batch.has_sequence:
-            return
-        self._forget(self._state(batch.topic_partition), batch)
-        lost_state = isinstance(error, ApiError) and error.code in (
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            ErrorCode.UNKNOWN_PRODUCER_ID,
-        )
-        if lost_state or not may_be_stored:
-            self.request_epoch_bump(batch.topic_partition)
-        else:
-            # What follows keeps its sequences until the answers tell whether there is a gap: under new ones a batch
-            # that the broker does have could be stored twice.
+        if batch.has_sequence:
+            self._forget(self._state(batch.topic_partition), batch)
             self._unresolved.add(batch.topic_partition)
 
     def split(self, batch: ProducerBatch, pieces: Sequence[ProducerBatch]) -> None:

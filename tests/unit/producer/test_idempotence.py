@@ -6,9 +6,7 @@ import pytest
 
 from kafka_sink.common.errors import (
     ErrorCode,
-    KafkaTimeoutError,
     OutOfOrderSequenceError,
-    RecordTooLargeError,
     error_for,
 )
 from kafka_sink.common.log_context import ContextLogger
@@ -23,9 +21,12 @@ UNKNOWN_ID = ErrorCode.UNKNOWN_PRODUCER_ID
 LOG_START = 10
 
 
-def make_manager(producer_id: int = 9, epoch: int = 0) -> IdempotenceManager:
+def make_manager(producer_id: int = 9, epoch: int = 0, *, known: bool = True) -> IdempotenceManager:
+    """A manager that has its id; unless *known* is False the brokers have stored something of it before."""
     manager = IdempotenceManager(ContextLogger(__name__, "test"))
     manager.assign_producer_id(producer_id, epoch)
+    for topic_partition in (TP, OTHER):
+        manager._state(topic_partition).is_known_to_broker = known
     return manager
 
 
@@ -96,7 +97,7 @@ def test_an_acknowledgement_past_the_wrap_is_the_newest() -> None:
     manager._partitions[TP].next_sequence = 2**31 - 2
     unknown, across = drained(manager, 1), drained(manager, 3)
     manager._partitions[TP].last_acked_sequence = 2**31 - 3
-    manager.failed(unknown, KafkaTimeoutError("expired"), may_be_stored=True)
+    manager.failed(unknown)
     manager.completed(across)
     settle(manager)
     assert manager.identity.epoch == 0, "what came after it was stored, so it was, too"
@@ -121,6 +122,36 @@ def test_a_retry_waits_until_it_is_the_oldest_in_flight() -> None:
 
 def test_new_batches_may_follow_those_in_flight() -> None:
     manager = make_manager()
+    drained(manager)
+    assert not manager.must_wait(fresh())
+
+
+def test_nothing_follows_the_very_first_batch_before_the_broker_has_stored_it() -> None:
+    manager = make_manager(known=False)
+    first = drained(manager, 3)
+    assert manager.must_wait(fresh()), "a broker takes any first sequence: it would be stored in front"
+    assert not manager.must_wait(fresh(1, OTHER)), "each partition for itself"
+    manager.completed(first)
+    drained(manager)
+    assert not manager.must_wait(fresh())
+
+
+def test_a_new_epoch_of_a_known_id_needs_no_such_caution() -> None:
+    manager = make_manager(known=False)
+    manager.completed(drained(manager))
+    assert manager.can_retry(drained(manager), OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    assert not manager.must_wait(fresh()), "the broker knows the id, and takes a new epoch from sequence 0 only"
+
+
+def test_a_new_id_is_unknown_to_the_brokers_again() -> None:
+    manager = make_manager(epoch=2**15 - 1)
+    batch = drained(manager)
+    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    manager.assign_producer_id(77, 0)
+    assert manager.must_wait(fresh())
+    manager.completed(batch)
     drained(manager)
     assert not manager.must_wait(fresh())
 
@@ -215,16 +246,25 @@ def test_other_errors_are_retried_as_they_say(code: ErrorCode, retriable: bool) 
 
 def test_a_refused_batch_leaves_a_gap_that_a_new_epoch_closes() -> None:
     manager = make_manager()
-    refused, behind = drained(manager, 3), drained(manager, 2)
-    manager.failed(refused, RecordTooLargeError("too large"), may_be_stored=False)
+    manager.failed(drained(manager, 3))
     settle(manager)
-    assert place(behind) == (9, 1, 0)
-    assert drained(manager).base_sequence == 2
+    assert place(drained(manager)) == (9, 1, 0)
+
+
+def test_a_refusal_changes_nothing_for_a_batch_behind_it_that_may_be_stored() -> None:
+    manager = make_manager()
+    refused, behind = drained(manager, 3), drained(manager, 2)
+    manager.failed(refused)
+    settle(manager)
+    assert place(behind) == (9, 0, 3), "under another sequence the broker would store it twice"
+    manager.completed(behind)
+    settle(manager)
+    assert place(drained(manager)) == (9, 0, 5), "it was stored, so there was no gap"
 
 
 def test_a_batch_that_never_had_a_sequence_leaves_no_gap() -> None:
     manager = make_manager()
-    manager.failed(fresh(), KafkaTimeoutError("expired in its queue"), may_be_stored=True)
+    manager.failed(fresh())
     settle(manager)
     assert manager.identity.epoch == 0
     assert drained(manager).base_sequence == 0
@@ -233,7 +273,7 @@ def test_a_batch_that_never_had_a_sequence_leaves_no_gap() -> None:
 def test_while_it_is_unknown_whether_a_batch_was_stored_nothing_new_leaves() -> None:
     manager = make_manager()
     unknown, behind = drained(manager), drained(manager)
-    manager.failed(unknown, KafkaTimeoutError("expired"), may_be_stored=True)
+    manager.failed(unknown)
     settle(manager)
     assert manager.must_wait(fresh())
     assert manager.identity.epoch == 0
@@ -244,7 +284,7 @@ def test_while_it_is_unknown_whether_a_batch_was_stored_nothing_new_leaves() -> 
 def test_a_later_acknowledgement_settles_that_it_was_stored() -> None:
     manager = make_manager()
     unknown, behind = drained(manager), drained(manager)
-    manager.failed(unknown, KafkaTimeoutError("expired"), may_be_stored=True)
+    manager.failed(unknown)
     manager.completed(behind)
     settle(manager)
     assert manager.identity.epoch == 0
@@ -254,7 +294,7 @@ def test_a_later_acknowledgement_settles_that_it_was_stored() -> None:
 def test_a_later_gap_settles_that_it_was_not_stored() -> None:
     manager = make_manager()
     unknown, behind = drained(manager, 3), drained(manager, 2)
-    manager.failed(unknown, KafkaTimeoutError("expired"), may_be_stored=True)
+    manager.failed(unknown)
     assert manager.can_retry(behind, OUT_OF_ORDER, NO_OFFSET)
     settle(manager)
     assert place(behind) == (9, 1, 0)
@@ -265,18 +305,9 @@ def test_with_nothing_else_in_flight_it_is_settled_by_a_new_epoch() -> None:
     manager = make_manager()
     manager.completed(drained(manager))
     unknown = drained(manager)
-    manager.failed(unknown, KafkaTimeoutError("expired"), may_be_stored=True)
+    manager.failed(unknown)
     settle(manager)
     assert place(drained(manager)) == (9, 1, 0)
-
-
-@pytest.mark.parametrize("code", [OUT_OF_ORDER, UNKNOWN_ID])
-def test_a_batch_given_up_because_the_broker_lost_track_needs_a_new_epoch(code: ErrorCode) -> None:
-    manager = make_manager()
-    batch, behind = drained(manager), drained(manager)
-    manager.failed(batch, error_for(code), may_be_stored=True)
-    settle(manager)
-    assert place(behind) == (9, 1, 0)
 
 
 def test_an_out_of_order_error_has_its_own_exception() -> None:
@@ -323,6 +354,7 @@ def test_after_the_last_epoch_a_new_id_is_asked_for() -> None:
     manager.assign_producer_id(77, 0)
     assert place(batch) == (77, 0, 0)
     assert not manager.must_wait(batch)
+    manager.completed(batch)
     assert place(drained(manager)) == (77, 0, 2)
 
 
