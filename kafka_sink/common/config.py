@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,11 +58,24 @@ def _parse_string(value: Any) -> str:
     return value.strip()
 
 
+def _parse_plugin(value: Any) -> Any:
+    if isinstance(value, str) and not value.strip():
+        raise ValueError
+    return value.strip() if isinstance(value, str) else value
+
+
+def _parse_plugins(value: Any) -> tuple[Any, ...]:
+    items = value.split(",") if isinstance(value, str) else list(value)
+    return tuple(_parse_plugin(item) for item in items if item != "")
+
+
 BOOLEAN = ConfigType("true or false", _parse_bool)
 INT = ConfigType("a whole number", _parse_int)
 DOUBLE = ConfigType("a number", float)
 STRING = ConfigType("text", _parse_string)
 LIST = ConfigType("a comma-separated list", _parse_list)
+PLUGIN = ConfigType("the dotted path of a class, a class or an object", _parse_plugin)
+PLUGINS = ConfigType("dotted paths of classes separated by commas, or a list of classes or objects", _parse_plugins)
 
 
 @dataclass(frozen=True)
@@ -135,6 +148,11 @@ def keys(config: type[Any]) -> dict[str, tuple[ConfigKey, Field[Any]]]:
     return found
 
 
+def as_properties(config: Any) -> dict[str, Any]:
+    """Property name → value of *config*, what :func:`parse` would make it from."""
+    return {name: getattr(config, item.name) for name, (_, item) in keys(type(config)).items()}
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """`` (did you mean …?)`` for the known name most like *name*, or nothing."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
@@ -176,10 +194,14 @@ def load_properties(path: str) -> dict[str, str]:
     return found
 
 
-def markdown_table(config: type[Any], *, prefix: str = "", defaults: Mapping[str, str] | None = None) -> str:
+def markdown_table(
+    config: type[Any], *, prefix: str = "", defaults: Mapping[str, str] | None = None, without: Collection[str] = ()
+) -> str:
     """The option table of *config* in Markdown: name, default (*defaults* go before the table's own), meaning."""
     rows = ["| option | default | meaning |", "| --- | --- | --- |"]
     for name, (entry, item) in keys(config).items():
+        if name in without:
+            continue
         rule = f" ({entry.validator.expected})" if entry.validator else ""
         default = (defaults or {}).get(name, item.default)
         rows.append(f"| `{prefix}{name}` | {_shown_default(default)} | {entry.doc}{rule} |")

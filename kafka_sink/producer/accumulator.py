@@ -20,9 +20,11 @@ from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, Node, TopicPartition
 from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.idempotence import IdempotenceManager
 from kafka_sink.producer.producer_batch import Compression, ProducerBatch, sequence_precedes
+from kafka_sink.producer.transactions import TransactionManager
 from kafka_sink.records import reference
 from kafka_sink.records.layout import HEADER_BYTES
 
@@ -76,6 +78,9 @@ class RecordAccumulator:
         pool: BufferPool,
         clock: Clock,
         idempotence: IdempotenceManager | None,
+        transactions: TransactionManager | None = None,
+        adaptive: BuiltInPartitioner | None = None,
+        availability_timeout_ms: int = 0,
     ) -> None:
         self._batch_size_bytes = batch_size_bytes
         self._compression = compression
@@ -84,6 +89,8 @@ class RecordAccumulator:
         self._delivery_timeout_ms = delivery_timeout_ms
         self._clock = clock
         self._idempotence = idempotence
+        #: None but for a producer with a transactional id.
+        self._transactions = transactions
         self.pool = pool
         # Shared by all threads.
         self._closed = False
@@ -91,15 +98,52 @@ class RecordAccumulator:
         self._flushes_in_progress = 0
         self._appends_in_progress = 0
         self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._topics: dict[str, dict[int, PartitionQueue]] = {}
         self._incomplete_lock = threading.Lock()
-        # Keys only: in order, so that what a close gives up is told in the order in which it was opened.
-        self._incomplete: dict[ProducerBatch, None] = {}
+        self._incomplete: set[ProducerBatch] = set()
         # Sender thread only.
         self._muted: set[TopicPartition] = set()
         self._drain_index: dict[int, int] = {}
+        self._adaptive = adaptive
+        self._availability_timeout_ms = availability_timeout_ms
+        # Node id → when it was last found with something to send, and when it last could take it.
+        self._wanted_ms: dict[int, int] = {}
+        self._taken_ms: dict[int, int] = {}
         self.next_batch_expiry_ms = FOREVER_MS
 
     # --- appending (calling threads) ---------------------------------------------------------------------------------
+
+    def append_to_open_batch(
+        self,
+        topic: str,
+        partition: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        callback: DeliveryCallback | None,
+        now_ms: int,
+    ) -> tuple[FutureRecordMetadata, bool] | None:
+        """:meth:`append` for the common case: the partition's newest batch has room. None when it has not.
+
+        Needs no count of appends in progress: the batch is among the incomplete ones, so whoever closes the producer
+        ends it together with this record, or this finds the producer closed.
+
+        :returns: the record's future, and whether the batch is full now.
+        :raises KafkaError: the producer was closed meanwhile.
+        """
+        try:
+            queue = self._topics[topic][partition]
+        except KeyError:
+            return None
+        with queue.lock:
+            if self._closed:
+                self.check_open()
+            if not queue.batches:
+                return None
+            last = queue.batches[-1]
+            future = last.try_append(timestamp, key, value, headers, callback, now_ms)
+            return None if future is None else (future, last.is_full)
 
     def append(
         self,
@@ -117,9 +161,10 @@ class RecordAccumulator:
         """Add one record to its partition's newest batch, opening one where needed.
 
         :raises BufferExhaustedError: no memory within *max_block_ms*.
-        :raises KafkaError: the producer was closed meanwhile.
+        :raises KafkaError: the producer was closed meanwhile, or is outside a transaction that it needs.
         """
         with AppendInProgress(self):
+            self.check_may_append()
             queue = self.queue(topic_partition)
             with queue.lock:
                 result = self._try_append(queue, timestamp, key, value, headers, callback, now_ms)
@@ -172,16 +217,21 @@ class RecordAccumulator:
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
         """The partition's queue, made when first asked for and never removed."""
         found = self._queues.get(topic_partition)
-        return found if found is not None else self._queues.setdefault(topic_partition, PartitionQueue(topic_partition))
+        if found is None:
+            found = self._queues.setdefault(topic_partition, PartitionQueue(topic_partition))
+            self._topics.setdefault(topic_partition.topic, {})[topic_partition.partition] = found
+        return found
 
     def new_batch(self, topic_partition: TopicPartition, buffer: bytearray, now_ms: int) -> ProducerBatch:
         return ProducerBatch(topic_partition, buffer, self._compression, self._clock, now_ms)
 
     def add_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Make *batch* the newest of its partition; the queue's lock is held."""
+        if self._transactions is not None:
+            self._transactions.add_partition(queue.topic_partition)
         queue.batches.append(batch)
         with self._incomplete_lock:
-            self._incomplete[batch] = None
+            self._incomplete.add(batch)
 
     @property
     def batch_size_bytes(self) -> int:
@@ -191,6 +241,15 @@ class RecordAccumulator:
     def batch_room_bytes(self) -> int:
         """Bytes of records that a pooled batch takes."""
         return self._batch_size_bytes - HEADER_BYTES
+
+    def check_may_append(self) -> None:
+        """Once at the beginning of an append in progress: from here on a transaction cannot end before the append.
+
+        :raises TransactionStateError: a transaction is needed, and none is open.
+        :raises TransactionAbortableError: the open transaction can only be aborted.
+        """
+        if self._transactions is not None:
+            self._transactions.check_can_send()
 
     def check_open(self) -> None:
         """:raises KafkaError: the producer was closed."""
@@ -204,6 +263,8 @@ class RecordAccumulator:
         result = ReadyCheckResult()
         exhausted = self.pool.queued > 0
         urgent = exhausted or self._closed or self._flushes_in_progress > 0
+        if self._transactions is not None:
+            urgent = urgent or self._transactions.is_completing
         for topic_partition, queue in tuple(self._queues.items()):
             if not queue.batches:
                 # Most queues, most of the time. An append that fills one just now wakes the sender afterwards.
@@ -219,6 +280,35 @@ class RecordAccumulator:
             elif topic_partition not in self._muted:
                 self._check_batch(result, info, first, full or urgent, now_ms)
         return result
+
+    def note_ready_node(self, node_id: int, now_ms: int, *, can_take: bool) -> None:
+        """There is something to send to a node, and it can or cannot take it now."""
+        self._wanted_ms[node_id] = now_ms
+        if can_take or node_id not in self._taken_ms:
+            self._taken_ms[node_id] = now_ms
+
+    def report_loads(self, cluster: Cluster) -> None:
+        """Tell the partitioner how long the queues are, so that it can spare the slow ones (KIP-794)."""
+        if self._adaptive is None:
+            return
+        for topic in self._adaptive.topics:
+            queues = self._topics.get(topic, {})
+            partitions: list[int] = []
+            # Until every partition has been used once nothing is known about the others.
+            if queues and len(queues) >= (cluster.partition_count(topic) or 0):
+                partitions = [number for number in tuple(queues) if self._is_available(cluster, topic, number)]
+            self._adaptive.update_loads(
+                topic, partitions, [len(queues[number].batches) for number in partitions], len(queues)
+            )
+
+    def _is_available(self, cluster: Cluster, topic: str, partition: int) -> bool:
+        leader = cluster.leader_for(TopicPartition(topic, partition))
+        if leader is None:
+            return False
+        if self._availability_timeout_ms == 0:
+            return True
+        waiting_ms = self._wanted_ms.get(leader.id, 0) - self._taken_ms.get(leader.id, 0)
+        return waiting_ms <= self._availability_timeout_ms
 
     def _check_batch(
         self, result: ReadyCheckResult, info: PartitionInfo, first: ProducerBatch, sendable: bool, now_ms: int
@@ -279,6 +369,8 @@ class RecordAccumulator:
 
     def _may_leave(self, first: ProducerBatch, leader_epoch: int | None, now_ms: int) -> bool:
         if self._backoff_left_ms(first, leader_epoch, now_ms) > 0:
+            return False
+        if self._transactions is not None and not self._transactions.is_send_allowed(first.topic_partition):
             return False
         return self._idempotence is None or not self._idempotence.must_wait(first)
 
@@ -349,8 +441,8 @@ class RecordAccumulator:
         if self._idempotence is not None:
             self._idempotence.split(batch, pieces)
         with self._incomplete_lock:
-            self._incomplete.pop(batch, None)
-            self._incomplete.update(dict.fromkeys(pieces))
+            self._incomplete.discard(batch)
+            self._incomplete.update(pieces)
         buffer = batch.release_buffer()
         if buffer is not None:
             self.pool.exchange(buffer, [piece.buffer_bytes for piece in pieces])
@@ -377,7 +469,7 @@ class RecordAccumulator:
         on their way out are never overwritten by another partition's records.
         """
         with self._incomplete_lock:
-            self._incomplete.pop(batch, None)
+            self._incomplete.discard(batch)
         if batch.unanswered_sends == 0:
             buffer = batch.release_buffer()
             if buffer is not None:
@@ -407,6 +499,12 @@ class RecordAccumulator:
         """Whether any batch is queued or in flight."""
         return bool(self._incomplete)
 
+    @property
+    def has_incomplete_or_appends(self) -> bool:
+        """Whether any batch is queued or in flight, or an append is under way that may add one."""
+        # In this order: an append ends after its batch is there.
+        return self._appends_in_progress > 0 or self.has_incomplete
+
     def close(self) -> None:
         """Refuse further appends and wake those that wait for memory."""
         self._closed = True
@@ -434,6 +532,18 @@ class RecordAccumulator:
                 batch.close_for_appends()
                 if batch in queue.batches:
                     queue.batches.remove(batch)
+            batch.abort(reason)
+            self.deallocate(batch)
+
+    def abort_undrained(self, reason: Exception) -> None:
+        """Fail the batches that have no sequence yet: they were never sent."""
+        for batch in self._incomplete_snapshot():
+            queue = self.queue(batch.topic_partition)
+            with queue.lock:
+                if batch.has_sequence or batch not in queue.batches:
+                    continue
+                batch.close_for_appends()
+                queue.batches.remove(batch)
             batch.abort(reason)
             self.deallocate(batch)
 

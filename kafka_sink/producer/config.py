@@ -7,6 +7,7 @@ kafka-clients 4.x); where this producer's meaning differs the text of the key sa
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.common import config as c
@@ -97,6 +98,67 @@ class ProducerConfig(ClientConfig):
         c.BOOLEAN,
         True,
         "the broker drops repeated batches and refuses gaps, so a retry neither duplicates nor reorders (KIP-98)",
+    )
+
+    key_serializer: str | object = c.key(
+        "key.serializer",
+        c.PLUGIN,
+        "bytes",
+        "what turns a record's key into bytes: bytes, string, integer, long, json, or the dotted path of a class",
+    )
+    value_serializer: str | object = c.key(
+        "value.serializer",
+        c.PLUGIN,
+        "bytes",
+        "what turns a record's value into bytes: bytes, string, integer, long, json, or the dotted path of a class",
+    )
+    partitioner_class: str | object = c.key(
+        "partitioner.class",
+        c.PLUGIN,
+        None,
+        "what chooses partitions: sticky (KIP-480), round-robin, or the dotted path of a class; without one, the hash "
+        "of the key decides, and records without key stay with a partition for batch.size bytes (KIP-794)",
+    )
+    partitioner_ignore_keys: bool = c.key(
+        "partitioner.ignore.keys",
+        c.BOOLEAN,
+        False,
+        "choose partitions as if no record had a key; means nothing with a partitioner.class",
+    )
+    partitioner_adaptive_partitioning_enable: bool = c.key(
+        "partitioner.adaptive.partitioning.enable",
+        c.BOOLEAN,
+        True,
+        "give fewer of the records without key to partitions whose brokers are slow; "
+        "means nothing with a partitioner.class",
+    )
+    partitioner_availability_timeout_ms: int = c.key(
+        "partitioner.availability.timeout.ms",
+        c.INT,
+        0,
+        "leave out partitions whose broker has taken nothing for this long, ms; 0 = never; needs "
+        "partitioner.adaptive.partitioning.enable",
+        validator=c.at_least(0),
+    )
+    interceptor_classes: tuple[Any, ...] = c.key(
+        "interceptor.classes",
+        c.PLUGINS,
+        (),
+        "dotted paths of the classes that see every record before it is sent and every outcome",
+    )
+    metrics_num_samples: int = c.key(
+        "metrics.num.samples",
+        c.INT,
+        2,
+        "how many windows rates and averages are taken over",
+        validator=c.between(1, _INT_MAX),
+    )
+    metrics_sample_window_ms: int = c.key(
+        "metrics.sample.window.ms",
+        c.INT,
+        30000,
+        "length of one window of rates and averages, ms",
+        validator=c.between(1, _INT_MAX),
     )
 
     @property

@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,26 +26,31 @@ from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import (
     ApiError,
     BrokersUnreachableError,
+    ConfigError,
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
-    SerializationError,
     UnknownTopicOrPartitionError,
 )
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
+from kafka_sink.common.plugins import load_plugin, name_of
 from kafka_sink.common.threads import start_thread
 from kafka_sink.producer import config as producer_config
+from kafka_sink.producer import partitioner as partitioners
 from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
 from kafka_sink.producer.column_append import ColumnAppender
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture, FutureRecordMetadata
 from kafka_sink.producer.idempotence import IdempotenceManager
+from kafka_sink.producer.interceptors import ProducerInterceptors
 from kafka_sink.producer.metrics import ProducerMetrics
-from kafka_sink.producer.partitioner import DefaultPartitioner, Partitioner
 from kafka_sink.producer.producer_batch import Compression
+from kafka_sink.producer.producer_record import ProducerRecord
 from kafka_sink.producer.sender import Sender
+from kafka_sink.producer.serializers import FieldSerializer
 from kafka_sink.records import reference
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.compression import CompressionType
@@ -55,33 +60,35 @@ from kafka_sink.records.vectorized import content_sizes, partition_order
 #: Columns are staged in pieces of about this many bytes, so that what is encoded beside buffer.memory stays small.
 _PIECE_BYTES = 4 * 1024 * 1024
 
+#: About what a record adds to its key, value and headers.
+_RECORD_OVERHEAD_BYTES = 10
+
 #: In the partitions given to :meth:`KafkaProducer.send_columns`: let the partitioner choose.
 ANY_PARTITION = -1
 
+__all__ = ["ANY_PARTITION", "KafkaProducer", "ProducerRecord"]
+
 _producer_numbers = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerRecord:
-    """A record to send: bytes or None for key and value; ``timestamp`` in ms since the epoch, None for now."""
-
-    topic: str
-    value: bytes | None
-    key: bytes | None = None
-    partition: int | None = None
-    timestamp: int | None = None
-    headers: Sequence[Header] = ()
 
 
 class KafkaProducer:
     """A producer with Java's property names and Java's semantics (apache/kafka ``KafkaProducer``).
 
     :param properties: see the option table in README.md, for example ``{"bootstrap.servers": "127.0.0.1:9092"}``.
+        Serializers, interceptors and the partitioner may be named there, or be handed over as objects.
     :raises ConfigError: unknown option, wrong value, or options that contradict each other.
+    :raises KafkaError: it could not be made; nothing of it is left.
     """
 
     def __init__(
-        self, properties: Mapping[str, Any], *, clock: Clock = SYSTEM_CLOCK, partitioner: Partitioner | None = None
+        self,
+        properties: Mapping[str, Any],
+        *,
+        key_serializer: Any = None,
+        value_serializer: Any = None,
+        interceptors: Sequence[Any] | None = None,
+        partitioner: Any = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         config = common_config.parse(ProducerConfig, properties)
         config = producer_config.reconcile(config, frozenset(properties))
@@ -90,8 +97,73 @@ class KafkaProducer:
         self.client_id = config.client_id or f"producer-{next(_producer_numbers)}"
         self._log = ContextLogger(__name__, f"producer client.id={self.client_id}")
         self._pid = os.getpid()
-        self._partitioner = partitioner or DefaultPartitioner(config.batch_size_bytes)
+        with ExitStack() as undo:
+            try:
+                configs = {**common_config.as_properties(config), **properties, "client.id": self.client_id}
+                self._make_plugins(configs, key_serializer, value_serializer, interceptors, partitioner, undo)
+                self._make_pipeline(undo)
+            except Exception as error:
+                kind = ConfigError if isinstance(error, ConfigError) else KafkaError
+                raise kind(f"Failed to construct kafka producer: {error}") from error
+            undo.pop_all()
+
+    def _make_plugins(
+        self,
+        configs: Mapping[str, Any],
+        key_serializer: Any,
+        value_serializer: Any,
+        interceptors: Sequence[Any] | None,
+        partitioner: Any,
+        undo: ExitStack,
+    ) -> None:
+        config = self._config
+        self._closers: list[Callable[[], None]] = []
+        chosen = config.partitioner_class if partitioner is None else partitioner
+        self._partitioner: Any = None
+        self._built_in: BuiltInPartitioner | None = None
+        if chosen is None:
+            self._built_in = BuiltInPartitioner(config.batch_size_bytes, ignore_keys=config.partitioner_ignore_keys)
+        else:
+            self._partitioner = load_plugin(
+                "partitioner.class", chosen, partitioners.BUILT_IN, "partition", "partition_rows"
+            )
+            undo.callback(self._close_later(self._partitioner))
+            self._partitioner.configure(configs)
+        self._on_new_batch: Callable[[str, Cluster, int], None] | None = getattr(
+            self._partitioner, "on_new_batch", None
+        )
+        self._key_serializer = FieldSerializer(
+            "key.serializer", config.key_serializer if key_serializer is None else key_serializer, configs
+        )
+        undo.callback(self._close_later(self._key_serializer))
+        self._value_serializer = FieldSerializer(
+            "value.serializer", config.value_serializer if value_serializer is None else value_serializer, configs
+        )
+        undo.callback(self._close_later(self._value_serializer))
+        self._takes_bytes = self._key_serializer.is_plain and self._value_serializer.is_plain
+        given = config.interceptor_classes if interceptors is None else interceptors
+        self._interceptors = ProducerInterceptors(given, configs, self._log) if given else None
+        if self._interceptors is not None:
+            undo.callback(self._close_later(self._interceptors))
+
+    def _close_later(self, plugin: Any) -> Callable[[], None]:
+        """Have *plugin* closed with the producer."""
+
+        def close() -> None:
+            try:
+                plugin.close()
+            except Exception:
+                self._log.warning("closing %s failed", name_of(plugin), exc_info=True)
+
+        if not callable(getattr(plugin, "close", None)):
+            return lambda: None
+        self._closers.append(close)
+        return close
+
+    def _make_pipeline(self, undo: ExitStack) -> None:
+        config, clock = self._config, self._clock
         self._client, self._metadata = create_client(config, client_id=self.client_id, clock=clock)
+        undo.callback(self._client.close)
         pool = BufferPool(config.buffer_memory_bytes, config.batch_size_bytes, clock, on_wait=self._client.wakeup)
         idempotence = IdempotenceManager(self._log) if config.enable_idempotence else None
         self._accumulator = RecordAccumulator(
@@ -103,9 +175,13 @@ class KafkaProducer:
             pool=pool,
             clock=clock,
             idempotence=idempotence,
+            adaptive=self._built_in if config.partitioner_adaptive_partitioning_enable else None,
+            availability_timeout_ms=config.partitioner_availability_timeout_ms,
         )
         self._columns = ColumnAppender(self._accumulator, clock)
         self._metrics = ProducerMetrics(pool)
+        self._append_to_open_batch = self._accumulator.append_to_open_batch
+        self._known = _KnownTopics(self._metadata.fetch())
         self._sender = Sender(
             client=self._client,
             metadata=self._metadata,
@@ -128,68 +204,172 @@ class KafkaProducer:
         Failures of the cluster (unknown topic, no memory in time, record too large) end in the future, and
         *on_delivery* is told of them on this thread, with partition −1 where the record had none yet; misuse raises.
 
-        :raises SerializationError: key or value is neither bytes nor None.
+        :raises SerializationError: key, value or a header cannot be turned into bytes.
         :raises ValueError: the partition is negative, or the timestamp before 1970.
         :raises KafkaError: the producer is closed.
         """
-        self._check_usable()
-        _check_bytes("key", record.key)
-        _check_bytes("value", record.value)
-        _check_not_negative("partition", record.partition)
-        _check_not_negative("timestamp", record.timestamp)
-        try:
-            return self._stage(record, on_delivery)
-        except ApiError as error:
-            self._log.debug("record for topic %s was not staged: %s", record.topic, error)
-            self._tell_of_failure(record, error, on_delivery)
-            return FailedFuture(error)
+        if os.getpid() != self._pid or not self._sender.is_running:
+            self._check_usable()
+        if (record.partition or 0) < 0 or (record.timestamp or 0) < 0:
+            _check_not_negative("partition", record.partition)
+            _check_not_negative("timestamp", record.timestamp)
+        if self._interceptors is not None:
+            intercepted = self._interceptors.on_send(record)
+            if not isinstance(intercepted, ProducerRecord):
+                error = KafkaError(
+                    f"an interceptor's on_send returned {type(intercepted).__name__} instead of a ProducerRecord; "
+                    "return the record it was given to leave it as it is"
+                )
+                self._interceptors.on_send_error(record, None, error)
+                raise error
+            record = intercepted
+        return self._send(record, on_delivery)
 
-    def _tell_of_failure(self, record: ProducerRecord, error: ApiError, on_delivery: DeliveryCallback | None) -> None:
-        if on_delivery is None:
-            return
-        partition = ANY_PARTITION if record.partition is None else record.partition
+    def _send(
+        self, record: ProducerRecord, on_delivery: DeliveryCallback | None
+    ) -> FutureRecordMetadata | FailedFuture:
+        # Every call and every look-up in here is paid for once a record.
+        topic, value, key, partition, timestamp, headers = record
+        started_ms = self._clock.monotonic_ms()
         try:
-            on_delivery(Delivery(TopicPartition(record.topic, partition), NO_OFFSET, 1, 0, NO_TIMESTAMP, error))
+            cluster = self._cluster_for(topic, partition, started_ms)
+            if not (
+                self._takes_bytes and (value is None or type(value) is bytes) and (key is None or type(key) is bytes)
+            ):
+                key, value, headers = self._serialize(record)
+            if partition is None:
+                partition = self._choose_partition(record, key, value, cluster)
+            if timestamp is None:
+                timestamp = self._clock.wall_ms()
+            callback = on_delivery
+            if self._interceptors is not None:
+                callback = self._interceptors.acknowledging(timestamp, key, value, on_delivery)
+            appended = self._append_to_open_batch(
+                topic, partition, timestamp, key, value, headers, callback, started_ms
+            )
+            if appended is not None:
+                future, batch_is_full = appended
+                if batch_is_full:
+                    self._sender.wakeup()
+            else:
+                staged = _Staged(timestamp, key, value, headers, callback)
+                future, partition = self._append(record, staged, partition, cluster, started_ms)
+            if self._built_in is not None and (key is None or self._built_in.ignore_keys) and record.partition is None:
+                self._built_in.appended(topic, partition, _sticky_bytes(key, value, headers), cluster)
+            return future
+        except Exception as error:
+            return self._not_staged(record, partition, error, on_delivery)
+
+    def _not_staged(
+        self, record: ProducerRecord, partition: int | None, error: Exception, on_delivery: DeliveryCallback | None
+    ) -> FailedFuture:
+        """What the cluster would not have ends in the future; what the caller or this producer did wrong is raised."""
+        if isinstance(error, KafkaError):
+            self._metrics.record_error_total += 1
+        if self._interceptors is not None:
+            self._interceptors.on_send_error(record, _place(record.topic, partition), error)
+        if not isinstance(error, ApiError):
+            raise error
+        self._log.debug("record for topic %s was not staged: %s", record.topic, error)
+        if on_delivery is not None:
+            self._tell_of_failure(record.topic, partition, error, on_delivery)
+        return FailedFuture(error)
+
+    def _tell_of_failure(
+        self, topic: str, partition: int | None, error: ApiError, on_delivery: DeliveryCallback
+    ) -> None:
+        place = TopicPartition(topic, ANY_PARTITION if partition is None else partition)
+        try:
+            on_delivery(Delivery(place, NO_OFFSET, 1, 0, NO_TIMESTAMP, error))
         except Exception:
-            self._log.exception("the delivery callback of a record for topic %s raised", record.topic)
+            self._log.exception("the delivery callback of a record for topic %s raised", topic)
 
-    def _stage(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> FutureRecordMetadata:
-        deadline = self._clock.monotonic_ms() + self._config.max_block_ms
-        cluster = self._wait_on_metadata(record.topic, record.partition, self._config.max_block_ms)
-        upper_bound = reference.record_size_upper_bound(record.key, record.value, record.headers)
-        self._check_record_size(upper_bound, f"the record for topic {record.topic}")
-        timestamp = self._clock.wall_ms() if record.timestamp is None else record.timestamp
-        partition = self._partition(record, cluster)
+    def _cluster_for(self, topic: str, partition: int | None, now_ms: int) -> Cluster:
+        """The newest cluster that knows *topic* (and *partition*): mostly the one that the last record found."""
+        known = self._known
+        if known.cluster is self._metadata.fetch():
+            found = known.topics.get(topic)
+            if (
+                found is not None
+                and now_ms < found.until_ms
+                and (partition is None or partition < found.partition_count)
+            ):
+                return known.cluster
+        return self._find_topic(topic, partition, now_ms)
+
+    def _find_topic(self, topic: str, partition: int | None, now_ms: int) -> Cluster:
+        """A cluster that knows *topic* (and *partition*); remembers it for the records that follow."""
+        cluster = self._wait_on_metadata(topic, partition, self._config.max_block_ms)
+        if self._known.cluster is not cluster:
+            self._known = _KnownTopics(cluster)
+        # The metadata must hear of a topic that is in use before it counts as idle.
+        until_ms = now_ms + self._config.metadata_max_idle_ms // 5
+        self._known.topics[topic] = _KnownTopic(until_ms, cluster.partition_count(topic) or 0)
+        return cluster
+
+    def _serialize(self, record: ProducerRecord) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
+        headers = list(record.headers)
+        key = self._key_serializer.serialize(record.topic, headers, record.key)
+        value = self._value_serializer.serialize(record.topic, headers, record.value)
+        return key, value, tuple(headers)
+
+    def _choose_partition(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster
+    ) -> int:
+        if self._built_in is not None:
+            return self._built_in.partition(record.topic, key, cluster)
+        return self._ask_partitioner(record, key, value, cluster)
+
+    def _ask_partitioner(self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster) -> int:
+        partition = self._partitioner.partition(record.topic, record.key, key, record.value, value, cluster)
+        if not 0 <= partition < (cluster.partition_count(record.topic) or 0):
+            raise ValueError(
+                f"{name_of(self._partitioner)} (partitioner.class) chose partition {partition} of topic "
+                f"{record.topic}, which has {cluster.partition_count(record.topic)}"
+            )
+        return int(partition)
+
+    def _append(
+        self, record: ProducerRecord, staged: _Staged, partition: int, cluster: Cluster, started_ms: int
+    ) -> tuple[FutureRecordMetadata, int]:
+        """Append where a batch may have to be opened, and where that ended: the partitioner may then choose anew."""
+        topic = record.topic
+        timestamp, key, value, headers, callback = staged
+        upper_bound = reference.record_size_upper_bound(key, value, headers)
+        self._check_record_size(upper_bound, f"the record for topic {topic}")
+        deadline = started_ms + self._config.max_block_ms
+        is_sticky = self._built_in is not None and (key is None or self._built_in.ignore_keys)
+        may_move = record.partition is None and (is_sticky or self._on_new_batch is not None)
         left_full_batch = False
-        for abort_on_new_batch in (True, False):
+        for abort_on_new_batch in (True, False) if may_move else (False,):
             now_ms = self._clock.monotonic_ms()
             result = self._accumulator.append(
-                TopicPartition(record.topic, partition),
+                TopicPartition(topic, partition),
                 timestamp,
-                record.key,
-                record.value,
-                record.headers,
-                on_delivery,
+                key,
+                value,
+                headers,
+                callback,
                 max(deadline - now_ms, 0),
                 abort_on_new_batch=abort_on_new_batch,
                 now_ms=now_ms,
             )
             if result.abort_for_new_batch:
-                self._partitioner.on_new_batch(record.topic, cluster, partition)
-                partition = self._partition(record, cluster)
+                if self._built_in is not None:
+                    size = _sticky_bytes(key, value, headers)
+                    self._built_in.needs_new_batch(topic, partition, size, cluster)
+                    partition = self._built_in.partition(topic, None, cluster)
+                elif self._on_new_batch is not None:
+                    self._on_new_batch(topic, cluster, partition)
+                    partition = self._ask_partitioner(record, key, value, cluster)
                 # The batch that had no room left is full now, although the record goes to another partition.
                 left_full_batch = True
                 continue
             if result.batch_is_full or result.new_batch_created or left_full_batch:
                 self._sender.wakeup()
             if result.future is not None:
-                return result.future
+                return result.future, partition
         raise RuntimeError("an append that may open a batch ended without a future")
-
-    def _partition(self, record: ProducerRecord, cluster: Cluster) -> int:
-        if record.partition is not None:
-            return record.partition
-        return self._partitioner.partition(record.topic, record.key, cluster)
 
     def send_columns(
         self,
@@ -206,8 +386,13 @@ class KafkaProducer:
         :raises UnknownTopicOrPartitionError: a row names a partition that the topic does not have; likewise.
         :raises ValueError: a row names a negative partition, or a timestamp before 1970; likewise.
         :raises ApiError: no metadata or no memory within max.block.ms.
+        :raises KafkaError: the producer has interceptors, which know records only.
         """
         self._check_usable()
+        if self._interceptors is not None:
+            raise KafkaError(
+                "interceptors see single records, and columns have none; use send, or leave interceptor.classes out"
+            )
         if chunk.num_rows == 0:
             return
         if chunk.timestamps is not None and int(chunk.timestamps.min()) < 0:
@@ -252,12 +437,14 @@ class KafkaProducer:
         given: NDArray[np.int32] | None,
         cluster: Cluster,
     ) -> NDArray[np.int32]:
+        partitioner = self._built_in if self._built_in is not None else self._partitioner
         if given is None:
-            return self._partitioner.partition_rows(topic, chunk, sizes, cluster)
+            chosen: NDArray[np.int32] = partitioner.partition_rows(topic, chunk, sizes, cluster)
+            return chosen
         free = given == ANY_PARTITION
         if not free.any():
             return given
-        return np.where(free, self._partitioner.partition_rows(topic, chunk, sizes, cluster), given)
+        return np.where(free, partitioner.partition_rows(topic, chunk, sizes, cluster), given)
 
     def _check_partitions(self, topic: str, partitions: NDArray[np.int32], cluster: Cluster) -> Cluster:
         lowest, highest = int(partitions.min()), int(partitions.max())
@@ -385,6 +572,9 @@ class KafkaProducer:
             if not on_sender_thread:
                 self._thread.join()
         self._metadata.close()
+        closers, self._closers = self._closers, []
+        for close in reversed(closers):
+            close()
 
     def __enter__(self) -> Self:
         return self
@@ -407,11 +597,45 @@ class KafkaProducer:
             raise KafkaError("cannot perform this operation after the producer has been closed")
 
 
-def _check_bytes(field: str, value: Any) -> None:
-    if value is not None and not isinstance(value, bytes):
-        raise SerializationError(
-            f"the record's {field} must be bytes or None, got {type(value).__name__}; encode it first"
-        )
+class _KnownTopic(NamedTuple):
+    """A topic of the newest cluster that needs no further look at the metadata until ``until_ms``."""
+
+    until_ms: int
+    partition_count: int
+
+
+class _KnownTopics:
+    """What the last records' topics were found to be in *cluster*; replaced as a whole when that changes."""
+
+    __slots__ = ("cluster", "topics")
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.topics: dict[str, _KnownTopic] = {}
+
+
+class _Staged(NamedTuple):
+    """A record as it goes into a batch."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+    callback: DeliveryCallback | None
+
+
+def _place(topic: str, partition: int | None) -> TopicPartition | None:
+    return None if partition is None else TopicPartition(topic, partition)
+
+
+def _sticky_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+    """About how much of a batch a record takes."""
+    size = _RECORD_OVERHEAD_BYTES
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    return size + sum(len(name) + len(data or b"") for name, data in headers) if headers else size
 
 
 def _check_not_negative(field: str, value: int | None) -> None:

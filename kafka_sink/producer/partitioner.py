@@ -1,4 +1,4 @@
-"""Which partition a record goes to.
+"""Which partition a record goes to when ``partitioner.class`` says how: the interface, and what comes with Kafka.
 
 Called on the sending threads, several at once. Keyed records go where Kafka's Java client sends them, so that both
 kinds of producer can share a topic.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.records.binary_column import BinaryColumn
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.murmur2 import murmur2, murmur2_array, to_positive
@@ -27,45 +29,80 @@ _NONE = -1
 _RECORD_OVERHEAD_BYTES = 7
 
 
-class Partitioner(Protocol):
-    """Chooses partitions for records that do not name one."""
+class Partitioner:
+    """Chooses partitions for records that do not name one; base of partitioners that ``partitioner.class`` names.
 
-    def partition(self, topic: str, key: bytes | None, cluster: Cluster) -> int:
-        """The partition of one record."""
-        ...
+    One that also has a method ``on_new_batch(topic, cluster, previous)`` is told when a record that it gave *previous*
+    would open a batch there, and is then asked once more.
+    """
+
+    def configure(self, configs: Mapping[str, Any]) -> None:
+        """Told once, before anything is sent: the producer's properties."""
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        key_bytes: bytes | None,
+        value: Any,
+        value_bytes: bytes | None,
+        cluster: Cluster,
+    ) -> int:
+        """The partition of one record, by its key and value before and after serialization."""
+        raise NotImplementedError
 
     def partition_rows(
         self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
     ) -> NDArray[np.int32]:
-        """The partition of every row of *chunk*; *sizes* int64[rows] are the bytes of its key, value and headers."""
-        ...
+        """The partition of every row of *chunk*; *sizes* int64[rows] are the bytes of its key, value and headers.
 
-    def on_new_batch(self, topic: str, cluster: Cluster, previous: int) -> None:
-        """A new batch is about to be opened for a record without key that had been given *previous*."""
-        ...
+        Asks for row after row; partitioners that can do better with arrays should.
+        """
+        chosen = np.empty(chunk.num_rows, dtype=np.int32)
+        for row in range(chunk.num_rows):
+            key = None if chunk.key is None else chunk.key.value(row)
+            value = chunk.value.value(row)
+            chosen[row] = self.partition(topic, key, key, value, value, cluster)
+        return chosen
+
+    def close(self) -> None:
+        """The producer was closed."""
 
 
-class DefaultPartitioner:
+class DefaultPartitioner(Partitioner):
     """Murmur2 of the key; records without key stick to one partition until its batch is full (KIP-480).
 
     A partition that has lost its leader is left for another one, as long as there is one with a leader.
 
-    :param batch_size_bytes: how many bytes of rows without key go to one partition before the next is chosen.
+    :param batch_size_bytes: how many bytes of rows without key go to one partition before the next is chosen; made by
+        name, it takes the producer's ``batch.size``.
     """
 
-    def __init__(self, batch_size_bytes: int, rng: random.Random | None = None) -> None:
+    def __init__(self, batch_size_bytes: int = 16384, rng: random.Random | None = None) -> None:
         self._turn_bytes = max(batch_size_bytes - HEADER_BYTES, 1)
         self._rng = rng or random.Random()
         self._lock = threading.Lock()
         self._sticky: dict[str, int] = {}
         self._sticky_bytes: dict[str, int] = {}
 
-    def partition(self, topic: str, key: bytes | None, cluster: Cluster) -> int:
-        if key is None:
+    def configure(self, configs: Mapping[str, Any]) -> None:
+        self._turn_bytes = max(int(configs["batch.size"]) - HEADER_BYTES, 1)
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        key_bytes: bytes | None,
+        value: Any,
+        value_bytes: bytes | None,
+        cluster: Cluster,
+    ) -> int:
+        if key_bytes is None:
             return self._current(topic, cluster)
-        return to_positive(murmur2(key)) % _partition_count(topic, cluster)
+        return to_positive(murmur2(key_bytes)) % partition_count(topic, cluster)
 
     def on_new_batch(self, topic: str, cluster: Cluster, previous: int) -> None:
+        """A new batch is about to be opened for a record that had been given *previous*."""
         self._next_partition(topic, cluster, previous)
 
     def partition_rows(
@@ -74,9 +111,7 @@ class DefaultPartitioner:
         key = chunk.key
         if key is None or key.null_count == chunk.num_rows:
             return self._stick(topic, sizes, cluster)
-        count = _partition_count(topic, cluster)
-        hashes = murmur2_array(key)
-        partitions: NDArray[np.int32] = (hashes & np.int32(0x7FFFFFFF)) % np.int32(count)
+        partitions = key_partitions(key, partition_count(topic, cluster))
         nulls = key.null_mask
         # A part of a column may have a mask and no null.
         if nulls is not None and nulls.any():
@@ -85,27 +120,14 @@ class DefaultPartitioner:
 
     def _stick(self, topic: str, sizes: NDArray[np.int64], cluster: Cluster) -> NDArray[np.int32]:
         """Consecutive rows stay together as long as they fit into one batch, then another partition is drawn."""
-        rows = len(sizes)
-        ends = np.cumsum(sizes + _RECORD_OVERHEAD_BYTES)
         partition = self._current(topic, cluster)
-        filled = self._sticky_bytes.get(topic, 0)
-        choices: list[int] = []
-        lengths: list[int] = []
-        start = 0
-        while True:
-            before = int(ends[start - 1]) if start else 0
-            end = int(np.searchsorted(ends, before + self._turn_bytes - filled, side="right"))
-            if end == start and not filled:
-                # A row that is larger than a batch has one of its own.
-                end = start + 1
-            choices.append(partition)
-            lengths.append(end - start)
-            if end >= rows:
-                break
+        lengths, filled = cut_turns(sizes, self._turn_bytes, self._sticky_bytes.get(topic, 0))
+        choices = [partition]
+        for _ in lengths[1:]:
             partition = self._next_partition(topic, cluster, partition)
-            start, filled = end, 0
+            choices.append(partition)
         with self._lock:
-            self._sticky_bytes[topic] = filled + int(ends[-1]) - before
+            self._sticky_bytes[topic] = filled
         return np.repeat(np.array(choices, dtype=np.int32), lengths)
 
     def _current(self, topic: str, cluster: Cluster) -> int:
@@ -127,15 +149,84 @@ class DefaultPartitioner:
     def _draw(self, topic: str, cluster: Cluster, old: int) -> int:
         available = cluster.available_partitions(topic)
         if not available:
-            return self._rng.randrange(_partition_count(topic, cluster))
+            return self._rng.randrange(partition_count(topic, cluster))
         drawn = self._rng.choice(available).partition
         while drawn == old and len(available) > 1:
             drawn = self._rng.choice(available).partition
         return drawn
 
 
-def _partition_count(topic: str, cluster: Cluster) -> int:
+class RoundRobinPartitioner(Partitioner):
+    """Each record goes to the next partition that has a leader, whatever its key."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next: dict[str, int] = {}
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        key_bytes: bytes | None,
+        value: Any,
+        value_bytes: bytes | None,
+        cluster: Cluster,
+    ) -> int:
+        return int(self._take_turns(topic, 1, cluster)[0])
+
+    def partition_rows(
+        self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
+    ) -> NDArray[np.int32]:
+        return self._take_turns(topic, chunk.num_rows, cluster)
+
+    def _take_turns(self, topic: str, count: int, cluster: Cluster) -> NDArray[np.int32]:
+        with self._lock:
+            first = self._next.get(topic, 0)
+            self._next[topic] = first + count
+        available = [info.partition for info in cluster.available_partitions(topic)]
+        choices = np.array(available or range(partition_count(topic, cluster)), dtype=np.int32)
+        return choices[(first + np.arange(count)) % len(choices)]
+
+
+_JAVA: Final = "org.apache.kafka.clients.producer."
+
+BUILT_IN: Final[Mapping[str, type[Partitioner]]] = {
+    "sticky": DefaultPartitioner,
+    "round-robin": RoundRobinPartitioner,
+    _JAVA + "internals.DefaultPartitioner": DefaultPartitioner,
+    _JAVA + "RoundRobinPartitioner": RoundRobinPartitioner,
+}
+
+
+def partition_count(topic: str, cluster: Cluster) -> int:
     count = cluster.partition_count(topic)
     if not count:
         raise RuntimeError(f"the partitions of topic {topic} must be known before a record is given one")
     return count
+
+
+def key_partitions(key: BinaryColumn, count: int) -> NDArray[np.int32]:
+    """Where Kafka's Java client would send each row by its key, of *count* partitions; for null rows anything."""
+    hashes = murmur2_array(key)
+    partitions: NDArray[np.int32] = (hashes & np.int32(0x7FFFFFFF)) % np.int32(count)
+    return partitions
+
+
+def cut_turns(sizes: NDArray[np.int64], turn_bytes: int, filled: int) -> tuple[list[int], int]:
+    """Cut rows into turns of at most *turn_bytes*, the first of which has *filled* already.
+
+    :returns: how many rows each turn has, and how many bytes the last one has then.
+    """
+    ends = np.cumsum(sizes + _RECORD_OVERHEAD_BYTES)
+    lengths: list[int] = []
+    start = before = 0
+    while True:
+        end = int(np.searchsorted(ends, before + turn_bytes - filled, side="right"))
+        if end == start and not filled:
+            # A row that is larger than a batch has one of its own.
+            end = start + 1
+        lengths.append(end - start)
+        if end >= len(sizes):
+            return lengths, filled + int(ends[-1]) - before
+        start, filled = end, 0
+        before = int(ends[start - 1]) if start else 0

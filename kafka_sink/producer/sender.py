@@ -194,9 +194,11 @@ class Sender:
             self._metadata.request_update()
         not_ready_timeout_ms = FOREVER_MS
         nodes: list[Node] = []
-        # By id: the same in every run, whatever the hashes of host names are.
-        for node in sorted(ready.ready_nodes, key=lambda node: node.id):
-            if self._client.ready(node, now_ms):
+        self._accumulator.report_loads(cluster)
+        for node in ready.ready_nodes:
+            can_take = self._client.ready(node, now_ms)
+            self._accumulator.note_ready_node(node.id, now_ms, can_take=can_take)
+            if can_take:
                 nodes.append(node)
             else:
                 not_ready_timeout_ms = min(not_ready_timeout_ms, self._client.poll_delay_ms(node, now_ms))
@@ -228,7 +230,7 @@ class Sender:
                 f"have passed since the batch was created (delivery.timeout.ms={self._config.delivery_timeout_ms})"
                 + self._what_failed()
             )
-            self._fail(batch, error)
+            self._fail(batch, error, may_be_stored=True)
 
     def _expired_in_flight(self, now_ms: int) -> list[ProducerBatch]:
         expired: list[ProducerBatch] = []
@@ -263,7 +265,7 @@ class Sender:
             self._log.exception("a produce request to node %s could not be sent", node_id)
             for batch in batches:
                 reason = KafkaError(f"{batch.record_count} record(s) for {batch.topic_partition} not sent: {error!r}")
-                self._fail(batch, reason)
+                self._fail(batch, reason, may_be_stored=batch.attempts > 0)
                 self._accumulator.unmute(batch.topic_partition)
             return
         for batch in batches:
@@ -349,7 +351,8 @@ class Sender:
             self._retry(batch, code, answer.error_message, now_ms)
         else:
             error = error_for(answer.error_code, self._explain(batch, code, answer.error_message))
-            self._fail(batch, error)
+            # A refusal is certain. With the time or the retries used up this attempt or an earlier one may be stored.
+            self._fail(batch, error, may_be_stored=code.is_retriable or batch.attempts >= self._config.retries)
         if code.is_invalid_metadata:
             self._metadata.request_update()
         if self._guarantee_order:
@@ -384,7 +387,7 @@ class Sender:
         except Exception as error:
             self._log.exception("a batch of %s could not be split", batch.topic_partition)
             reason = error_for(code, f"{self._explain(batch, code, None)} (not split: {error!r})")
-            self._fail(batch, reason)
+            self._fail(batch, reason, may_be_stored=False)
             return
         self._metrics.batch_split_total += 1
         self._log.warning(
@@ -403,9 +406,9 @@ class Sender:
         batch.done(answer.base_offset, answer.log_append_time_ms, None)
         self._accumulator.deallocate(batch)
 
-    def _fail(self, batch: ProducerBatch, error: Exception) -> None:
+    def _fail(self, batch: ProducerBatch, error: Exception, *, may_be_stored: bool) -> None:
         if self._idempotence is not None:
-            self._idempotence.failed(batch)
+            self._idempotence.failed(batch, error, may_be_stored=may_be_stored)
         self._forget_in_flight(batch)
         self._metrics.record_error_total += batch.record_count
         batch.done(NO_OFFSET, NO_TIMESTAMP, error)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kafka_sink.common import config as c
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.spark.options import KAFKA_PREFIX, SINK_DEFAULTS, SinkOptions
+from kafka_sink.spark.options import KAFKA_PREFIX, REFUSED, SINK_DEFAULTS, SinkOptions
 
 BEGIN = "<!-- options: begin -->"
 END = "<!-- options: end -->"
@@ -19,7 +19,7 @@ END = "<!-- options: end -->"
 def option_tables() -> str:
     """Markdown: the sink's own options, then the ``kafka.*`` ones with the sink's defaults."""
     own = c.markdown_table(SinkOptions)
-    kafka = c.markdown_table(ProducerConfig, prefix=KAFKA_PREFIX, defaults=SINK_DEFAULTS)
+    kafka = c.markdown_table(ProducerConfig, prefix=KAFKA_PREFIX, defaults=SINK_DEFAULTS, without=REFUSED)
     return f"{own}\n\n{kafka}\n"
 
 

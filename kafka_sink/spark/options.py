@@ -19,9 +19,11 @@ KAFKA_PREFIX = "kafka."
 #: A Spark task sends whole columns and flushes at its end: batches may be larger and wait longer than by default.
 SINK_DEFAULTS: Mapping[str, str] = {"batch.size": "524288", "linger.ms": "100"}
 
-_REFUSED: Mapping[str, str] = {
+#: Options of the producer that mean nothing here, and why.
+REFUSED: Mapping[str, str] = {
     "key.serializer": "keys are written as the bytes of the key column",
     "value.serializer": "values are written as the bytes of the value column",
+    "interceptor.classes": "interceptors see single records, and the sink sends columns",
     "transactional.id": "the sink names its transactions itself",
 }
 
@@ -64,7 +66,7 @@ def parse_options(options: Mapping[str, str]) -> SinkOptions:
                 f"save({value!r}) names a path, but this sink writes to topics; use save() and option('topic', …)"
             )
         else:
-            known = [*own.values(), *(KAFKA_PREFIX + known for known in c.keys(ProducerConfig))]
+            known = [*own.values(), *(KAFKA_PREFIX + known for known in c.keys(ProducerConfig) if known not in REFUSED)]
             raise ConfigError(f"unknown option {name}{c.nearest(name, known)}")
     parsed = c.parse(SinkOptions, sink_values)
     check_producer_properties(kafka_values)
@@ -81,7 +83,7 @@ def check_producer_properties(values: Mapping[str, str]) -> None:
 
     :raises ConfigError: in the words of the user's options.
     """
-    for name, reason in _REFUSED.items():
+    for name, reason in REFUSED.items():
         if name in values:
             raise ConfigError(f"option {KAFKA_PREFIX}{name} is not supported: {reason}; remove it")
     config = c.parse(ProducerConfig, {**SINK_DEFAULTS, **values}, prefix=KAFKA_PREFIX)

@@ -1,0 +1,59 @@
+"""Objects that a user names in a property: serializers, interceptors, partitioners.
+
+Called once, by the constructing thread. A name is a dotted path of a class (``my.module.MyClass``); built-in classes
+also go by short names. It imports what it is told to import and calls nothing but the class.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from kafka_sink.common.config import nearest
+from kafka_sink.common.errors import ConfigError
+
+
+def load_plugin(option: str, given: Any, built_in: Mapping[str, type[Any]], *methods: str) -> Any:
+    """The object that *given* stands for: an object is taken as it is, a class or its name is called without arguments.
+
+    :param built_in: short names, and names that Kafka's users know, of what comes with this project.
+    :param methods: what the object must be able to do.
+    :raises ConfigError: there is no such class, it cannot be made, or it lacks one of *methods*.
+    """
+    found = _find(option, given, built_in) if isinstance(given, str) else given
+    if isinstance(found, type):
+        try:
+            found = found()
+        except Exception as error:
+            raise ConfigError(
+                f"option {option}: {found.__module__}.{found.__qualname__} could not be made without arguments "
+                f"({error!r}); give it defaults, or hand the object itself to the constructor"
+            ) from error
+    for method in methods:
+        if not callable(getattr(found, method, None)):
+            raise ConfigError(f"option {option}: {name_of(found)} has no method {method}")
+    return found
+
+
+def name_of(plugin: object) -> str:
+    """How messages call a plugin: its class."""
+    return type(plugin).__qualname__
+
+
+def _find(option: str, name: str, built_in: Mapping[str, type[Any]]) -> Any:
+    if name in built_in:
+        return built_in[name]
+    module, _, attribute = name.replace(":", ".").rpartition(".")
+    short_names = [known for known in built_in if "." not in known]
+    if not module:
+        raise ConfigError(
+            f"option {option}: {name!r} is neither {', '.join(short_names)} nor the dotted path of a class"
+            f"{nearest(name, short_names)}"
+        )
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise ConfigError(f"option {option}: {name} cannot be imported: {error}") from error
+    except AttributeError:
+        raise ConfigError(f"option {option}: module {module} has no class {attribute}") from None

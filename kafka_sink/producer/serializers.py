@@ -1,0 +1,146 @@
+"""Serializers: what a record's key and value are before they are bytes.
+
+Used by :meth:`KafkaProducer.send` on the calling threads, several at once, so a serializer must not keep state between
+calls. Keys and values of columns are bytes already and pass none.
+
+Source: apache/kafka ``org.apache.kafka.common.serialization``.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kafka_sink.common.errors import SerializationError
+from kafka_sink.common.model import Header
+from kafka_sink.common.plugins import load_plugin, name_of
+
+
+class Serializer:
+    """Turns objects into bytes; base of serializers, any object with these methods will do."""
+
+    def configure(self, configs: Mapping[str, Any], is_key: bool) -> None:
+        """Told once, before anything is sent: the producer's properties, and whether it is to serialize keys."""
+
+    def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
+        """The bytes of *data*, None for null; may add to *headers*."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The producer was closed."""
+
+
+class BytesSerializer(Serializer):
+    """Bytes as they are: the default."""
+
+    def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
+        if data is None or isinstance(data, bytes):
+            return data
+        if isinstance(data, bytearray | memoryview):
+            return bytes(data)
+        raise TypeError("expected bytes")
+
+
+class StringSerializer(Serializer):
+    """Text as UTF-8."""
+
+    def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
+        if data is None:
+            return None
+        if not isinstance(data, str):
+            raise TypeError("expected str")
+        return data.encode()
+
+
+class _NumberSerializer(Serializer):
+    def __init__(self, layout: str, bits: int) -> None:
+        self._pack: Callable[[int], bytes] = struct.Struct(layout).pack
+        self._bits = bits
+
+    def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
+        if data is None:
+            return None
+        if isinstance(data, bool) or not isinstance(data, int):
+            raise TypeError("expected int")
+        try:
+            return self._pack(data)
+        except struct.error:
+            raise ValueError(f"{data} has more than {self._bits} bits") from None
+
+
+class IntegerSerializer(_NumberSerializer):
+    """Whole numbers as four bytes, the highest first, as Java's ``IntegerSerializer`` writes them."""
+
+    def __init__(self) -> None:
+        super().__init__(">i", 32)
+
+
+class LongSerializer(_NumberSerializer):
+    """Whole numbers as eight bytes, the highest first, as Java's ``LongSerializer`` writes them."""
+
+    def __init__(self) -> None:
+        super().__init__(">q", 64)
+
+
+class JsonSerializer(Serializer):
+    """Whatever :mod:`json` can write, in UTF-8 and without spaces; None is null, not the text ``null``."""
+
+    def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
+        if data is None:
+            return None
+        return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+_JAVA: Final = "org.apache.kafka.common.serialization."
+
+BUILT_IN: Final[Mapping[str, type[Serializer]]] = {
+    "bytes": BytesSerializer,
+    "string": StringSerializer,
+    "integer": IntegerSerializer,
+    "long": LongSerializer,
+    "json": JsonSerializer,
+    _JAVA + "ByteArraySerializer": BytesSerializer,
+    _JAVA + "StringSerializer": StringSerializer,
+    _JAVA + "IntegerSerializer": IntegerSerializer,
+    _JAVA + "LongSerializer": LongSerializer,
+}
+
+
+class FieldSerializer:
+    """The serializer of keys or of values, and how its failures are told."""
+
+    def __init__(self, option: str, given: Any, configs: Mapping[str, Any]) -> None:
+        """:raises ConfigError: *given* names no serializer."""
+        self._option = option
+        self._field = option.partition(".")[0]
+        self._serializer = load_plugin(option, given, BUILT_IN, "serialize")
+        #: Whether bytes are simply left as they are.
+        self.is_plain = type(self._serializer) is BytesSerializer
+        configure = getattr(self._serializer, "configure", None)
+        if configure is not None:
+            configure(configs, self._field == "key")
+
+    def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
+        """:raises SerializationError: naming field, type and serializer."""
+        try:
+            found = self._serializer.serialize(topic, headers, data)
+        except Exception as error:
+            raise SerializationError(
+                f"the record's {self._field} ({type(data).__name__}) for topic {topic} cannot be serialized by "
+                f"{name_of(self._serializer)} ({self._option}): {error}"
+            ) from error
+        if found is None or isinstance(found, bytes):
+            return found
+        if isinstance(found, bytearray | memoryview):
+            return bytes(found)
+        raise SerializationError(
+            f"{name_of(self._serializer)} ({self._option}) made {type(found).__name__} of the record's {self._field} "
+            f"for topic {topic}; a serializer returns bytes or None"
+        )
+
+    def close(self) -> None:
+        close = getattr(self._serializer, "close", None)
+        if close is not None:
+            close()
