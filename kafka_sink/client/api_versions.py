@@ -20,15 +20,22 @@ _KNOWN_KEYS = frozenset(int(key) for key in ApiKey)
 
 
 class NodeApiVersions:
-    """The APIs of one broker and the cluster's finalized features (name → level), as it reported them (KIP-584)."""
+    """The APIs of one broker and the cluster's finalized features (name → level), as it reported them (KIP-584).
 
-    __slots__ = ("finalized_features", "versions")
+    *finalized_features_epoch* grows with every change of the features; −1 where the broker knows none.
+    """
+
+    __slots__ = ("finalized_features", "finalized_features_epoch", "versions")
 
     def __init__(
-        self, versions: Mapping[ApiKey, VersionRange], finalized_features: Mapping[str, int] = MappingProxyType({})
+        self,
+        versions: Mapping[ApiKey, VersionRange],
+        finalized_features: Mapping[str, int] = MappingProxyType({}),
+        finalized_features_epoch: int = -1,
     ) -> None:
         self.versions = dict(versions)
         self.finalized_features = dict(finalized_features)
+        self.finalized_features_epoch = finalized_features_epoch
 
     @classmethod
     def of(cls, response: ApiVersionsResponse) -> NodeApiVersions:
@@ -40,6 +47,7 @@ class NodeApiVersions:
                 if entry.api_key in _KNOWN_KEYS
             },
             {feature.name: feature.max_version_level for feature in response.finalized_features},
+            response.finalized_features_epoch,
         )
 
     def latest_usable_version(self, api_key: ApiKey, max_version: int | None = None) -> int:
@@ -71,10 +79,15 @@ class ApiVersions:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._nodes: dict[str, NodeApiVersions] = {}
+        self._features: dict[str, int] = {}
+        self._features_epoch = -1
 
     def update(self, node_id: str, versions: NodeApiVersions) -> None:
         with self._lock:
             self._nodes[node_id] = versions
+            if versions.finalized_features_epoch > self._features_epoch:
+                self._features = versions.finalized_features
+                self._features_epoch = versions.finalized_features_epoch
 
     def remove(self, node_id: str) -> None:
         with self._lock:
@@ -84,3 +97,8 @@ class ApiVersions:
         """None until the broker has answered, and again once it is disconnected."""
         with self._lock:
             return self._nodes.get(node_id)
+
+    def feature_level(self, name: str) -> int:
+        """The level of a finalized feature, by the newest report of any broker; 0 where no broker knows it."""
+        with self._lock:
+            return self._features.get(name, 0)

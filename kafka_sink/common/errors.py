@@ -85,6 +85,7 @@ class ErrorCode(IntEnum):
     STALE_BROKER_EPOCH = 77
     OFFSET_NOT_AVAILABLE = 78
     PREFERRED_LEADER_NOT_AVAILABLE = 80
+    FENCED_INSTANCE_ID = 82
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
@@ -251,6 +252,16 @@ class ProducerFencedError(ApiError):
     code = ErrorCode.PRODUCER_FENCED
 
 
+class TransactionAbortableError(ApiError):
+    """Something in the transaction failed: it can only be aborted, after which the producer goes on."""
+
+    code = ErrorCode.TRANSACTION_ABORTABLE
+
+
+class TransactionStateError(KafkaError):
+    """A transactional method was called when it makes no sense: before the one it needs, or after an error for good."""
+
+
 _EXCEPTIONS: dict[ErrorCode, type[ApiError]] = {
     kind.code: kind
     for kind in (
@@ -262,6 +273,7 @@ _EXCEPTIONS: dict[ErrorCode, type[ApiError]] = {
         AuthenticationError,
         OutOfOrderSequenceError,
         ProducerFencedError,
+        TransactionAbortableError,
     )
 }
 

@@ -51,3 +51,22 @@ class RecordMetadata:
     timestamp: int
     serialized_key_size: int
     serialized_value_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """Where a consumer group goes on: the offset of the next record to read, with a text of the committer's own."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadata:
+    """Who commits offsets. With generation and member id the coordinator refuses a member that was thrown out since."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None

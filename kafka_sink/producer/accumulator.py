@@ -100,7 +100,8 @@ class RecordAccumulator:
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._topics: dict[str, dict[int, PartitionQueue]] = {}
         self._incomplete_lock = threading.Lock()
-        self._incomplete: set[ProducerBatch] = set()
+        # Keys only: in order, so that what a close gives up is told in the order in which it was opened.
+        self._incomplete: dict[ProducerBatch, None] = {}
         # Sender thread only.
         self._muted: set[TopicPartition] = set()
         self._drain_index: dict[int, int] = {}
@@ -231,7 +232,7 @@ class RecordAccumulator:
             self._transactions.add_partition(queue.topic_partition)
         queue.batches.append(batch)
         with self._incomplete_lock:
-            self._incomplete.add(batch)
+            self._incomplete[batch] = None
 
     @property
     def batch_size_bytes(self) -> int:
@@ -384,6 +385,8 @@ class RecordAccumulator:
                 f"{batch.record_count} record(s) for {batch.topic_partition} could not be made a batch: {error!r}"
             )
             reason.__cause__ = error
+            if self._transactions is not None:
+                self._transactions.batch_failed(reason)
             batch.done(NO_OFFSET, NO_TIMESTAMP, reason)
             self.deallocate(batch)
             return False
@@ -441,8 +444,8 @@ class RecordAccumulator:
         if self._idempotence is not None:
             self._idempotence.split(batch, pieces)
         with self._incomplete_lock:
-            self._incomplete.discard(batch)
-            self._incomplete.update(pieces)
+            self._incomplete.pop(batch, None)
+            self._incomplete.update(dict.fromkeys(pieces))
         buffer = batch.release_buffer()
         if buffer is not None:
             self.pool.exchange(buffer, [piece.buffer_bytes for piece in pieces])
@@ -469,7 +472,7 @@ class RecordAccumulator:
         on their way out are never overwritten by another partition's records.
         """
         with self._incomplete_lock:
-            self._incomplete.discard(batch)
+            self._incomplete.pop(batch, None)
         if batch.unanswered_sends == 0:
             buffer = batch.release_buffer()
             if buffer is not None:

@@ -66,11 +66,12 @@ class ColumnAppender:
         *callback* is told once per batch that took rows. True when a batch became ready to be sent.
 
         :raises BufferExhaustedError: no memory within *max_block_ms* (counted for the whole chunk).
-        :raises KafkaError: the producer was closed meanwhile.
+        :raises KafkaError: the producer was closed meanwhile, or is outside a transaction that it needs.
         """
         deadline = self._clock.monotonic_ms() + max_block_ms
         wake = False
         with AppendInProgress(self._accumulator):
+            self._accumulator.check_may_append()
             for continue_open in (True,) * _ROUNDS_WITH_OPEN_BATCHES + (False,):
                 self._accumulator.check_open()
                 plan = _Plan(self._accumulator, topic, chunk, run_partitions, run_starts, wall_ms, continue_open)

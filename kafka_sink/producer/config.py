@@ -99,6 +99,21 @@ class ProducerConfig(ClientConfig):
         True,
         "the broker drops repeated batches and refuses gaps, so a retry neither duplicates nor reorders (KIP-98)",
     )
+    transactional_id: str | None = c.key(
+        "transactional.id",
+        c.STRING,
+        None,
+        "name under which this producer writes in transactions; a later producer with the same name takes over",
+        validator=c.Validator("a name", bool),
+    )
+    transaction_timeout_ms: int = c.key(
+        "transaction.timeout.ms",
+        c.INT,
+        60000,
+        "how long a transaction may be open before the brokers abort it, ms; "
+        "at most their transaction.max.timeout.ms (15 minutes)",
+        validator=c.between(1, _INT_MAX),
+    )
 
     key_serializer: str | object = c.key(
         "key.serializer",
@@ -207,6 +222,10 @@ def _reconcile_delivery_timeout(config: ProducerConfig, given: frozenset[str], p
 
 
 def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix: str) -> ProducerConfig:
+    if config.transactional_id is not None and "enable.idempotence" in given and not config.enable_idempotence:
+        raise ConfigError(
+            f"option {prefix}transactional.id needs {prefix}enable.idempotence=true; remove the one or change the other"
+        )
     if not config.enable_idempotence:
         return config
     conflicts = {
@@ -215,9 +234,10 @@ def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix
         "max.in.flight.requests.per.connection": config.max_in_flight_requests_per_connection > 5,
     }
     for name in (name for name, violated in conflicts.items() if violated):
-        if "enable.idempotence" in given:
+        if "enable.idempotence" in given or config.transactional_id is not None:
+            cause = "enable.idempotence=true" if config.transactional_id is None else "transactional.id"
             raise ConfigError(
-                f"option {prefix}enable.idempotence=true needs acks=all, retries above 0 and at most 5 requests in "
+                f"option {prefix}{cause} needs acks=all, retries above 0 and at most 5 requests in "
                 f"flight, but {prefix}{name} says otherwise; change {prefix}{name} or switch idempotence off"
             )
         return replace(config, enable_idempotence=False)

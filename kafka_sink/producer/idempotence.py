@@ -1,7 +1,8 @@
 """Producer id, epoch and sequence numbers: what lets a broker drop repeats and refuse gaps (KIP-98, KIP-360).
 
 Driven by the sender thread alone, so it has no lock. It never sends anything: it says what must be asked for, and is
-told what came back.
+told what came back. Where a gap cannot be closed an idempotent producer begins a new epoch by itself; a transactional
+one leaves that to its coordinator, after the transaction has been aborted.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_OFFSET, TopicPartition
 from kafka_sink.producer.producer_batch import (
@@ -49,20 +50,24 @@ class _PartitionState:
     is_known_to_broker: bool = False
     next_sequence: int = 0
     last_acked_sequence: int = NO_SEQUENCE
+    last_acked_offset: int = NO_OFFSET
     in_flight: list[ProducerBatch] = field(default_factory=list)
 
 
 class IdempotenceManager:
-    """Sequence bookkeeping of an idempotent producer (Kafka's ``TransactionManager`` less the transactions)."""
+    """Sequence bookkeeping of an idempotent producer (Kafka's ``TransactionManager`` less the transactions).
 
-    def __init__(self, log: ContextLogger) -> None:
+    :param transactional: epochs come from the transaction coordinator alone.
+    """
+
+    def __init__(self, log: ContextLogger, *, transactional: bool = False) -> None:
         self._log = log
+        self._transactional = transactional
         self._identity = ProducerIdAndEpoch()
         self._partitions: dict[TopicPartition, _PartitionState] = {}
         self._unresolved: set[TopicPartition] = set()
         self._to_rewrite: set[TopicPartition] = set()
         self._epoch_bump_required = False
-        self.fatal_error: ApiError | None = None
 
     # --- identity ----------------------------------------------------------------------------------------------------
 
@@ -71,8 +76,11 @@ class IdempotenceManager:
         return self._identity
 
     def assign_producer_id(self, producer_id: int, epoch: int) -> None:
-        """The answer of InitProducerId."""
+        """The answer of InitProducerId, or of the EndTxn that brings an epoch."""
         self._log.debug("producer id %d, epoch %d", producer_id, epoch)
+        if self._transactional:
+            # Between two transactions nothing is in flight: every partition begins anew with its next batch.
+            self._unresolved.clear()
         self._adopt(ProducerIdAndEpoch(producer_id, epoch))
 
     def bump_epoch_if_required(self) -> None:
@@ -95,6 +103,8 @@ class IdempotenceManager:
 
     def request_epoch_bump(self, topic_partition: TopicPartition) -> None:
         """Sequences of *topic_partition* cannot go on as they are."""
+        if self._transactional:
+            raise RuntimeError("a transactional producer cannot give itself a new epoch")
         self._epoch_bump_required = True
         self._to_rewrite.add(topic_partition)
 
@@ -136,13 +146,14 @@ class IdempotenceManager:
         if state.identity != self._identity and not state.in_flight:
             self._start_sequences_at_beginning(batch.topic_partition)
         batch.set_producer_state(self._identity.producer_id, self._identity.epoch, state.next_sequence)
+        batch.is_transactional = self._transactional
         state.next_sequence = sequence_after(state.next_sequence, batch.record_count)
         state.in_flight.append(batch)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
-    def completed(self, batch: ProducerBatch) -> None:
-        """The broker stored *batch*."""
+    def completed(self, batch: ProducerBatch, base_offset: int = NO_OFFSET) -> None:
+        """The broker stored *batch*, from *base_offset* on as far as it said."""
         state = self._state(batch.topic_partition)
         self._forget(state, batch)
         state.is_known_to_broker |= batch.producer_id == state.identity.producer_id
@@ -150,6 +161,8 @@ class IdempotenceManager:
         acked = state.last_acked_sequence
         if is_current and (acked == NO_SEQUENCE or sequence_precedes(acked, batch.last_sequence)):
             state.last_acked_sequence = batch.last_sequence
+        if base_offset != NO_OFFSET:
+            state.last_acked_offset = max(state.last_acked_offset, base_offset + batch.record_count - 1)
 
     def failed(self, batch: ProducerBatch) -> None:
         """*batch* is given up, which may leave a gap in the sequences of its partition.
@@ -172,28 +185,42 @@ class IdempotenceManager:
             piece.set_producer_state(batch.producer_id, batch.producer_epoch, sequence)
             sequence = sequence_after(sequence, piece.record_count)
 
-    def resolve_sequences(self) -> None:
-        """Settle unresolved partitions that have nothing in flight any more."""
+    def resolve_sequences(self) -> list[TopicPartition]:
+        """Settle unresolved partitions that have nothing in flight any more; those of them that have a gap."""
+        with_gap = []
         for topic_partition in tuple(self._unresolved):
             state = self._state(topic_partition)
             if not state.in_flight:
                 if state.next_sequence != sequence_after(state.last_acked_sequence):
-                    self.request_epoch_bump(topic_partition)
+                    with_gap.append(topic_partition)
+                    if not self._transactional:
+                        self.request_epoch_bump(topic_partition)
                 self._unresolved.discard(topic_partition)
+        return with_gap
 
     def can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int) -> bool:
         """Whether *batch* may be sent again after *code*; asks for an epoch bump where it takes one."""
+        state = self._state(batch.topic_partition)
         if code is ErrorCode.UNKNOWN_PRODUCER_ID:
             # The broker forgot this producer. Without a log start offset it answered while the partition moved.
-            if log_start_offset != NO_OFFSET and not batch.reopened_sequence:
+            if log_start_offset == NO_OFFSET or batch.reopened_sequence:
+                return True
+            if not self._transactional:
                 self.request_epoch_bump(batch.topic_partition)
+                return True
+            if state.last_acked_offset >= log_start_offset:
+                return False
+            # All that it had was deleted with the oldest records, so it expects a beginning.
+            self._start_sequences_at_beginning(batch.topic_partition)
             return True
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             # While an older batch is in flight, that one is what the broker misses. For the oldest there is a true gap.
-            in_flight = self._state(batch.topic_partition).in_flight
-            is_oldest = not in_flight or in_flight[0] is batch
-            if is_oldest and not batch.reopened_sequence:
-                self.request_epoch_bump(batch.topic_partition)
+            is_oldest = not state.in_flight or state.in_flight[0] is batch
+            if not is_oldest or batch.reopened_sequence:
+                return True
+            if self._transactional:
+                return False
+            self.request_epoch_bump(batch.topic_partition)
             return True
         return code.is_retriable
 

@@ -44,13 +44,13 @@ from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
 from kafka_sink.producer.column_append import ColumnAppender
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture, FutureRecordMetadata
-from kafka_sink.producer.idempotence import IdempotenceManager
 from kafka_sink.producer.interceptors import ProducerInterceptors
 from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.producer_batch import Compression
 from kafka_sink.producer.producer_record import ProducerRecord
 from kafka_sink.producer.sender import Sender
 from kafka_sink.producer.serializers import FieldSerializer
+from kafka_sink.producer.transactions import make_transactions
 from kafka_sink.records import reference
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.compression import CompressionType
@@ -94,7 +94,7 @@ class KafkaProducer:
         config = producer_config.reconcile(config, frozenset(properties))
         self._config = config
         self._clock = clock
-        self.client_id = config.client_id or f"producer-{next(_producer_numbers)}"
+        self.client_id = config.client_id or f"producer-{config.transactional_id or next(_producer_numbers)}"
         self._log = ContextLogger(__name__, f"producer client.id={self.client_id}")
         self._pid = os.getpid()
         with ExitStack() as undo:
@@ -165,7 +165,13 @@ class KafkaProducer:
         self._client, self._metadata = create_client(config, client_id=self.client_id, clock=clock)
         undo.callback(self._client.close)
         pool = BufferPool(config.buffer_memory_bytes, config.batch_size_bytes, clock, on_wait=self._client.wakeup)
-        idempotence = IdempotenceManager(self._log) if config.enable_idempotence else None
+        transactions = (
+            make_transactions(config, self._client.api_versions, clock, self._log)
+            if config.enable_idempotence
+            else None
+        )
+        #: Only with a transactional id.
+        self._transactions = transactions if config.transactional_id is not None else None
         self._accumulator = RecordAccumulator(
             batch_size_bytes=config.batch_size_bytes,
             compression=Compression(CompressionType.from_name(config.compression_type), config.compression_level),
@@ -174,7 +180,8 @@ class KafkaProducer:
             delivery_timeout_ms=config.delivery_timeout_ms,
             pool=pool,
             clock=clock,
-            idempotence=idempotence,
+            idempotence=None if transactions is None else transactions.sequences,
+            transactions=self._transactions,
             adaptive=self._built_in if config.partitioner_adaptive_partitioning_enable else None,
             availability_timeout_ms=config.partitioner_availability_timeout_ms,
         )
@@ -186,7 +193,7 @@ class KafkaProducer:
             client=self._client,
             metadata=self._metadata,
             accumulator=self._accumulator,
-            idempotence=idempotence,
+            transactions=transactions,
             config=config,
             metrics=self._metrics,
             clock=clock,

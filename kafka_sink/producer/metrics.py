@@ -1,84 +1,194 @@
-"""The producer's figures, under the names of Kafka's ``producer-metrics``.
+"""The producer's figures, under Kafka's names: ``producer-metrics``, and those per node and per topic.
 
 Written by the sender thread once per batch or request, never per record; read from any thread.
+
+Source: apache/kafka ``SenderMetricsRegistry``, ``KafkaProducerMetrics``; KIP-188, KIP-613, KIP-773.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 
+from kafka_sink.common.metrics import Metric, Sampled
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.producer_batch import ProducerBatch
 
+#: Name and value.
+Figures = Iterator[tuple[str, float]]
+#: Gives the figures of somebody else as they are at a time in ms.
+FigureSource = Callable[[int], Iterable[tuple[str, float]]]
 
-@dataclass(slots=True)
-class _Average:
-    total: float = 0.0
-    count: int = 0
-    maximum: float = 0.0
+_NS_PER_MS = 1_000_000
 
-    def record(self, value: float) -> None:
-        self.total += value
-        self.count += 1
-        self.maximum = max(self.maximum, value)
 
-    @property
-    def mean(self) -> float:
-        return self.total / self.count if self.count else 0.0
+class _TopicMetrics:
+    """What became of the records of one topic, or of all."""
+
+    def __init__(self, samples: int, window_ms: int) -> None:
+        self.sends = Sampled(samples, window_ms)
+        self.errors = Sampled(samples, window_ms)
+        self.retries = Sampled(samples, window_ms)
+        self.sizes = Sampled(samples, window_ms)
+        self.compression = Sampled(samples, window_ms)
+
+    def drained(self, batch: ProducerBatch) -> None:
+        now_ms = batch.drained_ms
+        self.sends.record(batch.record_count, now_ms)
+        self.sizes.record(batch.wire_bytes, now_ms)
+        self.compression.record(batch.wire_bytes / batch.size_bytes, now_ms)
+
+    def outcomes(self, now_ms: int) -> Figures:
+        for name, quantity in (("send", self.sends), ("error", self.errors), ("retry", self.retries)):
+            yield f"record-{name}-rate", quantity.rate(now_ms)
+            yield f"record-{name}-total", quantity.total
 
 
 class ProducerMetrics:
-    """Totals and averages since the producer was made."""
+    """Everything that :meth:`KafkaProducer.metrics` tells.
 
-    def __init__(self, pool: BufferPool) -> None:
+    :param network: the selector's figures; *nodes* those per connection id.
+    :param client: figures that are looked up when they are asked for.
+    """
+
+    def __init__(
+        self,
+        pool: BufferPool,
+        *,
+        client_id: str = "",
+        samples: int = 2,
+        window_ms: int = 30_000,
+        client: FigureSource = lambda now_ms: (),
+        network: FigureSource = lambda now_ms: (),
+        nodes: Callable[[], dict[str, FigureSource]] = dict,
+    ) -> None:
         self._pool = pool
-        self._batch_size = _Average()
-        self._compression_rate = _Average()
-        self._queue_time = _Average()
-        self._request_latency = _Average()
-        self.record_send_total = 0
-        self.record_error_total = 0
-        self.record_retry_total = 0
-        self.batch_total = 0
-        self.batch_split_total = 0
-        self.uncompressed_bytes_total = 0
-        self.wire_bytes_total = 0
+        self._tags = (("client-id", client_id),)
+        self._samples, self._window_ms = samples, window_ms
+        self._client, self._network, self._nodes = client, network, nodes
+        self._all = _TopicMetrics(samples, window_ms)
+        self._topics: dict[str, _TopicMetrics] = {}
+        self._latencies: dict[str, Sampled] = {}
+        self._queue_time = Sampled(samples, window_ms)
+        self._record_sizes = Sampled(samples, window_ms)
+        self._largest_records = Sampled(samples, window_ms)
+        self._records_per_request = Sampled(samples, window_ms)
+        self._request_latency = Sampled(samples, window_ms)
+        self._throttle_time = Sampled(samples, window_ms)
+        self._splits = Sampled(samples, window_ms)
+        self._flush_ms = 0
+        self._metadata_wait_ms = 0
+        self._uncompressed_bytes_total = 0
+
+    # --- recording ---------------------------------------------------------------------------------------------------
 
     def drained(self, batches: Iterable[ProducerBatch]) -> None:
-        """Batches that leave their queue for the wire, first attempts and retries alike."""
+        """The batches of one request, as they leave their queues: first attempts and retries alike."""
+        records, now_ms = 0, 0
         for batch in batches:
-            self.record_send_total += batch.record_count
-            self.batch_total += 1
-            self.uncompressed_bytes_total += batch.size_bytes
-            self.wire_bytes_total += batch.wire_bytes
-            self._batch_size.record(batch.wire_bytes)
-            self._compression_rate.record(batch.wire_bytes / batch.size_bytes)
-            self._queue_time.record(batch.drained_ms - batch.created_ms)
+            now_ms = batch.drained_ms
+            records += batch.record_count
+            self._uncompressed_bytes_total += batch.size_bytes
+            self._all.drained(batch)
+            self._topic(batch.topic_partition.topic).drained(batch)
+            self._queue_time.record(now_ms - batch.created_ms, now_ms)
+            self._record_sizes.record(batch.size_bytes / batch.record_count, now_ms)
+            self._largest_records.record(batch.largest_record_bytes, now_ms)
+        if records:
+            self._records_per_request.record(records, now_ms)
 
-    def answered(self, latency_ms: int) -> None:
-        self._request_latency.record(latency_ms)
+    def answered(self, node_id: str, latency_ms: int, now_ms: int) -> None:
+        """A request has ended, *latency_ms* after it was sent."""
+        self._request_latency.record(latency_ms, now_ms)
+        found = self._latencies.get(node_id)
+        if found is None:
+            found = self._latencies[node_id] = Sampled(self._samples, self._window_ms)
+        found.record(latency_ms, now_ms)
 
-    def snapshot(self) -> dict[str, float]:
-        """Metric name → value. Sizes in bytes, times in ms, ratios as shares."""
-        return {
-            "record-send-total": self.record_send_total,
-            "record-error-total": self.record_error_total,
-            "record-retry-total": self.record_retry_total,
-            "batch-total": self.batch_total,
-            "batch-split-total": self.batch_split_total,
-            "uncompressed-byte-total": self.uncompressed_bytes_total,
-            "batch-byte-total": self.wire_bytes_total,
-            "batch-size-avg": self._batch_size.mean,
-            "batch-size-max": self._batch_size.maximum,
-            "compression-rate-avg": self._compression_rate.mean,
-            "record-queue-time-avg": self._queue_time.mean,
-            "record-queue-time-max": self._queue_time.maximum,
-            "request-total": self._request_latency.count,
-            "request-latency-avg": self._request_latency.mean,
-            "request-latency-max": self._request_latency.maximum,
-            "buffer-total-bytes": self._pool.total_memory,
-            "buffer-available-bytes": self._pool.available_memory,
-            "waiting-threads": self._pool.queued,
-            "bufferpool-wait-time-total": self._pool.wait_time_ms,
-        }
+    def throttled(self, throttle_ms: int, now_ms: int) -> None:
+        """A broker's answer said for how long it holds this producer back."""
+        self._throttle_time.record(throttle_ms, now_ms)
+
+    def retried(self, topic: str, records: int, now_ms: int) -> None:
+        """A batch goes back to its queue."""
+        self._all.retries.record(records, now_ms)
+        self._topic(topic).retries.record(records, now_ms)
+
+    def failed(self, topic: str, records: int, now_ms: int) -> None:
+        """Records will never be stored, whether they were sent or not."""
+        self._all.errors.record(records, now_ms)
+        self._topic(topic).errors.record(records, now_ms)
+
+    def split(self, now_ms: int) -> None:
+        """A batch was too large and was split."""
+        self._splits.record(1, now_ms)
+
+    def flushed(self, waited_ms: int) -> None:
+        self._flush_ms += waited_ms
+
+    def waited_for_metadata(self, waited_ms: int) -> None:
+        self._metadata_wait_ms += waited_ms
+
+    def _topic(self, topic: str) -> _TopicMetrics:
+        found = self._topics.get(topic)
+        if found is None:
+            found = self._topics.setdefault(topic, _TopicMetrics(self._samples, self._window_ms))
+        return found
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def snapshot(self, now_ms: int) -> dict[str, float]:
+        """The figures of ``producer-metrics`` by name."""
+        return dict(self._figures(now_ms))
+
+    def metrics(self, now_ms: int) -> list[Metric]:
+        """Every figure with its group and tags."""
+        found = [Metric(name, "producer-metrics", self._tags, value) for name, value in self._figures(now_ms)]
+        for node_id, figures in self._nodes().items():
+            tags = (*self._tags, ("node-id", f"node-{node_id}"))
+            found += [Metric(name, "producer-node-metrics", tags, value) for name, value in figures(now_ms)]
+            latency = self._latencies.get(node_id)
+            if latency is not None:
+                found += [
+                    Metric("request-latency-avg", "producer-node-metrics", tags, latency.average(now_ms)),
+                    Metric("request-latency-max", "producer-node-metrics", tags, latency.maximum(now_ms)),
+                ]
+        for topic, of_topic in tuple(self._topics.items()):
+            tags = (*self._tags, ("topic", topic))
+            found += [Metric(name, "producer-topic-metrics", tags, value) for name, value in of_topic.outcomes(now_ms)]
+            found += [
+                Metric("byte-rate", "producer-topic-metrics", tags, of_topic.sizes.rate(now_ms)),
+                Metric("byte-total", "producer-topic-metrics", tags, of_topic.sizes.total),
+                Metric("compression-rate", "producer-topic-metrics", tags, of_topic.compression.average(now_ms)),
+            ]
+        return found
+
+    def _figures(self, now_ms: int) -> Figures:
+        yield from self._all.outcomes(now_ms)
+        for name, quantity in (
+            ("batch-size", self._all.sizes),
+            ("record-queue-time", self._queue_time),
+            ("request-latency", self._request_latency),
+            ("produce-throttle-time", self._throttle_time),
+        ):
+            yield f"{name}-avg", quantity.average(now_ms)
+            yield f"{name}-max", quantity.maximum(now_ms)
+        yield "record-size-avg", self._record_sizes.average(now_ms)
+        yield "record-size-max", self._largest_records.maximum(now_ms)
+        yield "compression-rate-avg", self._all.compression.average(now_ms)
+        yield "records-per-request-avg", self._records_per_request.average(now_ms)
+        yield "batch-split-rate", self._splits.rate(now_ms)
+        yield "batch-split-total", self._splits.count
+        yield "batch-total", self._all.sizes.count
+        yield "batch-byte-total", self._all.sizes.total
+        yield "uncompressed-byte-total", self._uncompressed_bytes_total
+        yield "buffer-total-bytes", self._pool.total_memory
+        yield "buffer-available-bytes", self._pool.available_memory
+        yield "buffer-exhausted-rate", self._pool.exhausted.rate(now_ms)
+        yield "buffer-exhausted-total", self._pool.exhausted.count
+        yield "waiting-threads", self._pool.queued
+        yield "bufferpool-wait-ratio", self._pool.waits_ms.rate(now_ms) / 1000
+        yield "bufferpool-wait-time-ns-total", self._pool.waits_ms.total * _NS_PER_MS
+        yield "flush-time-ns-total", self._flush_ms * _NS_PER_MS
+        yield "metadata-wait-time-ns-total", self._metadata_wait_ms * _NS_PER_MS
+        yield from self._client(now_ms)
+        yield from self._network(now_ms)

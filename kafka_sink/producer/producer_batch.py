@@ -112,6 +112,7 @@ class ProducerBatch:
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
+        self.is_transactional = False
         self.result = ProduceRequestResult(topic_partition, clock)
         self.final_state: FinalState | None = None
         #: Requests not yet answered that point into the buffer; while there is one the buffer must not be reused.
@@ -283,6 +284,7 @@ class ProducerBatch:
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=self.base_sequence,
+            is_transactional=self.is_transactional,
             record_count=self.record_count,
         )
         return header

@@ -13,16 +13,23 @@ from kafka_sink.client.metadata import Metadata
 from kafka_sink.client.network_client import ClientResponse, NetworkClient
 from kafka_sink.client.snapshot import NewLeader
 from kafka_sink.common.clock import FOREVER_MS, Clock
-from kafka_sink.common.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_for
+from kafka_sink.common.errors import (
+    ErrorCode,
+    KafkaError,
+    KafkaTimeoutError,
+    TransactionAbortableError,
+    UnsupportedVersionError,
+    error_for,
+)
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Node, TopicPartition
 from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.idempotence import IdempotenceManager
 from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.producer_batch import ProducerBatch
+from kafka_sink.producer.transactional_request_sender import TransactionalRequestSender
+from kafka_sink.producer.transactions import TransactionManager
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -34,6 +41,9 @@ from kafka_sink.protocol.messages.produce import (
 #: The newest Produce version that names topics by name; later ones need topic ids.
 _PRODUCE_MAX_VERSION = 12
 
+#: From this version on Produce adds its partitions to the transaction by itself (transaction version 2, KIP-890).
+_PRODUCE_TRANSACTION_VERSION_2 = 12
+
 
 class Sender:
     """Turns queued batches into produce requests and their answers into outcomes (apache/kafka ``Sender``)."""
@@ -44,7 +54,7 @@ class Sender:
         client: NetworkClient,
         metadata: Metadata,
         accumulator: RecordAccumulator,
-        idempotence: IdempotenceManager | None,
+        transactions: TransactionManager | None,
         config: ProducerConfig,
         metrics: ProducerMetrics,
         clock: Clock,
@@ -53,29 +63,39 @@ class Sender:
         self._client = client
         self._metadata = metadata
         self._accumulator = accumulator
-        self._idempotence = idempotence
+        self._transactions = transactions
+        self._idempotence = None if transactions is None else transactions.sequences
         self._config = config
         self._metrics = metrics
         self._clock = clock
         self._log = log
         self._guarantee_order = config.max_in_flight_requests_per_connection == 1
         self._in_flight: dict[TopicPartition, list[ProducerBatch]] = {}
-        self._producer_id_requested = False
-        self._producer_id_retry_at_ms = 0
+        self._requests = None
+        if transactions is not None:
+            self._requests = TransactionalRequestSender(
+                client=client,
+                metadata=metadata,
+                accumulator=accumulator,
+                transactions=transactions,
+                config=config,
+                log=log,
+            )
         self._running = True
         self._force_close = False
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Work until closed, then send what is left; forced, fail it instead."""
+        """Work until closed, then send what is left and abort what was not committed; forced, fail it instead."""
         try:
             while self._running:
                 self._step()
             # An append that was let in before the close may still add its batch.
             self._accumulator.await_appends()
-            while not self._force_close and self._accumulator.has_incomplete:
+            while not self._force_close and (self._accumulator.has_incomplete or self._has_transactional_work):
                 self._step()
+            self._abort_open_transaction()
         finally:
             # However this thread ends: nobody else could complete what is left, and nothing may be added to it.
             self._running = False
@@ -83,7 +103,27 @@ class Sender:
             self._accumulator.abort_incomplete(
                 KafkaError("the producer was closed before this record was acknowledged")
             )
+            if self._transactions is not None:
+                self._transactions.close()
             self._close_client()
+
+    @property
+    def _has_transactional_work(self) -> bool:
+        transactions = self._transactions
+        return transactions is not None and transactions.has_ongoing_transaction and transactions.has_pending_requests
+
+    def _abort_open_transaction(self) -> None:
+        """Nobody can commit it any more; brokers would wait for its time-out, and readers with them."""
+        transactions = self._transactions
+        while transactions is not None and transactions.has_ongoing_transaction and not self._force_close:
+            if not transactions.is_completing:
+                self._log.info("aborting the open transaction, because the producer is closed")
+                try:
+                    transactions.begin_abort()
+                except KafkaError:
+                    self._log.exception("the open transaction could not be aborted")
+                    return
+            self._step()
 
     def _close_client(self) -> None:
         try:
@@ -105,7 +145,7 @@ class Sender:
         """
         now_ms = self._clock.monotonic_ms()
         self._expire(now_ms)
-        wait_ms = FOREVER_MS if self._idempotence is None else self._prepare_identity(self._idempotence, now_ms)
+        wait_ms = FOREVER_MS if self._transactions is None else self._prepare_identity(self._transactions, now_ms)
         poll_ms = min(self._send_producer_data(now_ms), wait_ms)
         self._client.poll(poll_ms, self._clock.monotonic_ms())
 
@@ -128,54 +168,27 @@ class Sender:
     def is_running(self) -> bool:
         return self._running
 
-    # --- producer id -------------------------------------------------------------------------------------------------
+    # --- producer id and transactions --------------------------------------------------------------------------------
 
-    def _prepare_identity(self, idempotence: IdempotenceManager, now_ms: int) -> int:
-        """Settle sequences and fetch a producer id where one is missing; how long the next poll may last, ms."""
-        idempotence.resolve_sequences()
-        idempotence.bump_epoch_if_required()
-        if idempotence.fatal_error is not None:
-            self._fail_everything(idempotence.fatal_error)
+    def _prepare_identity(self, transactions: TransactionManager, now_ms: int) -> int:
+        """Settle sequences, and send the request that id or transaction need next; how long the poll may last, ms."""
+        with_gap = transactions.sequences.resolve_sequences()
+        if with_gap and transactions.is_transactional:
+            transactions.sequences_have_gap(with_gap)
+        if transactions.has_fatal_error:
+            self._fail_everything(self._reason(transactions))
             return FOREVER_MS
-        if idempotence.identity.is_valid or self._producer_id_requested:
-            return FOREVER_MS
-        if now_ms < self._producer_id_retry_at_ms:
-            return self._producer_id_retry_at_ms - now_ms
-        node = self._client.least_loaded_node(now_ms)
-        # Without a backoff the sender would poll without a pause until there is a connection to ask on.
-        pause_ms = max(self._config.retry_backoff_ms, 1)
-        if node is None:
-            return pause_ms
-        if not self._client.ready(node, now_ms):
-            return min(max(self._client.poll_delay_ms(node, now_ms), 1), pause_ms)
-        request = self._client.new_request(
-            node,
-            ApiKey.INIT_PRODUCER_ID,
-            lambda version: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1),
-            now_ms,
-            callback=self._handle_producer_id,
-        )
-        self._client.send(request, now_ms)
-        self._producer_id_requested = True
-        return FOREVER_MS
+        denied = transactions.take_denial()
+        if denied is not None:
+            self._fail_everything(denied)
+        if transactions.is_given_up:
+            self._accumulator.abort_undrained(self._reason(transactions))
+        transactions.ensure_producer_id(is_needed=self._accumulator.has_incomplete, now_ms=now_ms)
+        return self._requests.run_once(now_ms) if self._requests is not None else FOREVER_MS
 
-    def _handle_producer_id(self, response: ClientResponse) -> None:
-        self._producer_id_requested = False
-        if self._idempotence is None:
-            raise RuntimeError("a producer id arrived although none was asked for")
-        code = ErrorCode.NETWORK_EXCEPTION if response.version_mismatch is None else ErrorCode.UNSUPPORTED_VERSION
-        if isinstance(response.body, InitProducerIdResponse):
-            code = ErrorCode.of(response.body.error_code)
-            if code is ErrorCode.NONE:
-                self._idempotence.assign_producer_id(response.body.producer_id, response.body.producer_epoch)
-                return
-        if code.is_retriable:
-            self._producer_id_retry_at_ms = response.received_ms + self._config.retry_backoff_ms
-            return
-        remedy = _PRODUCER_ID_REMEDIES.get(code, "see the brokers' logs")
-        self._idempotence.fatal_error = error_for(
-            code, f"no producer id was given out, so nothing can be sent: {remedy}, or set enable.idempotence=false"
-        )
+    @staticmethod
+    def _reason(transactions: TransactionManager) -> Exception:
+        return transactions.last_error or TransactionAbortableError("the transaction was aborted")
 
     def _fail_everything(self, error: Exception) -> None:
         self._accumulator.abort_batches(error)
@@ -195,7 +208,8 @@ class Sender:
         not_ready_timeout_ms = FOREVER_MS
         nodes: list[Node] = []
         self._accumulator.report_loads(cluster)
-        for node in ready.ready_nodes:
+        # By id: the same in every run, whatever the hashes of host names are.
+        for node in sorted(ready.ready_nodes, key=lambda node: node.id):
             can_take = self._client.ready(node, now_ms)
             self._accumulator.note_ready_node(node.id, now_ms, can_take=can_take)
             if can_take:
@@ -230,7 +244,7 @@ class Sender:
                 f"have passed since the batch was created (delivery.timeout.ms={self._config.delivery_timeout_ms})"
                 + self._what_failed()
             )
-            self._fail(batch, error, may_be_stored=True)
+            self._fail(batch, error)
 
     def _expired_in_flight(self, now_ms: int) -> list[ProducerBatch]:
         expired: list[ProducerBatch] = []
@@ -251,9 +265,9 @@ class Sender:
         request = self._client.new_request(
             str(node_id),
             ApiKey.PRODUCE,
-            lambda version: self._produce_request(batches),
+            lambda version: self._produce_request(batches, version),
             now_ms,
-            max_version=_PRODUCE_MAX_VERSION,
+            max_version=self._produce_max_version,
             expect_response=self._config.acks_code != 0,
             timeout_ms=self._config.request_timeout_ms,
             callback=lambda response: self._handle_produce_response(response, by_partition),
@@ -265,20 +279,35 @@ class Sender:
             self._log.exception("a produce request to node %s could not be sent", node_id)
             for batch in batches:
                 reason = KafkaError(f"{batch.record_count} record(s) for {batch.topic_partition} not sent: {error!r}")
-                self._fail(batch, reason, may_be_stored=batch.attempts > 0)
+                self._fail(batch, reason)
                 self._accumulator.unmute(batch.topic_partition)
             return
         for batch in batches:
             batch.unanswered_sends += 1
 
-    def _produce_request(self, batches: Sequence[ProducerBatch]) -> ProduceRequest:
+    @property
+    def _produce_max_version(self) -> int:
+        if self._transactions is None or not self._transactions.is_transactional or self._transactions.is_version_2:
+            return _PRODUCE_MAX_VERSION
+        return _PRODUCE_TRANSACTION_VERSION_2 - 1
+
+    def _produce_request(self, batches: Sequence[ProducerBatch], version: int) -> ProduceRequest:
+        transactional_id = None if self._transactions is None else self._transactions.transactional_id
+        if (
+            transactional_id is not None
+            and self._produce_max_version >= _PRODUCE_TRANSACTION_VERSION_2
+            and version < _PRODUCE_TRANSACTION_VERSION_2
+        ):
+            raise UnsupportedVersionError(
+                f"the cluster runs transaction.version 2, but this broker knows PRODUCE up to {version} only"
+            )
         topics: dict[str, TopicProduceData] = {}
         for batch in batches:
             topic, partition = batch.topic_partition
             data = topics.setdefault(topic, TopicProduceData(name=topic, partition_data=[]))
             data.partition_data.append(PartitionProduceData(index=partition, records=batch.wire))
         return ProduceRequest(
-            transactional_id=None,
+            transactional_id=transactional_id,
             acks=self._config.acks_code,
             timeout_ms=self._config.request_timeout_ms,
             topic_data=list(topics.values()),
@@ -351,8 +380,7 @@ class Sender:
             self._retry(batch, code, answer.error_message, now_ms)
         else:
             error = error_for(answer.error_code, self._explain(batch, code, answer.error_message))
-            # A refusal is certain. With the time or the retries used up this attempt or an earlier one may be stored.
-            self._fail(batch, error, may_be_stored=code.is_retriable or batch.attempts >= self._config.retries)
+            self._fail(batch, error)
         if code.is_invalid_metadata:
             self._metadata.request_update()
         if self._guarantee_order:
@@ -387,7 +415,7 @@ class Sender:
         except Exception as error:
             self._log.exception("a batch of %s could not be split", batch.topic_partition)
             reason = error_for(code, f"{self._explain(batch, code, None)} (not split: {error!r})")
-            self._fail(batch, reason, may_be_stored=False)
+            self._fail(batch, reason)
             return
         self._metrics.batch_split_total += 1
         self._log.warning(
@@ -401,14 +429,16 @@ class Sender:
 
     def _succeed(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         if self._idempotence is not None:
-            self._idempotence.completed(batch)
+            self._idempotence.completed(batch, answer.base_offset)
         self._forget_in_flight(batch)
         batch.done(answer.base_offset, answer.log_append_time_ms, None)
         self._accumulator.deallocate(batch)
 
-    def _fail(self, batch: ProducerBatch, error: Exception, *, may_be_stored: bool) -> None:
+    def _fail(self, batch: ProducerBatch, error: Exception) -> None:
         if self._idempotence is not None:
-            self._idempotence.failed(batch, error, may_be_stored=may_be_stored)
+            self._idempotence.failed(batch)
+        if self._transactions is not None:
+            self._transactions.batch_failed(error)
         self._forget_in_flight(batch)
         self._metrics.record_error_total += batch.record_count
         batch.done(NO_OFFSET, NO_TIMESTAMP, error)
@@ -442,11 +472,4 @@ _REMEDIES: dict[ErrorCode, str] = {
     ErrorCode.INVALID_RECORD: "; the broker's validation refused it (a compacted topic needs keys, for example)",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "; choose another compression.type",
     ErrorCode.NOT_ENOUGH_REPLICAS: "; fewer replicas are in sync than min.insync.replicas asks for",
-}
-
-_PRODUCER_ID_REMEDIES: dict[ErrorCode, str] = {
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
-        "grant WRITE on the topic to this principal (before Kafka 2.8: IDEMPOTENT_WRITE on the cluster)"
-    ),
-    ErrorCode.UNSUPPORTED_VERSION: "idempotent writes need brokers of version 0.11 or newer; upgrade them",
 }

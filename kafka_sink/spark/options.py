@@ -24,7 +24,8 @@ REFUSED: Mapping[str, str] = {
     "key.serializer": "keys are written as the bytes of the key column",
     "value.serializer": "values are written as the bytes of the value column",
     "interceptor.classes": "interceptors see single records, and the sink sends columns",
-    "transactional.id": "the sink names its transactions itself",
+    "transactional.id": "the tasks of a write do not share a transaction",
+    "transaction.timeout.ms": "the sink does not write in transactions",
 }
 
 

@@ -16,10 +16,10 @@ from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.producer.idempotence import IdempotenceManager
 from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.producer_batch import Compression
 from kafka_sink.producer.sender import Sender
+from kafka_sink.producer.transactions import make_transactions
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -158,7 +158,9 @@ class SenderWorld:
         self.config = config
         self.client, self.metadata = create_client(config, client_id="me", clock=self.clock, selectable=self.network)
         log = ContextLogger(__name__, "test")
-        self.idempotence = IdempotenceManager(log) if config.enable_idempotence else None
+        self.transactions = (
+            make_transactions(config, self.client.api_versions, self.clock, log) if config.enable_idempotence else None
+        )
         self.pool = BufferPool(
             config.buffer_memory_bytes, config.batch_size_bytes, self.clock, on_wait=self.client.wakeup
         )
@@ -170,14 +172,15 @@ class SenderWorld:
             delivery_timeout_ms=config.delivery_timeout_ms,
             pool=self.pool,
             clock=self.clock,
-            idempotence=self.idempotence,
+            idempotence=None if self.transactions is None else self.transactions.sequences,
+            transactions=self.transactions if config.transactional_id else None,
         )
         self.metrics = ProducerMetrics(self.pool)
         self.sender = Sender(
             client=self.client,
             metadata=self.metadata,
             accumulator=self.accumulator,
-            idempotence=self.idempotence,
+            transactions=self.transactions,
             config=config,
             metrics=self.metrics,
             clock=self.clock,
