@@ -24,6 +24,9 @@ from kafka_sink.network.channel_builder import PlaintextChannelBuilder
 from kafka_sink.network.resolver import canonical_names, resolve
 from kafka_sink.network.selectable import Selectable
 from kafka_sink.network.selector import KSelector
+from kafka_sink.network.selector_metrics import SelectorMetrics
+
+__all__ = ["SelectorMetrics", "bootstrap_addresses", "create_client"]
 
 _log = logging.getLogger(__name__)
 
@@ -35,10 +38,11 @@ def create_client(
     clock: Clock = SYSTEM_CLOCK,
     allow_auto_topic_creation: bool = True,
     selectable: Selectable | None = None,
+    metrics: SelectorMetrics | None = None,
 ) -> tuple[NetworkClient, Metadata]:
     """A client that knows nothing but the bootstrap addresses of *config*, and its metadata.
 
-    *selectable* replaces the real network.
+    *selectable* replaces the real network; *metrics* counts what goes over it.
 
     :raises ConfigError: a bootstrap address is not host:port, or no host of them all can be resolved.
     """
@@ -67,6 +71,7 @@ def create_client(
             clock,
             max_receive_bytes=config.receive_message_max_bytes,
             connections_max_idle_ms=config.connections_max_idle_ms,
+            metrics=metrics,
             log_context=context,
         )
     client = NetworkClient(

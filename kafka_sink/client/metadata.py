@@ -85,6 +85,10 @@ class Metadata:
         """Grows by one with every update; see :meth:`await_update`."""
         return self._update_version
 
+    def age_ms(self, now_ms: int) -> int:
+        """How long ago the last successful update was; 0 before the first."""
+        return 0 if self._update_version == 0 else now_ms - self._last_successful_refresh_ms
+
     def add(self, topic: str, now_ms: int) -> None:
         """Be interested in *topic* for max_idle_ms from now; a new one is asked for as soon as possible."""
         with self._changed:

@@ -26,9 +26,11 @@ from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
 from kafka_sink.network.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
 from kafka_sink.network.resolver import SocketAddress
 from kafka_sink.network.selectable import ChannelState, Disconnect
+from kafka_sink.network.selector_metrics import SelectorMetrics
 from kafka_sink.network.send import NetworkSend
 from kafka_sink.network.transport import READ, WRITE, Socket, begin_connect
 from kafka_sink.network.wakeup import Wakeup
+from kafka_sink.protocol.framing import SIZE_BYTES
 
 #: Connections never expire for being idle.
 NO_IDLE_TIMEOUT_MS: Final = -1
@@ -60,6 +62,7 @@ class KSelector:
         max_receive_bytes: int = UNLIMITED,
         connections_max_idle_ms: int = NO_IDLE_TIMEOUT_MS,
         memory_pool: MemoryPool = UNLIMITED_MEMORY_POOL,
+        metrics: SelectorMetrics | None = None,
         log_context: str = "",
     ) -> None:
         self._channel_builder = channel_builder
@@ -68,6 +71,7 @@ class KSelector:
         self._max_idle_ms = connections_max_idle_ms
         self._idle = IdleExpiryManager(connections_max_idle_ms) if connections_max_idle_ms >= 0 else None
         self._memory_pool = memory_pool
+        self._metrics = metrics
         self._log = ContextLogger(__name__, log_context)
         self._selector = selectors.DefaultSelector()
         self._wakeup = Wakeup()
@@ -120,6 +124,8 @@ class KSelector:
             sock.close()
             raise
         self._channels[connection_id] = channel
+        if self._metrics is not None:
+            self._metrics.created(self._clock.monotonic_ms())
         if self._idle is not None:
             self._idle.update(connection_id, self._clock.monotonic_ms())
 
@@ -220,6 +226,7 @@ class KSelector:
         nothing_to_wait_for = (
             (made_progress and self._buffered) or self.completed_sends or self.completed_receives or self.disconnected
         )
+        wait_began_ms = 0 if self._metrics is None else self._clock.monotonic_ms()
         events = self._select(0 if nothing_to_wait_for else timeout_ms)
         # The time after the wait: a long one must not make busy connections look idle.
         now_ms = self._clock.monotonic_ms()
@@ -228,6 +235,9 @@ class KSelector:
         else:
             self._made_read_progress = True
         self._close_idle(now_ms)
+        if self._metrics is not None:
+            ended_ms = self._clock.monotonic_ms()
+            self._metrics.polled(now_ms - wait_began_ms, ended_ms - now_ms, ended_ms)
 
     def _clear(self) -> None:
         """Forget the last poll's results, and let go of closed channels that have handed out all they had."""
@@ -325,6 +335,9 @@ class KSelector:
         if received is not None:
             self.completed_receives.append(received)
             self._received_from.add(channel.id)
+            if self._metrics is not None:
+                size_bytes = received.payload.nbytes + SIZE_BYTES
+                self._metrics.received(channel.id, size_bytes, self._clock.monotonic_ms())
 
     def _guard_write(self, channel: KafkaChannel) -> None:
         try:
@@ -335,6 +348,8 @@ class KSelector:
             return
         if written is not None:
             self.completed_sends.append(written)
+            if self._metrics is not None:
+                self._metrics.sent(channel.id, written.size, self._clock.monotonic_ms())
 
     def _register_events(self, channel: KafkaChannel) -> None:
         wanted = channel.wanted_events
@@ -403,6 +418,8 @@ class KSelector:
     def _free(self, channel: KafkaChannel) -> None:
         self._explicitly_muted.discard(channel)
         self._buffered.discard(channel)
+        if self._metrics is not None:
+            self._metrics.closed(self._clock.monotonic_ms())
         channel.close()
 
     def _report(self, channel: KafkaChannel) -> None:

@@ -140,6 +140,8 @@ class RecordAccumulator:
         with queue.lock:
             if self._closed:
                 self.check_open()
+            if self._transactions is not None:
+                self._transactions.check_can_send()
             if not queue.batches:
                 return None
             last = queue.batches[-1]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError
+from kafka_sink.common.metrics import Sampled
 
 
 class BufferPool:
@@ -24,7 +25,16 @@ class BufferPool:
         although sending what fills the memory is the only way to get some back.
     """
 
-    def __init__(self, total_memory: int, poolable_size: int, clock: Clock, on_wait: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        total_memory: int,
+        poolable_size: int,
+        clock: Clock,
+        on_wait: Callable[[], None],
+        *,
+        samples: int = 2,
+        window_ms: int = 30_000,
+    ) -> None:
         self.total_memory = total_memory
         self.poolable_size = poolable_size
         self._clock = clock
@@ -34,7 +44,9 @@ class BufferPool:
         self._waiters: deque[threading.Condition] = deque()
         self._non_pooled_available = total_memory
         self._closed = False
-        self.wait_time_ms = 0
+        #: Each wait for memory, ms, and each that was in vain.
+        self.waits_ms = Sampled(samples, window_ms)
+        self.exhausted = Sampled(samples, window_ms)
 
     def allocate(self, size: int, max_block_ms: int) -> bytearray:
         """A buffer of *size* bytes (contents undefined), waiting at most *max_block_ms* for memory.
@@ -83,6 +95,7 @@ class BufferPool:
                 signalled = remaining > 0 and self._clock.wait(more_memory, remaining)
                 self._check_open()
                 if not signalled and self._clock.monotonic_ms() >= deadline:
+                    self.exhausted.record(1, self._clock.monotonic_ms())
                     raise BufferExhaustedError(
                         f"no {size} bytes of memory came free within {max_block_ms} ms: buffer.memory "
                         f"({self.total_memory} bytes) is full of batches that the brokers have not acknowledged; "
@@ -99,7 +112,8 @@ class BufferPool:
         finally:
             self._non_pooled_available += accumulated
             self._waiters.remove(more_memory)
-            self.wait_time_ms += self._clock.monotonic_ms() - started
+            now_ms = self._clock.monotonic_ms()
+            self.waits_ms.record(now_ms - started, now_ms)
             if self._available() > 0:
                 self._signal_first()
 

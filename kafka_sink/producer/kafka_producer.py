@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafka_sink.client.cluster import Cluster, PartitionInfo
-from kafka_sink.client.factory import create_client
+from kafka_sink.client.factory import SelectorMetrics, create_client
 from kafka_sink.common import config as common_config
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
@@ -30,10 +30,19 @@ from kafka_sink.common.errors import (
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
+    TransactionStateError,
     UnknownTopicOrPartitionError,
 )
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
+from kafka_sink.common.metrics import Metric, render_prometheus
+from kafka_sink.common.model import (
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    ConsumerGroupMetadata,
+    Header,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 from kafka_sink.common.plugins import load_plugin, name_of
 from kafka_sink.common.threads import start_thread
 from kafka_sink.producer import config as producer_config
@@ -50,7 +59,8 @@ from kafka_sink.producer.producer_batch import Compression
 from kafka_sink.producer.producer_record import ProducerRecord
 from kafka_sink.producer.sender import Sender
 from kafka_sink.producer.serializers import FieldSerializer
-from kafka_sink.producer.transactions import make_transactions
+from kafka_sink.producer.transaction_state import TransactionalResult
+from kafka_sink.producer.transactions import TransactionManager, make_transactions
 from kafka_sink.records import reference
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.compression import CompressionType
@@ -162,9 +172,18 @@ class KafkaProducer:
 
     def _make_pipeline(self, undo: ExitStack) -> None:
         config, clock = self._config, self._clock
-        self._client, self._metadata = create_client(config, client_id=self.client_id, clock=clock)
+        samples, window_ms = config.metrics_num_samples, config.metrics_sample_window_ms
+        network = SelectorMetrics(samples, window_ms)
+        self._client, self._metadata = create_client(config, client_id=self.client_id, clock=clock, metrics=network)
         undo.callback(self._client.close)
-        pool = BufferPool(config.buffer_memory_bytes, config.batch_size_bytes, clock, on_wait=self._client.wakeup)
+        pool = BufferPool(
+            config.buffer_memory_bytes,
+            config.batch_size_bytes,
+            clock,
+            on_wait=self._client.wakeup,
+            samples=samples,
+            window_ms=window_ms,
+        )
         transactions = (
             make_transactions(config, self._client.api_versions, clock, self._log)
             if config.enable_idempotence
@@ -186,7 +205,15 @@ class KafkaProducer:
             availability_timeout_ms=config.partitioner_availability_timeout_ms,
         )
         self._columns = ColumnAppender(self._accumulator, clock)
-        self._metrics = ProducerMetrics(pool)
+        self._metrics = ProducerMetrics(
+            pool,
+            client_id=self.client_id,
+            samples=samples,
+            window_ms=window_ms,
+            client=self._client_figures,
+            network=network.figures,
+            nodes=lambda: {node: traffic.figures for node, traffic in tuple(network.by_connection.items())},
+        )
         self._append_to_open_batch = self._accumulator.append_to_open_batch
         self._known = _KnownTopics(self._metadata.fetch())
         self._sender = Sender(
@@ -214,9 +241,13 @@ class KafkaProducer:
         :raises SerializationError: key, value or a header cannot be turned into bytes.
         :raises ValueError: the partition is negative, or the timestamp before 1970.
         :raises KafkaError: the producer is closed.
+        :raises TransactionStateError: it has a transactional.id, and no transaction is open.
+        :raises TransactionAbortableError: the open transaction can only be aborted.
         """
         if os.getpid() != self._pid or not self._sender.is_running:
             self._check_usable()
+        if self._transactions is not None:
+            self._transactions.check_can_send()
         if (record.partition or 0) < 0 or (record.timestamp or 0) < 0:
             _check_not_negative("partition", record.partition)
             _check_not_negative("timestamp", record.timestamp)
@@ -272,11 +303,13 @@ class KafkaProducer:
     ) -> FailedFuture:
         """What the cluster would not have ends in the future; what the caller or this producer did wrong is raised."""
         if isinstance(error, KafkaError):
-            self._metrics.record_error_total += 1
+            self._metrics.failed(record.topic, 1, self._clock.monotonic_ms())
         if self._interceptors is not None:
             self._interceptors.on_send_error(record, _place(record.topic, partition), error)
         if not isinstance(error, ApiError):
             raise error
+        if self._transactions is not None:
+            self._transactions.staging_failed(error)
         self._log.debug("record for topic %s was not staged: %s", record.topic, error)
         if on_delivery is not None:
             self._tell_of_failure(record.topic, partition, error, on_delivery)
@@ -307,6 +340,7 @@ class KafkaProducer:
     def _find_topic(self, topic: str, partition: int | None, now_ms: int) -> Cluster:
         """A cluster that knows *topic* (and *partition*); remembers it for the records that follow."""
         cluster = self._wait_on_metadata(topic, partition, self._config.max_block_ms)
+        self._metrics.waited_for_metadata(self._clock.monotonic_ms() - now_ms)
         if self._known.cluster is not cluster:
             self._known = _KnownTopics(cluster)
         # The metadata must hear of a topic that is in use before it counts as idle.
@@ -394,14 +428,32 @@ class KafkaProducer:
         :raises ValueError: a row names a negative partition, or a timestamp before 1970; likewise.
         :raises ApiError: no metadata or no memory within max.block.ms.
         :raises KafkaError: the producer has interceptors, which know records only.
+        :raises TransactionStateError: it has a transactional.id, and no transaction is open.
+        :raises TransactionAbortableError: the open transaction can only be aborted.
         """
         self._check_usable()
+        if self._transactions is not None:
+            self._transactions.check_can_send()
         if self._interceptors is not None:
             raise KafkaError(
                 "interceptors see single records, and columns have none; use send, or leave interceptor.classes out"
             )
         if chunk.num_rows == 0:
             return
+        try:
+            self._stage_columns(topic, chunk, partitions, on_delivery)
+        except ApiError as error:
+            if self._transactions is not None:
+                self._transactions.staging_failed(error)
+            raise
+
+    def _stage_columns(
+        self,
+        topic: str,
+        chunk: ColumnChunk,
+        partitions: NDArray[np.int32] | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> None:
         if chunk.timestamps is not None and int(chunk.timestamps.min()) < 0:
             row = int(chunk.timestamps.argmin())
             raise ValueError(f"row {row} has the timestamp {chunk.timestamps[row]}; Kafka has none before 1970")
@@ -540,6 +592,80 @@ class KafkaProducer:
             f"the brokers do not create it, or it has no leader yet; create it first, or correct the name{others}"
         )
 
+    # --- transactions ------------------------------------------------------------------------------------------------
+
+    def init_transactions(self, timeout_ms: int | None = None) -> None:
+        """Take over the transactional.id: once, before the first transaction.
+
+        Older producers with this id are fenced; a transaction that one of them left open is aborted first.
+
+        :param timeout_ms: by default max.block.ms; after it, call again.
+        :raises KafkaTimeoutError: the brokers did not answer in time.
+        :raises ApiError: they refused; a missing permission may be granted and the call repeated.
+        :raises TransactionStateError: it was done before, or there is no transactional.id.
+        """
+        self._finish(self._transactional("init_transactions").initialize(), timeout_ms)
+
+    def begin_transaction(self) -> None:
+        """Open a transaction: what is sent from here on becomes visible together, or not at all.
+
+        :raises TransactionStateError: one is open, or :meth:`init_transactions` was not called.
+        :raises ProducerFencedError: a newer producer has this transactional.id.
+        """
+        self._transactional("begin_transaction").begin()
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata | str,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Commit *offsets* (of the next record to read) of a consumer group with the transaction, and wait for that.
+
+        With the whole :class:`ConsumerGroupMetadata` a member that its group has thrown out since is refused.
+
+        :raises TransactionAbortableError: the offsets were refused, and the transaction can only be aborted.
+        :raises KafkaTimeoutError: not done after *timeout_ms* (by default max.block.ms); abort then.
+        """
+        transactions = self._transactional("send_offsets_to_transaction")
+        if not offsets:
+            return
+        given = {
+            partition: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+            for partition, offset in offsets.items()
+        }
+        metadata = ConsumerGroupMetadata(group) if isinstance(group, str) else group
+        self._finish(transactions.send_offsets(given, metadata), timeout_ms)
+
+    def commit_transaction(self, timeout_ms: int | None = None) -> None:
+        """Send what is staged, wait until all of it is stored, and commit.
+
+        :raises TransactionAbortableError: a record was not stored; abort, and begin the transaction anew.
+        :raises ProducerFencedError: a newer producer has this transactional.id; nothing was committed.
+        :raises KafkaTimeoutError: no outcome after *timeout_ms* (by default max.block.ms): call again to learn it.
+        """
+        self._finish(self._transactional("commit_transaction").begin_commit(), timeout_ms)
+
+    def abort_transaction(self, timeout_ms: int | None = None) -> None:
+        """Give up the transaction: records that are still staged fail, those already stored stay invisible.
+
+        :raises ProducerFencedError: a newer producer has this transactional.id; it has aborted the transaction.
+        :raises KafkaTimeoutError: no outcome after *timeout_ms* (by default max.block.ms): call again to learn it.
+        """
+        self._finish(self._transactional("abort_transaction").begin_abort(), timeout_ms)
+
+    def _transactional(self, operation: str) -> TransactionManager:
+        self._check_usable()
+        if self._transactions is None:
+            raise TransactionStateError(f"{operation} needs a producer with a transactional.id")
+        if threading.current_thread() is self._thread:
+            raise KafkaError(f"{operation} in a delivery callback would wait for the very thread that it keeps")
+        return self._transactions
+
+    def _finish(self, result: TransactionalResult, timeout_ms: int | None) -> None:
+        self._sender.wakeup()
+        result.wait(self._config.max_block_ms if timeout_ms is None else timeout_ms)
+
     # --- flush, metrics, close ---------------------------------------------------------------------------------------
 
     def flush(self, timeout_ms: int = FOREVER_MS) -> None:
@@ -553,11 +679,30 @@ class KafkaProducer:
             raise KafkaError(
                 "flush in a delivery callback would wait for the very thread that it keeps; flush elsewhere"
             )
-        self._accumulator.flush(timeout_ms, self._sender.wakeup)
+        started_ms = self._clock.monotonic_ms()
+        try:
+            self._accumulator.flush(timeout_ms, self._sender.wakeup)
+        finally:
+            self._metrics.flushed(self._clock.monotonic_ms() - started_ms)
 
     def metrics(self) -> dict[str, float]:
-        """Kafka's metric names → values since the producer was made."""
-        return self._metrics.snapshot()
+        """The figures of ``producer-metrics`` by Kafka's names, as they are now; NaN where nothing was measured yet.
+
+        Rates, averages and maxima are those of the last ``metrics.num.samples`` × ``metrics.sample.window.ms``.
+        """
+        return self._metrics.snapshot(self._clock.monotonic_ms())
+
+    def all_metrics(self) -> list[Metric]:
+        """:meth:`metrics` and the figures of each node and of each topic, with their groups and tags."""
+        return self._metrics.metrics(self._clock.monotonic_ms())
+
+    def prometheus(self) -> str:
+        """:meth:`all_metrics` in Prometheus' text format, for the answer to a scrape."""
+        return render_prometheus(self.all_metrics())
+
+    def _client_figures(self, now_ms: int) -> Iterable[tuple[str, float]]:
+        yield "requests-in-flight", self._client.in_flight_request_count()
+        yield "metadata-age", self._metadata.age_ms(now_ms) / 1000
 
     def close(self, timeout_ms: int = FOREVER_MS) -> None:
         """Send what is staged, then end the sender thread; after *timeout_ms* fail the rest and end it all the same.

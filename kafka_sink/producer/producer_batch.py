@@ -101,11 +101,15 @@ class ProducerBatch:
         self.last_append_ms = created_ms
         self.drained_ms = created_ms
         self.retry_backoff_ms = 0
+        #: Why the last attempt came to nothing, for people.
+        self.last_failure = ""
         #: The leader's epoch at the last attempt, where it was known: a later leader need not be waited for.
         self.leader_epoch: int | None = None
         #: The sequence was changed while an attempt under the old one was not answered, or its retry not yet sent.
         self.reopened_sequence = False
         self.record_count = 0
+        #: Size of the largest record: known once the batch is closed.
+        self.largest_record_bytes = 0
         self.size_bytes = HEADER_BYTES
         self.base_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
@@ -270,7 +274,9 @@ class ProducerBatch:
     def _encode_staged(self) -> None:
         staged, self._staged, self._staging = self._staged, [], None
         for run in staged:
-            self._place(encode_staged(run.records, run.first, self.base_timestamp), run.position)
+            records, largest = encode_staged(run.records, run.first, self.base_timestamp)
+            self.largest_record_bytes = max(self.largest_record_bytes, largest)
+            self._place(records, run.position)
 
     def _make_header(self, body: Buffer) -> bytearray:
         header = bytearray(HEADER_BYTES)

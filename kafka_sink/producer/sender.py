@@ -242,6 +242,7 @@ class Sender:
             error = KafkaTimeoutError(
                 f"expiring {batch.record_count} record(s) for {batch.topic_partition}: {now_ms - batch.created_ms} ms "
                 f"have passed since the batch was created (delivery.timeout.ms={self._config.delivery_timeout_ms})"
+                + (f"; its last attempt: {batch.last_failure}" if batch.last_failure else "")
                 + self._what_failed()
             )
             self._fail(batch, error)
@@ -318,9 +319,10 @@ class Sender:
     def _handle_produce_response(self, response: ClientResponse, sent: dict[TopicPartition, ProducerBatch]) -> None:
         for batch in sent.values():
             batch.unanswered_sends -= 1
-        self._metrics.answered(response.latency_ms)
         now_ms = self._clock.monotonic_ms()
+        self._metrics.answered(response.request.destination, response.latency_ms, now_ms)
         if isinstance(response.body, ProduceResponse):
+            self._metrics.throttled(response.body.throttle_time_ms, now_ms)
             self._handle_answer(response.body, sent, now_ms)
             return
         if response.version_mismatch is not None:
@@ -404,7 +406,8 @@ class Sender:
             f" ({message})" if message else "",
             batch.attempts + 2,
         )
-        self._metrics.record_retry_total += batch.record_count
+        batch.last_failure = f"{code.name}: {message}" if message else code.name
+        self._metrics.retried(batch.topic_partition.topic, batch.record_count, now_ms)
         self._forget_in_flight(batch)
         self._accumulator.reenqueue(batch, now_ms)
 
@@ -417,7 +420,7 @@ class Sender:
             reason = error_for(code, f"{self._explain(batch, code, None)} (not split: {error!r})")
             self._fail(batch, reason)
             return
-        self._metrics.batch_split_total += 1
+        self._metrics.split(self._clock.monotonic_ms())
         self._log.warning(
             "a batch of %d records for %s (%d bytes) was refused with %s; its halves will be sent; "
             "consider a smaller batch.size, or a larger max.message.bytes of the topic",
@@ -440,7 +443,7 @@ class Sender:
         if self._transactions is not None:
             self._transactions.batch_failed(error)
         self._forget_in_flight(batch)
-        self._metrics.record_error_total += batch.record_count
+        self._metrics.failed(batch.topic_partition.topic, batch.record_count, self._clock.monotonic_ms())
         batch.done(NO_OFFSET, NO_TIMESTAMP, error)
         self._accumulator.deallocate(batch)
 

@@ -52,8 +52,9 @@ def header_entries(headers: Sequence[Header]) -> bytes:
     return b"".join(parts)
 
 
-def encode_staged(records: Sequence[StagedRecord], first_offset_delta: int, base_timestamp: int) -> Buffer:
-    """The bytes of *records*, the first of which has the offset delta *first_offset_delta* in its batch."""
+def encode_staged(records: Sequence[StagedRecord], first_offset_delta: int, base_timestamp: int) -> tuple[Buffer, int]:
+    """The bytes of *records*, the first of which has the offset delta *first_offset_delta* in its batch, and how many
+    of them are the largest record's."""
     if len(records) < _FEW_RECORDS:
         return _encode_few(records, first_offset_delta, base_timestamp)
     timestamps, keys, values, counts, entries = zip(*records, strict=True)
@@ -63,17 +64,21 @@ def encode_staged(records: Sequence[StagedRecord], first_offset_delta: int, base
         headers = HeadersColumn(np.array(counts, dtype=np.int64), _column(entries))
     chunk = ColumnChunk(_column(values), _column(keys), headers)
     offset_deltas = np.arange(first_offset_delta, first_offset_delta + len(records), dtype=np.int64)
-    return encode_records(chunk, offset_deltas, np.array(timestamps, dtype=np.int64) - base_timestamp).data
+    encoded = encode_records(chunk, offset_deltas, np.array(timestamps, dtype=np.int64) - base_timestamp)
+    return encoded.data, int(np.diff(encoded.offsets).max())
 
 
 def _column(cells: Sequence[bytes | None]) -> BinaryColumn:
     return BinaryColumn.from_arrow(pa.array(cells, pa.large_binary()))
 
 
-def _encode_few(records: Sequence[StagedRecord], first_offset_delta: int, base_timestamp: int) -> bytearray:
+def _encode_few(records: Sequence[StagedRecord], first_offset_delta: int, base_timestamp: int) -> tuple[bytearray, int]:
     target = bytearray()
+    largest = 0
     for offset_delta, (timestamp, key, value, count, entries) in enumerate(records, first_offset_delta):
+        start = len(target)
         reference.write_record_with_entries(
             target, offset_delta, timestamp - base_timestamp, key, value, count, entries
         )
-    return target
+        largest = max(largest, len(target) - start)
+    return target, largest

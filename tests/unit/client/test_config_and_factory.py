@@ -107,7 +107,9 @@ def test_without_a_network_given_it_makes_a_real_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(KSelector, "__init__", note)
     client, _ = create_client(config(connections_max_idle_ms="7", receive_message_max_bytes="5000"), client_id="me")
     client.close()
-    assert made == [{"max_receive_bytes": 5000, "connections_max_idle_ms": 7, "log_context": "client.id=me"}]
+    assert made == [
+        {"max_receive_bytes": 5000, "connections_max_idle_ms": 7, "metrics": None, "log_context": "client.id=me"}
+    ]
 
 
 def test_the_version_told_to_brokers_is_that_of_the_package() -> None:

@@ -111,7 +111,7 @@ def test_a_run_of_columns_is_told_of_every_piece() -> None:
     assert [delivery.base_offset for delivery in told] == [0, *ends[:-1]]
     assert ends[-1] == 300
     assert all(delivery.error is None for delivery in told)
-    assert world.metrics.batch_split_total == 3
+    assert world.metrics.snapshot(0)["batch-split-total"] == 3
     world.assert_memory_is_back()
 
 

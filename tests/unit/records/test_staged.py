@@ -21,12 +21,16 @@ def rows(headers: st.SearchStrategy[list[Header]], count: int) -> st.SearchStrat
     return st.lists(st.tuples(st.integers(0, 2**42), CELLS, CELLS, headers), min_size=count, max_size=count)
 
 
-def encode(batch: list[Row], first: int, base: int) -> tuple[bytes, bytes]:
+def encode(batch: list[Row], first: int, base: int) -> tuple[tuple[bytes, int], tuple[bytes, int]]:
     staged = [(stamp, key, value, len(headers), header_entries(headers)) for stamp, key, value, headers in batch]
     expected = bytearray()
+    largest = 0
     for delta, (stamp, key, value, headers) in enumerate(batch, first):
+        start = len(expected)
         write_record(expected, delta, stamp - base, key, value, headers)
-    return bytes(encode_staged(staged, first, base)), bytes(expected)
+        largest = max(largest, len(expected) - start)
+    data, found_largest = encode_staged(staged, first, base)
+    return (bytes(data), found_largest), (bytes(expected), largest)
 
 
 @settings(deadline=None, max_examples=60)

@@ -1,0 +1,117 @@
+"""Figures under Kafka's names: totals, and rates, averages and maxima over sampled windows.
+
+Recorded once per batch, request or poll by whoever does the work, read from any thread. It never reads a clock: the
+time comes with every call.
+
+Source: apache/kafka ``SampledStat`` and ``Rate``; https://prometheus.io/docs/instrumenting/exposition_formats/.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Metric(NamedTuple):
+    """One figure as it is now. Sizes in bytes, times in the unit of their name (ms where it says none)."""
+
+    name: str
+    group: str
+    tags: tuple[tuple[str, str], ...]
+    value: float
+
+    @property
+    def is_total(self) -> bool:
+        """Whether it only ever grows."""
+        return self.name.endswith("-total")
+
+
+class _Window:
+    __slots__ = ("count", "maximum", "start_ms", "total")
+
+    def __init__(self, start_ms: int) -> None:
+        self.start_ms = start_ms
+        self.total = 0.0
+        self.count = 0
+        self.maximum = float("-inf")
+
+
+class Sampled:
+    """A quantity: its total and number for ever, everything else over the last *samples* windows of *window_ms*."""
+
+    __slots__ = ("_lock", "_samples", "_window_ms", "_windows", "count", "total")
+
+    def __init__(self, samples: int = 2, window_ms: int = 30_000) -> None:
+        self._samples = samples
+        self._window_ms = window_ms
+        self._windows: deque[_Window] = deque(maxlen=samples)
+        self._lock = threading.Lock()
+        self.total = 0.0
+        self.count = 0
+
+    def record(self, value: float, now_ms: int) -> None:
+        with self._lock:
+            window = self._windows[-1] if self._windows else None
+            if window is None or now_ms - window.start_ms >= self._window_ms:
+                window = _Window(now_ms)
+                self._windows.append(window)
+            window.total += value
+            window.count += 1
+            window.maximum = max(window.maximum, value)
+            self.total += value
+            self.count += 1
+
+    def average(self, now_ms: int) -> float:
+        """Mean of what was recorded; NaN when nothing was."""
+        windows = self._recent(now_ms)
+        count = sum(window.count for window in windows)
+        return sum(window.total for window in windows) / count if count else float("nan")
+
+    def maximum(self, now_ms: int) -> float:
+        """Largest value recorded; NaN when none was."""
+        return max((window.maximum for window in self._recent(now_ms)), default=float("nan"))
+
+    def rate(self, now_ms: int) -> float:
+        """Sum of what was recorded, per second."""
+        windows = self._recent(now_ms)
+        return sum(window.total for window in windows) / self._span_seconds(windows, now_ms)
+
+    def frequency(self, now_ms: int) -> float:
+        """How often something was recorded, per second."""
+        windows = self._recent(now_ms)
+        return sum(window.count for window in windows) / self._span_seconds(windows, now_ms)
+
+    def _recent(self, now_ms: int) -> list[_Window]:
+        with self._lock:
+            return [window for window in self._windows if now_ms - window.start_ms < self._samples * self._window_ms]
+
+    def _span_seconds(self, windows: list[_Window], now_ms: int) -> float:
+        """The time that *windows* stand for: at first as if those before had been empty, so that rates start low."""
+        elapsed_ms = now_ms - windows[0].start_ms if windows else 0
+        missing = max(self._samples - 1 - elapsed_ms // self._window_ms, 0)
+        return max(elapsed_ms + missing * self._window_ms, self._window_ms) / 1000
+
+
+def render_prometheus(metrics: Iterable[Metric]) -> str:
+    """*metrics* in Prometheus' text format: ``kafka_<group>_<name>{<tags>}``; what has no value yet is left out."""
+    families: dict[str, list[str]] = {}
+    for metric in metrics:
+        if math.isnan(metric.value):
+            continue
+        family = _prometheus_name(f"kafka-{metric.group}-{metric.name}")
+        kind = "counter" if metric.is_total else "gauge"
+        lines = families.setdefault(family, [f"# TYPE {family} {kind}"])
+        tags = ",".join(f'{_prometheus_name(name)}="{_escape(value)}"' for name, value in metric.tags)
+        lines.append(f"{family}{{{tags}}} {float(metric.value)!r}")
+    return "".join(line + "\n" for lines in families.values() for line in lines)
+
+
+def _prometheus_name(name: str) -> str:
+    return name.replace("-", "_").replace(".", "_")
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

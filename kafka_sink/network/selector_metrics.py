@@ -1,0 +1,102 @@
+"""What a selector has moved, in all and per connection.
+
+Written by the selector's thread once per frame, connection or poll; read from any thread. It knows no API: what the
+frames were for is counted elsewhere.
+
+Source: apache/kafka ``Selector.SelectorMetrics`` (names of the figures).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kafka_sink.common.metrics import Sampled
+
+_NS_PER_MS = 1_000_000
+
+
+class Traffic:
+    """Frames out and in, of one connection or of all."""
+
+    def __init__(self, samples: int, window_ms: int) -> None:
+        self._sent = Sampled(samples, window_ms)
+        self._received = Sampled(samples, window_ms)
+
+    def sent(self, size_bytes: int, now_ms: int) -> None:
+        self._sent.record(size_bytes, now_ms)
+
+    def received(self, size_bytes: int, now_ms: int) -> None:
+        self._received.record(size_bytes, now_ms)
+
+    def figures(self, now_ms: int) -> Iterator[tuple[str, float]]:
+        """Kafka's names and values."""
+        yield "request-rate", self._sent.frequency(now_ms)
+        yield "request-total", self._sent.count
+        yield "request-size-avg", self._sent.average(now_ms)
+        yield "request-size-max", self._sent.maximum(now_ms)
+        yield "outgoing-byte-rate", self._sent.rate(now_ms)
+        yield "outgoing-byte-total", self._sent.total
+        yield "response-rate", self._received.frequency(now_ms)
+        yield "response-total", self._received.count
+        yield "incoming-byte-rate", self._received.rate(now_ms)
+        yield "incoming-byte-total", self._received.total
+
+
+class SelectorMetrics:
+    """The figures of one selector."""
+
+    def __init__(self, samples: int = 2, window_ms: int = 30_000) -> None:
+        self._samples, self._window_ms = samples, window_ms
+        self._all = Traffic(samples, window_ms)
+        #: Connection id → its frames; kept when the connection ends, because the next one to that node goes on.
+        self.by_connection: dict[str, Traffic] = {}
+        self._created = Sampled(samples, window_ms)
+        self._closed = Sampled(samples, window_ms)
+        self._waits_ms = Sampled(samples, window_ms)
+        self._io_ms = Sampled(samples, window_ms)
+
+    def sent(self, connection_id: str, size_bytes: int, now_ms: int) -> None:
+        """A frame has gone out, its last byte included."""
+        self._all.sent(size_bytes, now_ms)
+        self._traffic(connection_id).sent(size_bytes, now_ms)
+
+    def received(self, connection_id: str, size_bytes: int, now_ms: int) -> None:
+        """A whole frame has come in."""
+        self._all.received(size_bytes, now_ms)
+        self._traffic(connection_id).received(size_bytes, now_ms)
+
+    def created(self, now_ms: int) -> None:
+        """A connection was begun."""
+        self._created.record(1, now_ms)
+
+    def closed(self, now_ms: int) -> None:
+        """A connection has ended, whoever ended it."""
+        self._closed.record(1, now_ms)
+
+    def polled(self, waited_ms: int, worked_ms: int, now_ms: int) -> None:
+        """One poll: time until something happened, and time spent on it."""
+        self._waits_ms.record(waited_ms, now_ms)
+        self._io_ms.record(worked_ms, now_ms)
+
+    def figures(self, now_ms: int) -> Iterator[tuple[str, float]]:
+        """Kafka's names and values."""
+        yield "connection-count", self._created.count - self._closed.count
+        yield "connection-creation-rate", self._created.rate(now_ms)
+        yield "connection-creation-total", self._created.count
+        yield "connection-close-rate", self._closed.rate(now_ms)
+        yield "connection-close-total", self._closed.count
+        yield from self._all.figures(now_ms)
+        yield "select-rate", self._waits_ms.frequency(now_ms)
+        yield "select-total", self._waits_ms.count
+        yield "io-wait-time-ns-avg", self._waits_ms.average(now_ms) * _NS_PER_MS
+        yield "io-wait-time-ns-total", self._waits_ms.total * _NS_PER_MS
+        yield "io-wait-ratio", self._waits_ms.rate(now_ms) / 1000
+        yield "io-time-ns-avg", self._io_ms.average(now_ms) * _NS_PER_MS
+        yield "io-time-ns-total", self._io_ms.total * _NS_PER_MS
+        yield "io-ratio", self._io_ms.rate(now_ms) / 1000
+
+    def _traffic(self, connection_id: str) -> Traffic:
+        found = self.by_connection.get(connection_id)
+        if found is None:
+            found = self.by_connection[connection_id] = Traffic(self._samples, self._window_ms)
+        return found
