@@ -4,6 +4,9 @@
 #   scripts/kafka.sh start [--nodes N] [--port P] [--dir DIR] [property=value …]
 #   scripts/kafka.sh status [--dir DIR]
 #   scripts/kafka.sh stop [--dir DIR]
+#   scripts/kafka.sh stop-node N [--dir DIR]    one node of several, in good order
+#   scripts/kafka.sh kill-node N [--dir DIR]    one node, as a crash would (kill -9)
+#   scripts/kafka.sh start-node N [--dir DIR]   start it again; returns at once
 #   scripts/kafka.sh fetch                      get the jars, where they are not there yet
 #   scripts/kafka.sh run CLASS [argument …]     one of Kafka's own tools, as org.apache.kafka.tools.DumpLogSegments
 #
@@ -179,12 +182,15 @@ kafka_java_in_background() { # NODE
     printf '%s\n%s\n' "$BACKGROUND_PID" "$(started_at "$BACKGROUND_PID")" >"$home/pid"
 }
 
+# stop_nodes [SIGNAL [PATTERN]]: those whose folder's name matches; what does not end in time is killed.
 stop_nodes() {
-    local file pid deadline=$((SECONDS + STOP_TIMEOUT_S))
-    for file in "$DIR"/node-*/pid; do
-        if is_ours "$file"; then kill "$(head -n 1 "$file")" 2>/dev/null || true; fi
+    local signal=${1:-TERM} nodes=${2:-node-*} file pid deadline=$((SECONDS + STOP_TIMEOUT_S))
+    # shellcheck disable=SC2231 # a pattern
+    for file in "$DIR"/$nodes/pid; do
+        if is_ours "$file"; then kill "-$signal" "$(head -n 1 "$file")" 2>/dev/null || true; fi
     done
-    for file in "$DIR"/node-*/pid; do
+    # shellcheck disable=SC2231 # a pattern
+    for file in "$DIR"/$nodes/pid; do
         [ -e "$file" ] || continue
         pid=$(head -n 1 "$file")
         while is_ours "$file" && [ "$SECONDS" -lt "$deadline" ]; do sleep 0.1; done
@@ -212,6 +218,24 @@ status() {
     exit "$state"
 }
 
+# one_node COMMAND N [--dir DIR]
+one_node() {
+    local command=$1 node=${2:-}
+    [ -n "$node" ] || refuse
+    shift 2
+    only_dir "$@"
+    [ -f "$DIR/node-$node/server.properties" ] || die "there is no node $node in $DIR."
+    case "$command" in
+        stop-node) stop_nodes TERM "node-$node" ;;
+        kill-node) stop_nodes KILL "node-$node" ;;
+        start-node)
+            ! is_ours "$DIR/node-$node/pid" || die "node $node runs already."
+            prepare
+            kafka_java_in_background "$node"
+            ;;
+    esac
+}
+
 only_dir() {
     if [ $# = 2 ] && [ "$1" = --dir ]; then DIR=$2; elif [ $# != 0 ]; then refuse; fi
 }
@@ -222,6 +246,7 @@ command=${1:-}
 case "$command" in
     start) start "$@" ;;
     stop) only_dir "$@" && stop_nodes ;;
+    stop-node | kill-node | start-node) one_node "$command" "$@" ;;
     status) only_dir "$@" && status ;;
     run)
         [ $# -ge 1 ] || refuse

@@ -1,0 +1,122 @@
+"""A real Kafka of three nodes whose nodes are stopped, killed and started again under a test's hands."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient as ForeignAdmin
+from confluent_kafka.admin import NewPartitions
+
+from kafka_sink.client.admin import AdminClient
+from kafka_sink.common.errors import KafkaError
+from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, run_script
+
+NODES = (1, 2, 3)
+WAIT_S = 60.0
+#: Failures are noticed within seconds, so that a test sees several; topics are never made by being asked for.
+PROPERTIES = (
+    "broker.session.timeout.ms=3000",
+    "broker.heartbeat.interval.ms=500",
+    "replica.lag.time.max.ms=3000",
+    "auto.create.topics.enable=false",
+)
+
+
+def until(what: str, condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
+    """Wait until *condition* holds; while it raises a KafkaError it does not."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(KafkaError):
+            if condition():
+                return
+        time.sleep(0.2)
+    raise AssertionError(f"{what}: not within {timeout_s} s")
+
+
+@dataclass(frozen=True)
+class KafkaCluster:
+    """Nodes 1 to 3; see scripts/kafka.sh."""
+
+    bootstrap_servers: str
+    directory: Path
+
+    def admin(self) -> AdminClient:
+        return AdminClient(self.bootstrap_servers, {"default.api.timeout.ms": 20_000})
+
+    def stop(self, node: int) -> None:
+        run_script("stop-node", str(node), "--dir", str(self.directory), timeout_s=TOOL_TIMEOUT_S)
+
+    def kill(self, node: int) -> None:
+        run_script("kill-node", str(node), "--dir", str(self.directory), timeout_s=TOOL_TIMEOUT_S)
+
+    def start(self, node: int) -> None:
+        run_script("start-node", str(node), "--dir", str(self.directory), timeout_s=TOOL_TIMEOUT_S)
+
+    def create_topic(self, name: str, partitions: int, **configs: str) -> None:
+        with self.admin() as admin:
+            admin.create_topic(
+                name, partitions, 3, configs={key.replace("_", "."): value for key, value in configs.items()}
+            )
+            until(f"leaders of {name}", lambda: len(self.leaders(name, admin)) == partitions)
+
+    def leaders(self, topic: str, admin: AdminClient) -> dict[int, int]:
+        """Partition → node that leads it, of those that have one."""
+        infos = admin.describe_topics([topic])[topic].partitions
+        return {info.partition: info.leader.id for info in infos if info.leader is not None}
+
+    def await_replicas(self, topic: str) -> None:
+        """Every partition has a leader and three replicas in sync."""
+
+        def complete() -> bool:
+            with self.admin() as admin:
+                infos = admin.describe_topics([topic])[topic].partitions
+                return all(info.leader is not None and len(info.isr) == 3 for info in infos)
+
+        until(f"all replicas of {topic} in sync", complete)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        foreign = ForeignAdmin({"bootstrap.servers": self.bootstrap_servers})
+        foreign.create_partitions([NewPartitions(topic, partitions)])[topic].result(20)
+
+    def move_leaders(self, topic: str, shift: int, scratch: Path) -> int:
+        """Put node *shift* places further in front everywhere and elect it; how many partitions changed hands."""
+        with self.admin() as admin:
+            before = self.leaders(topic, admin)
+            plan = {
+                "version": 1,
+                "partitions": [
+                    {
+                        "topic": topic,
+                        "partition": number,
+                        "replicas": [NODES[(number + shift + n) % 3] for n in range(3)],
+                    }
+                    for number in before
+                ],
+            }
+            file = scratch / f"plan-{shift}.json"
+            file.write_text(json.dumps(plan), encoding="utf-8")
+            tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+            arguments = ["--bootstrap-server", self.bootstrap_servers, "--reassignment-json-file", str(file)]
+            run_script("run", tool, *arguments, "--execute", timeout_s=TOOL_TIMEOUT_S)
+            tool = "org.apache.kafka.tools.LeaderElectionCommand"
+            arguments = ["--bootstrap-server", self.bootstrap_servers, "--election-type", "preferred"]
+            run_script("run", tool, *arguments, "--all-topic-partitions", timeout_s=TOOL_TIMEOUT_S)
+            wanted = {number: NODES[(number + shift) % 3] for number in before}
+            until("the elected leaders", lambda: self.leaders(topic, admin) == wanted)
+            return sum(before[number] != leader for number, leader in wanted.items())
+
+
+@contextlib.contextmanager
+def running_cluster(directory: Path) -> Iterator[KafkaCluster]:
+    try:
+        printed = run_script(
+            "start", "--port", "0", "--nodes", "3", "--dir", str(directory), *PROPERTIES, timeout_s=START_TIMEOUT_S
+        )
+        yield KafkaCluster(printed.strip().removeprefix("bootstrap.servers="), directory)
+    finally:
+        run_script("stop", "--dir", str(directory), timeout_s=TOOL_TIMEOUT_S)

@@ -1,0 +1,230 @@
+"""Our idempotent producer on three Kafka nodes that stop, crash, lose topics and move leaders while it sends.
+
+A record's key has an order, and librdkafka reads what is there at the end: nothing may be missing, twice, or out of
+order. KAFKALITE_LOAD_RECORDS sets how many records the two long tests send (100,000 unless told otherwise).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_sink import KafkaProducer, ProducerRecord
+from kafka_sink.common.errors import ApiError, KafkaTimeoutError, UnknownTopicOrPartitionError
+from tests.compat.kafka_cluster import NODES, KafkaCluster, running_cluster
+from tests.conftest import Figure
+from tests.support.ordered_load import OrderedLoad
+from tests.support.readback import read_topic
+
+RECORDS = int(os.environ.get("KAFKALITE_LOAD_RECORDS", "100000"))
+#: The load is spread over this many portions, a tenth of a second apart, and goes on for as long as the trouble does.
+PORTIONS = 250
+PARTITIONS = 6
+
+pytestmark = pytest.mark.timeout(280)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
+        pytest.skip("KAFKALITE_NO_KAFKA is set")
+    with running_cluster(tmp_path_factory.mktemp("kafka-cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster: KafkaCluster) -> str:
+    name = f"ours-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(name, PARTITIONS)
+    cluster.await_replicas(name)
+    return name
+
+
+def make_producer(cluster: KafkaCluster, **properties: object) -> KafkaProducer:
+    return KafkaProducer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "request.timeout.ms": 10_000,
+            "compression.type": "lz4",
+            **{name.replace("_", "."): value for name, value in properties.items()},
+        }
+    )
+
+
+def send_through(trouble: Callable[[], None], load: OrderedLoad, records: int = RECORDS) -> None:
+    """Send *records* or more, until *trouble* is over."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            trouble()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    portion = max(records // PORTIONS, 1)
+    while (thread.is_alive() or load.sent < records) and not failures:
+        load.send(portion)
+        time.sleep(0.1 if thread.is_alive() else 0)
+    thread.join()
+    if failures:
+        raise failures[0]
+
+
+def check(cluster: KafkaCluster, topic: str, load: OrderedLoad, figure: Figure) -> None:
+    """Everything sent was acknowledged, and is there once and in order."""
+    assert load.errors[:3] == []
+    assert load.acknowledged == load.sent
+    verdict = load.judge(read_topic(cluster.bootstrap_servers, topic))
+    figure("records", load.sent)
+    figure("missing/twice/out of order", f"{verdict.missing}/{verdict.duplicates}/{verdict.out_of_order}")
+    figure("longest stall", f"{load.longest_stall_s:.1f} s")
+    assert verdict.is_clean, verdict
+
+
+def test_a_rolling_restart_loses_and_repeats_nothing(cluster: KafkaCluster, topic: str, figure: Figure) -> None:
+    def restart_all() -> None:
+        for node in NODES:
+            cluster.stop(node)
+            time.sleep(1)
+            cluster.start(node)
+            cluster.await_replicas(topic)
+
+    with make_producer(cluster) as producer:
+        load = OrderedLoad(producer, topic)
+        send_through(restart_all, load)
+        producer.flush(60_000)
+        retries = producer.metrics()["record-retry-total"]
+    check(cluster, topic, load, figure)
+    figure("records sent again", int(retries))
+
+
+def test_killed_leaders_lose_and_repeat_nothing(cluster: KafkaCluster, topic: str, figure: Figure) -> None:
+    kills = 4
+
+    def kill_leaders() -> None:
+        for round_number in range(kills):
+            with cluster.admin() as admin:
+                victim = cluster.leaders(topic, admin)[round_number % PARTITIONS]
+            cluster.kill(victim)
+            time.sleep(2)
+            cluster.start(victim)
+            cluster.await_replicas(topic)
+
+    with make_producer(cluster) as producer:
+        load = OrderedLoad(producer, topic)
+        send_through(kill_leaders, load)
+        producer.flush(60_000)
+        retries = producer.metrics()["record-retry-total"]
+    check(cluster, topic, load, figure)
+    figure("kills", kills)
+    figure("records sent again", int(retries))
+
+
+def test_leaders_that_are_moved_are_followed(cluster: KafkaCluster, topic: str, figure: Figure, tmp_path: Path) -> None:
+    moved = 0
+
+    def move() -> None:
+        nonlocal moved
+        for shift in (1, 2, 3):
+            moved += cluster.move_leaders(topic, shift, tmp_path)
+
+    with make_producer(cluster) as producer:
+        load = OrderedLoad(producer, topic)
+        send_through(move, load, records=20_000)
+        producer.flush(30_000)
+    check(cluster, topic, load, figure)
+    figure("leaders moved", moved)
+    assert moved >= PARTITIONS
+
+
+def test_partitions_that_are_added_are_used_while_sending(cluster: KafkaCluster, figure: Figure) -> None:
+    topic = f"grows-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(topic, 2)
+    sent = 0
+    started = time.monotonic()
+    seen: set[int] = set()
+    with make_producer(cluster, metadata_max_age_ms=1_000) as producer:
+        grown_at = None
+        while 4 not in seen:
+            assert time.monotonic() - started < 60, seen
+            futures = [producer.send(ProducerRecord(topic, b"%d" % n, b"%d" % n)) for n in range(sent, sent + 200)]
+            sent += 200
+            seen.update(future.get(30_000).partition for future in futures)
+            if grown_at is None:
+                assert seen == {0, 1}
+                cluster.grow(topic, 5)
+                grown_at = time.monotonic()
+    figure("new partitions used after", f"{time.monotonic() - grown_at:.1f} s")
+    found = sorted(int(message.value or b"") for message in read_topic(cluster.bootstrap_servers, topic))
+    assert found == list(range(sent))
+
+
+def test_too_few_replicas_in_sync_are_waited_for(cluster: KafkaCluster, figure: Figure) -> None:
+    topic = f"strict-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(topic, 1, min_insync_replicas="3")
+    cluster.await_replicas(topic)
+    with cluster.admin() as admin:
+        follower = next(node for node in NODES if node != cluster.leaders(topic, admin)[0])
+    with make_producer(cluster) as patient:
+        patient.send(ProducerRecord(topic, b"before")).get(30_000)
+        cluster.stop(follower)
+        with make_producer(cluster, delivery_timeout_ms=4_000, request_timeout_ms=3_000) as hasty:
+            late = hasty.send(ProducerRecord(topic, b"never"))
+            began = time.monotonic()
+            with pytest.raises(KafkaTimeoutError, match="expiring 1 record"):
+                late.get(20_000)
+            figure("gave up after", f"{time.monotonic() - began:.1f} s of delivery.timeout.ms 4 s")
+        waiting = patient.send(ProducerRecord(topic, b"after"))
+        time.sleep(1)
+        assert not waiting.done()
+        cluster.start(follower)
+        assert waiting.get(60_000).offset == 1
+        assert patient.metrics()["record-retry-total"] > 0
+    found = [message.value for message in read_topic(cluster.bootstrap_servers, topic)]
+    assert found == [b"before", b"after"]
+
+
+def test_a_topic_that_is_deleted_while_sending_fails_its_records_and_no_others(
+    cluster: KafkaCluster, topic: str, figure: Figure
+) -> None:
+    doomed = f"doomed-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(doomed, 3)
+    with make_producer(
+        cluster, delivery_timeout_ms=5_000, request_timeout_ms=3_000, max_block_ms=3_000, metadata_max_age_ms=2_000
+    ) as producer:
+        for number in range(300):
+            producer.send(ProducerRecord(doomed, b"%d" % number))
+        producer.flush(20_000)
+        with cluster.admin() as admin:
+            admin.delete_topics([doomed])
+        deadline = time.monotonic() + 60
+        error: Exception | None = None
+        while error is None:
+            assert time.monotonic() < deadline
+            future = producer.send(ProducerRecord(doomed, b"late"))
+            began = time.monotonic()
+            try:
+                future.get(20_000)
+            except ApiError as refusal:
+                error = refusal
+        assert isinstance(error, KafkaTimeoutError | UnknownTopicOrPartitionError), error
+        figure("failed after", f"{time.monotonic() - began:.1f} s with {type(error).__name__}")
+        assert producer.send(ProducerRecord(topic, b"other")).get(20_000).topic == topic
+        cluster.create_topic(doomed, 3)
+        began = time.monotonic()
+        while True:
+            assert time.monotonic() < began + 60
+            try:
+                assert producer.send(ProducerRecord(doomed, b"again")).get(20_000).topic == doomed
+                break
+            except ApiError:
+                continue
+        figure("back after it was made again", f"{time.monotonic() - began:.1f} s")

@@ -1,0 +1,136 @@
+"""Our producer behind a network that resets, delays, swallows and drips answers, in front of the embedded broker.
+
+Each test sends an ordered load and lets librdkafka read what is there: nothing may be missing, twice, or out of its
+key's order. KAFKALITE_FAULT_RECORDS sets how many records a test sends (20,000 unless told otherwise).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.common.errors import KafkaTimeoutError
+from kafka_sink.protocol.api_key import ApiKey
+from tests.conftest import Figure
+from tests.support.fault_proxy import Delay, Drip, Fault, FaultProxy, Plan, Shape, every, only
+from tests.support.ordered_load import OrderedLoad
+from tests.support.readback import read_topic
+
+RECORDS = int(os.environ.get("KAFKALITE_FAULT_RECORDS", "20000"))
+PORTIONS = 100
+REQUEST_TIMEOUT_MS = 1_000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(nodes=2) as running:
+        yield running
+
+
+def make_producer(bootstrap_servers: str, **properties: object) -> KafkaProducer:
+    return KafkaProducer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "request.timeout.ms": REQUEST_TIMEOUT_MS,
+            "batch.size": 4_000,
+            **{name.replace("_", "."): value for name, value in properties.items()},
+        }
+    )
+
+
+def run_load(
+    cluster: EmbeddedCluster,
+    topic: str,
+    figure: Figure,
+    plan: Plan,
+    *,
+    shape: Shape | None = None,
+    records: int = RECORDS,
+) -> FaultProxy:
+    """Send *records* through a proxy with *plan*, and prove that the topic holds them."""
+    cluster.create_topic(topic, partitions=6)
+    with FaultProxy(cluster.bootstrap_servers, plan, shape) as proxy:
+        began = time.monotonic()
+        with make_producer(proxy.bootstrap_servers) as producer:
+            load = OrderedLoad(producer, topic)
+            for _ in range(PORTIONS):
+                load.send(records // PORTIONS)
+            producer.flush(100_000)
+            retries = producer.metrics()["record-retry-total"]
+        took = time.monotonic() - began
+    assert load.errors[:3] == []
+    assert load.acknowledged == load.sent
+    verdict = load.judge(read_topic(cluster.bootstrap_servers, topic))
+    figure("records", load.sent)
+    figure("faults", proxy.faults)
+    figure("sent again", int(retries))
+    figure("missing/twice/out of order", f"{verdict.missing}/{verdict.duplicates}/{verdict.out_of_order}")
+    figure("longest stall", f"{load.longest_stall_s:.1f} s")
+    figure("rate", f"{load.sent / took:,.0f} records/s")
+    assert verdict.is_clean, verdict
+    return proxy
+
+
+LOST = {
+    "reset-before": every(7, Fault.RESET_BEFORE),
+    "reset-after": every(7, Fault.RESET_AFTER),
+    "half-then-close": every(11, Fault.HALF_THEN_CLOSE),
+    "swallowed": every(23, Fault.SWALLOW),
+    "twice": every(23, Fault.TWICE),
+}
+LATE = {
+    "silence": only({5, 40}, Fault.SILENCE),
+    "late": only({5, 40}, Delay(REQUEST_TIMEOUT_MS / 1000 + 0.5)),
+    "half": only({5, 40}, Fault.HALF),
+    "byte-by-byte": only({5, 40}, Drip(1.0)),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_answers_that_are_lost_lose_and_repeat_nothing(cluster: EmbeddedCluster, figure: Figure, name: str) -> None:
+    proxy = run_load(cluster, name, figure, LOST[name])
+    assert proxy.faults >= 3
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_answers_that_do_not_come_in_time_lose_and_repeat_nothing(
+    cluster: EmbeddedCluster, figure: Figure, name: str
+) -> None:
+    proxy = run_load(cluster, name, figure, LATE[name])
+    assert proxy.faults == 2
+
+
+def test_faults_of_metadata_and_versions_stop_nothing(cluster: EmbeddedCluster, figure: Figure) -> None:
+    def plan(key: ApiKey, number: int) -> Fault | None:
+        if key in (ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.INIT_PRODUCER_ID) and number == 1:
+            return Fault.RESET_AFTER
+        if key in (ApiKey.METADATA, ApiKey.API_VERSIONS) and number == 2:
+            return Fault.HALF_THEN_CLOSE
+        return Fault.RESET_BEFORE if key is ApiKey.PRODUCE and number == 3 else None
+
+    run_load(cluster, "metadata-faults", figure, plan, records=2_000)
+
+
+def test_a_slow_and_lossy_network_loses_nothing(cluster: EmbeddedCluster, figure: Figure) -> None:
+    shape = Shape(latency_s=0.05, jitter_s=0.05, loss=0.01, bytes_per_s=1_000_000 / 8)
+    run_load(cluster, "slow", figure, lambda key, number: None, shape=shape, records=10_000)
+
+
+def test_an_answer_that_never_comes_ends_after_the_request_timeout(cluster: EmbeddedCluster, figure: Figure) -> None:
+    cluster.create_topic("never", partitions=1)
+    for name, fault in {"silence": Fault.SILENCE, "half": Fault.HALF, "1 byte per s": Drip(1.0)}.items():
+        with (
+            FaultProxy(cluster.bootstrap_servers, every(1, fault)) as proxy,
+            make_producer(proxy.bootstrap_servers, delivery_timeout_ms=2_500) as producer,
+        ):
+            began = time.monotonic()
+            future = producer.send(ProducerRecord("never", b"v"))
+            with pytest.raises(KafkaTimeoutError, match="was not answered within 1000 ms"):
+                future.get(10_000)
+            took = time.monotonic() - began
+            figure(name, f"{took:.1f} s of delivery.timeout.ms 2.5 s, {proxy.requests[ApiKey.PRODUCE]} attempts")
+            assert proxy.requests[ApiKey.PRODUCE] >= 2

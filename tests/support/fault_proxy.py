@@ -1,0 +1,302 @@
+"""A TCP proxy between a client and its brokers that does to chosen answers what networks and bad servers do.
+
+It reads frames, so that a fault hits a whole request or answer of one API, and rewrites the addresses that brokers tell
+about themselves, so that no connection goes past it. One thread runs all of it; a test holds it as a context manager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import random
+import socket
+import struct
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import decode_request_header, decode_response, encode_response
+from kafka_sink.protocol.messages.metadata import MetadataResponse
+from kafka_sink.protocol.messages.produce import ProduceResponse
+
+_LOST_PACKET_S = 0.2
+
+
+class Fault(Enum):
+    """What happens to a request or to its answer."""
+
+    RESET_BEFORE = "the connection is reset before the broker sees the request"
+    RESET_AFTER = "the broker has worked the request off, then the connection is reset"
+    SILENCE = "neither this answer nor any later one of the connection arrives"
+    SWALLOW = "this answer is left out, later ones arrive"
+    TWICE = "the answer arrives twice"
+    HALF = "half of the answer arrives, then nothing more"
+    HALF_THEN_CLOSE = "half of the answer arrives, then the end"
+
+
+@dataclass(frozen=True)
+class Delay:
+    """The answer, and all behind it, arrive *seconds* late."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Drip:
+    """The answer arrives byte by byte, one every *seconds*."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How both directions of every connection are: loss shows as the delay of a retransmission, as it does in TCP."""
+
+    latency_s: float = 0.0
+    jitter_s: float = 0.0
+    loss: float = 0.0
+    bytes_per_s: float = float("inf")
+
+
+#: Decides about the n-th request (from 1) of an API; None lets it pass.
+Plan = Callable[[ApiKey, int], Fault | Delay | Drip | None]
+
+
+def every(n: int, fault: Fault | Delay | Drip, api_key: ApiKey = ApiKey.PRODUCE) -> Plan:
+    """Every *n*-th request of *api_key* meets *fault*."""
+    return lambda key, number: fault if key is api_key and number % n == 0 else None
+
+
+def only(numbers: set[int], fault: Fault | Delay | Drip, api_key: ApiKey = ApiKey.PRODUCE) -> Plan:
+    """Requests of *api_key* with these numbers meet *fault*."""
+    return lambda key, number: fault if key is api_key and number in numbers else None
+
+
+class FaultProxy:
+    """Stands before all brokers of *bootstrap_servers*; :attr:`plan` may be changed at any time."""
+
+    def __init__(
+        self, bootstrap_servers: str, plan: Plan = lambda key, number: None, shape: Shape | None = None
+    ) -> None:
+        self._upstream = [_address(entry) for entry in bootstrap_servers.split(",")]
+        self.plan = plan
+        self._shape = shape
+        self._fronts: dict[tuple[str, int], int] = {}
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._random = random.Random(7)
+        self.requests: collections.Counter[ApiKey] = collections.Counter()
+        self.faults = 0
+
+    def __enter__(self) -> FaultProxy:
+        self._thread.start()
+        for address in self._upstream:
+            asyncio.run_coroutine_threadsafe(self.front(address), self._loop).result(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _stop(self) -> None:
+        for server in self._servers:
+            server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"127.0.0.1:{self._fronts[address]}" for address in self._upstream)
+
+    async def front(self, address: tuple[str, int]) -> int:
+        """The proxy's port that leads to *address*."""
+        if address not in self._fronts:
+
+            async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                self.spawn(_Connection(self, reader, writer).run(address))
+
+            server = await asyncio.start_server(connected, "127.0.0.1", 0)
+            self._servers.append(server)
+            self._fronts[address] = server.sockets[0].getsockname()[1]
+        return self._fronts[address]
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def judge(self, api_key: ApiKey) -> Fault | Delay | Drip | None:
+        self.requests[api_key] += 1
+        fault = self.plan(api_key, self.requests[api_key])
+        self.faults += fault is not None
+        return fault
+
+    def pass_time(self, size: int) -> tuple[float, float]:
+        """(seconds on the way, seconds that *size* bytes keep the line busy)."""
+        shape = self._shape
+        if shape is None:
+            return 0.0, 0.0
+        late = _LOST_PACKET_S if self._random.random() < shape.loss else 0.0
+        way = max(shape.latency_s + self._random.uniform(-shape.jitter_s, shape.jitter_s), 0.0) + late
+        return way, size / shape.bytes_per_s
+
+
+@dataclass
+class _Pending:
+    api_key: ApiKey
+    version: int
+    fault: Fault | Delay | Drip | None
+
+
+class _Line:
+    """One direction: what is put in comes out in order, after the shape's delay."""
+
+    def __init__(self, proxy: FaultProxy, writer: asyncio.StreamWriter) -> None:
+        self._proxy = proxy
+        self._writer = writer
+        self._queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        self._busy_until = 0.0
+
+    def put(self, data: bytes) -> None:
+        now = asyncio.get_running_loop().time()
+        way, busy = self._proxy.pass_time(len(data))
+        self._busy_until = max(self._busy_until, now) + busy
+        self._queue.put_nowait((self._busy_until + way, data))
+
+    async def run(self) -> None:
+        while True:
+            due, data = await self._queue.get()
+            wait = due - asyncio.get_running_loop().time()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            self._writer.write(data)
+            await self._writer.drain()
+
+
+class _Connection:
+    """A client's connection and the one behind it."""
+
+    def __init__(self, proxy: FaultProxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._proxy = proxy
+        self._reader = reader
+        self._writer = writer
+        self._pending: collections.deque[_Pending] = collections.deque()
+        self._is_silent = False
+
+    async def run(self, address: tuple[str, int]) -> None:
+        try:
+            broker_reader, broker_writer = await asyncio.open_connection(*address)
+        except OSError:
+            self._reset()
+            return
+        up, down = _Line(self._proxy, broker_writer), _Line(self._proxy, self._writer)
+        tasks = [
+            self._proxy.spawn(work)
+            for work in (self._requests(up), self._answers(broker_reader, down), up.run(), down.run())
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.exception()
+        finally:
+            for task in tasks:
+                task.cancel()
+            broker_writer.close()
+            self._writer.close()
+
+    async def _requests(self, up: _Line) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                frame = await _read_frame(self._reader)
+                header, _ = decode_request_header(frame)
+                api_key = ApiKey(header.api_key)
+                fault = self._proxy.judge(api_key)
+                if fault is Fault.RESET_BEFORE:
+                    self._reset()
+                    return
+                self._pending.append(_Pending(api_key, header.api_version, fault))
+                up.put(struct.pack(">i", len(frame)) + frame)
+
+    async def _answers(self, broker: asyncio.StreamReader, down: _Line) -> None:
+        try:
+            while True:
+                frame = await _read_frame(broker)
+                pending = self._pending.popleft()
+                frame = await self._rewrite(pending, frame)
+                if not await self._deliver(struct.pack(">i", len(frame)) + frame, pending.fault, down):
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            if self._is_silent:
+                # A dead broker is not to be told apart from a silent one.
+                await asyncio.sleep(3600)
+
+    async def _deliver(self, data: bytes, fault: Fault | Delay | Drip | None, down: _Line) -> bool:
+        """Hand one answer out as *fault* wants it; False when that was the end of the connection."""
+        if self._is_silent or fault is Fault.SWALLOW:
+            return True
+        if isinstance(fault, Delay):
+            await asyncio.sleep(fault.seconds)
+        elif isinstance(fault, Drip):
+            for byte in data:
+                self._writer.write(bytes([byte]))
+                await self._writer.drain()
+                await asyncio.sleep(fault.seconds)
+            return True
+        elif fault is Fault.RESET_AFTER:
+            self._reset()
+            return False
+        elif fault is Fault.SILENCE:
+            self._is_silent = True
+            return True
+        elif fault in (Fault.HALF, Fault.HALF_THEN_CLOSE):
+            self._writer.write(data[: len(data) // 2])
+            await self._writer.drain()
+            self._is_silent = True
+            return fault is Fault.HALF
+        down.put(data * 2 if fault is Fault.TWICE else data)
+        return True
+
+    async def _rewrite(self, pending: _Pending, frame: bytes) -> bytes:
+        """Put the proxy's addresses in the place of the brokers' own."""
+        if pending.api_key not in (ApiKey.METADATA, ApiKey.PRODUCE):
+            return frame
+        correlation_id, body = decode_response(pending.api_key, pending.version, frame)
+        if isinstance(body, MetadataResponse):
+            told: list[Any] = list(body.brokers)
+        else:
+            assert isinstance(body, ProduceResponse)
+            told = list(body.node_endpoints)
+        if not told:
+            return frame
+        for node in told:
+            node.port = await self._proxy.front((node.host, node.port))
+            node.host = "127.0.0.1"
+        return b"".join(encode_response(pending.api_key, pending.version, correlation_id, body))
+
+    def _reset(self) -> None:
+        sock = self._writer.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
+
+
+async def _read_frame(reader: asyncio.StreamReader) -> bytes:
+    size = struct.unpack(">i", await reader.readexactly(4))[0]
+    return await reader.readexactly(size)
+
+
+def _address(entry: str) -> tuple[str, int]:
+    host, _, port = entry.rpartition(":")
+    return host, int(port)

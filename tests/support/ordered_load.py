@@ -1,0 +1,111 @@
+"""Numbered records, and the question that matters afterwards: is each there, once, and in its key's order?
+
+A load is written by one thread, partly record by record and partly as columns, and judged by what librdkafka reads.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kafka_sink import KafkaProducer, ProducerRecord
+from kafka_sink.producer.futures import Delivery
+from kafka_sink.records.columns import BinaryColumn, ColumnChunk
+from tests.support.readback import Message
+
+KEYS = 64
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is wrong with the records that were read back: everything is 0 when all is well."""
+
+    missing: int
+    duplicates: int
+    out_of_order: int
+    foreign: int
+
+    @property
+    def is_clean(self) -> bool:
+        return self == Verdict(0, 0, 0, 0)
+
+
+class OrderedLoad:
+    """Counts what was sent and told. :meth:`send` is for one thread; deliveries come on the producer's."""
+
+    def __init__(self, producer: KafkaProducer, topic: str, padding: int = 60) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._padding = "." * padding
+        self._next = [0] * KEYS
+        self._turn = 0
+        self._lock = threading.Lock()
+        self.sent = 0
+        self.acknowledged = 0
+        self.errors: list[Exception] = []
+        self._last_told: float | None = None
+        self.longest_stall_s = 0.0
+
+    def send(self, count: int) -> None:
+        """*count* records, in turn as columns and one by one; keys of all partitions."""
+        rows = [self._row(self.sent + number) for number in range(count)]
+        self.sent += count
+        self._turn += 1
+        with self._lock:
+            # Time in which nothing was on its way is no stall.
+            if self.acknowledged + len(self.errors) >= self.sent - count:
+                self._last_told = time.monotonic()
+        if self._turn % 2:
+            chunk = ColumnChunk(
+                key=BinaryColumn.from_arrow(pa.array([key for key, _ in rows])),
+                value=BinaryColumn.from_arrow(pa.array([value for _, value in rows])),
+            )
+            self._producer.send_columns(self._topic, chunk, on_delivery=self._told)
+        else:
+            for key, value in rows:
+                self._producer.send(ProducerRecord(self._topic, value, key), self._told)
+
+    def _row(self, number: int) -> tuple[bytes, bytes]:
+        key = number % KEYS
+        self._next[key] += 1
+        return b"key-%d" % key, f"{self._next[key] - 1} {self._padding}".encode()
+
+    def _told(self, delivery: Delivery) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if delivery.error is None:
+                self.acknowledged += delivery.count
+            else:
+                self.errors.extend([delivery.error] * delivery.count)
+            if self._last_told is not None:
+                self.longest_stall_s = max(self.longest_stall_s, now - self._last_told)
+            self._last_told = now
+
+    @property
+    def outstanding(self) -> int:
+        """Records whose outcome is not told yet."""
+        with self._lock:
+            return self.sent - self.acknowledged - len(self.errors)
+
+    def judge(self, found: Sequence[Message]) -> Verdict:
+        """Hold what was read, in order of partition and offset, against what was sent."""
+        by_key: dict[bytes, list[int]] = collections.defaultdict(list)
+        for message in found:
+            by_key[message.key or b""].append(int((message.value or b"-1").split()[0]))
+        missing = duplicates = out_of_order = foreign = 0
+        for key in range(KEYS):
+            numbers = by_key.pop(b"key-%d" % key, [])
+            expected = set(range(self._next[key]))
+            missing += len(expected - set(numbers))
+            foreign += len(set(numbers) - expected)
+            duplicates += len(numbers) - len(set(numbers))
+            first_seen = list(dict.fromkeys(numbers))
+            out_of_order += sum(later < earlier for earlier, later in itertools.pairwise(first_seen))
+        foreign += sum(map(len, by_key.values()))
+        return Verdict(missing, duplicates, out_of_order, foreign)
