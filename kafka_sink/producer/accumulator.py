@@ -124,13 +124,13 @@ class RecordAccumulator:
         headers: Sequence[Header],
         callback: DeliveryCallback | None,
         now_ms: int,
-    ) -> tuple[FutureRecordMetadata, bool] | None:
+    ) -> FutureRecordMetadata | None:
         """:meth:`append` for the common case: the partition's newest batch has room. None when it has not.
 
         Needs no count of appends in progress: the batch is among the incomplete ones, so whoever closes the producer
-        ends it together with this record, or this finds the producer closed.
+        ends it together with this record, or this finds the producer closed. A record that would fill the batch to its
+        last byte is left to :meth:`append`, so that nobody needs to be told that the batch can be sent.
 
-        :returns: the record's future, and whether the batch is full now.
         :raises KafkaError: the producer was closed meanwhile.
         """
         try:
@@ -144,9 +144,7 @@ class RecordAccumulator:
                 self._transactions.check_can_send()
             if not queue.batches:
                 return None
-            last = queue.batches[-1]
-            future = last.try_append(timestamp, key, value, headers, callback, now_ms)
-            return None if future is None else (future, last.is_full)
+            return queue.batches[-1].try_append(timestamp, key, value, headers, callback, now_ms, may_fill=False)
 
     def append(
         self,

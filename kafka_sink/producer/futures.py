@@ -122,7 +122,7 @@ DeliveryCallback = Callable[[Delivery], None]
 class FutureRecordMetadata:
     """The future of one record sent by :meth:`KafkaProducer.send`."""
 
-    __slots__ = ("_clock", "_create_timestamp", "_key_size", "_relative_offset", "_result", "_value_size")
+    __slots__ = ("_create_timestamp", "_key_size", "_relative_offset", "_result", "_value_size")
 
     def __init__(
         self,
@@ -131,14 +131,12 @@ class FutureRecordMetadata:
         create_timestamp: int,
         key_size: int,
         value_size: int,
-        clock: Clock,
     ) -> None:
         self._result = result
         self._relative_offset = relative_offset
         self._create_timestamp = create_timestamp
         self._key_size = key_size
         self._value_size = value_size
-        self._clock = clock
 
     def done(self) -> bool:
         """Whether the outcome is known."""

@@ -65,6 +65,7 @@ from kafka_sink.records import reference
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
+from kafka_sink.records.murmur2 import murmur2, to_positive
 from kafka_sink.records.vectorized import content_sizes, partition_order
 
 #: Columns are staged in pieces of about this many bytes, so that what is encoded beside buffer.memory stays small.
@@ -214,8 +215,12 @@ class KafkaProducer:
             network=network.figures,
             nodes=lambda: {node: traffic.figures for node, traffic in tuple(network.by_connection.items())},
         )
-        self._append_to_open_batch = self._accumulator.append_to_open_batch
-        self._known = _KnownTopics(self._metadata.fetch())
+        self._known: dict[str, _KnownTopic] = {}
+        self._hashes_keys = self._built_in is not None and not self._built_in.ignore_keys
+        # What fits into an open batch needs no measuring then: it is within the limits on records.
+        self._batches_bound_records = config.batch_size_bytes + MAX_RECORD_OVERHEAD_BYTES <= min(
+            config.max_request_size_bytes, config.buffer_memory_bytes
+        )
         self._sender = Sender(
             client=self._client,
             metadata=self._metadata,
@@ -248,9 +253,6 @@ class KafkaProducer:
             self._check_usable()
         if self._transactions is not None:
             self._transactions.check_can_send()
-        if (record.partition or 0) < 0 or (record.timestamp or 0) < 0:
-            _check_not_negative("partition", record.partition)
-            _check_not_negative("timestamp", record.timestamp)
         if self._interceptors is not None:
             intercepted = self._interceptors.on_send(record)
             if not isinstance(intercepted, ProducerRecord):
@@ -270,30 +272,37 @@ class KafkaProducer:
         topic, value, key, partition, timestamp, headers = record
         started_ms = self._clock.monotonic_ms()
         try:
-            cluster = self._cluster_for(topic, partition, started_ms)
+            known = self._find_topic(topic, partition, started_ms)
             if not (
                 self._takes_bytes and (value is None or type(value) is bytes) and (key is None or type(key) is bytes)
             ):
                 key, value, headers = self._serialize(record)
+            sticky = None
             if partition is None:
-                partition = self._choose_partition(record, key, value, cluster)
+                if key is not None and self._hashes_keys:
+                    partition = to_positive(murmur2(key)) % known.partition_count
+                elif self._built_in is not None:
+                    sticky = self._built_in
+                    partition = sticky.partition(topic, None, known.cluster)
+                else:
+                    partition = self._ask_partitioner(record, key, value, known.cluster)
             if timestamp is None:
                 timestamp = self._clock.wall_ms()
+            elif timestamp < 0:
+                raise ValueError(f"the record's timestamp must not be negative, got {timestamp}")
             callback = on_delivery
             if self._interceptors is not None:
                 callback = self._interceptors.acknowledging(timestamp, key, value, on_delivery)
-            appended = self._append_to_open_batch(
-                topic, partition, timestamp, key, value, headers, callback, started_ms
-            )
-            if appended is not None:
-                future, batch_is_full = appended
-                if batch_is_full:
-                    self._sender.wakeup()
-            else:
+            future = None
+            if self._batches_bound_records:
+                future = self._accumulator.append_to_open_batch(
+                    topic, partition, timestamp, key, value, headers, callback, started_ms
+                )
+            if future is None:
                 staged = _Staged(timestamp, key, value, headers, callback)
-                future, partition = self._append(record, staged, partition, cluster, started_ms)
-            if self._built_in is not None and (key is None or self._built_in.ignore_keys) and record.partition is None:
-                self._built_in.appended(topic, partition, _sticky_bytes(key, value, headers), cluster)
+                future, partition = self._append(record, staged, partition, known.cluster, started_ms)
+            if sticky is not None:
+                sticky.appended(topic, partition, _sticky_bytes(key, value, headers), known.cluster)
             return future
         except Exception as error:
             return self._not_staged(record, partition, error, on_delivery)
@@ -324,42 +333,29 @@ class KafkaProducer:
         except Exception:
             self._log.exception("the delivery callback of a record for topic %s raised", topic)
 
-    def _cluster_for(self, topic: str, partition: int | None, now_ms: int) -> Cluster:
-        """The newest cluster that knows *topic* (and *partition*): mostly the one that the last record found."""
-        known = self._known
-        if known.cluster is self._metadata.fetch():
-            found = known.topics.get(topic)
-            if (
-                found is not None
-                and now_ms < found.until_ms
-                and (partition is None or partition < found.partition_count)
-            ):
-                return known.cluster
-        return self._find_topic(topic, partition, now_ms)
-
-    def _find_topic(self, topic: str, partition: int | None, now_ms: int) -> Cluster:
-        """A cluster that knows *topic* (and *partition*); remembers it for the records that follow."""
+    def _find_topic(self, topic: str, partition: int | None, now_ms: int) -> _KnownTopic:
+        """*topic* in the newest cluster that knows it (and *partition*): mostly as the last record found it."""
+        found = self._known.get(topic)
+        if (
+            found is not None
+            and found.cluster is self._metadata.fetch()
+            and now_ms < found.until_ms
+            and (partition is None or 0 <= partition < found.partition_count)
+        ):
+            return found
+        _check_not_negative("partition", partition)
         cluster = self._wait_on_metadata(topic, partition, self._config.max_block_ms)
         self._metrics.waited_for_metadata(self._clock.monotonic_ms() - now_ms)
-        if self._known.cluster is not cluster:
-            self._known = _KnownTopics(cluster)
         # The metadata must hear of a topic that is in use before it counts as idle.
         until_ms = now_ms + self._config.metadata_max_idle_ms // 5
-        self._known.topics[topic] = _KnownTopic(until_ms, cluster.partition_count(topic) or 0)
-        return cluster
+        found = self._known[topic] = _KnownTopic(cluster, until_ms, cluster.partition_count(topic) or 0)
+        return found
 
     def _serialize(self, record: ProducerRecord) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
         headers = list(record.headers)
         key = self._key_serializer.serialize(record.topic, headers, record.key)
         value = self._value_serializer.serialize(record.topic, headers, record.value)
         return key, value, tuple(headers)
-
-    def _choose_partition(
-        self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster
-    ) -> int:
-        if self._built_in is not None:
-            return self._built_in.partition(record.topic, key, cluster)
-        return self._ask_partitioner(record, key, value, cluster)
 
     def _ask_partitioner(self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster) -> int:
         partition = self._partitioner.partition(record.topic, record.key, key, record.value, value, cluster)
@@ -460,7 +456,9 @@ class KafkaProducer:
         sizes = content_sizes(chunk)
         largest = int(sizes.max()) + HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES
         self._check_record_size(largest, f"row {int(sizes.argmax())} of the {chunk.num_rows} rows for topic {topic}")
-        deadline = self._clock.monotonic_ms() + self._config.max_block_ms
+        now_ms = self._clock.monotonic_ms()
+        self._metrics.staged_rows(int(sizes.max()) + _RECORD_OVERHEAD_BYTES, now_ms)
+        deadline = now_ms + self._config.max_block_ms
         cluster = self._wait_on_metadata(topic, None, self._config.max_block_ms)
         if partitions is not None:
             cluster = self._check_partitions(topic, partitions, cluster)
@@ -749,21 +747,15 @@ class KafkaProducer:
             raise KafkaError("cannot perform this operation after the producer has been closed")
 
 
-class _KnownTopic(NamedTuple):
-    """A topic of the newest cluster that needs no further look at the metadata until ``until_ms``."""
+class _KnownTopic:
+    """What a topic was found to be in a cluster; needs no further look while that is the newest, until ``until_ms``."""
 
-    until_ms: int
-    partition_count: int
+    __slots__ = ("cluster", "partition_count", "until_ms")
 
-
-class _KnownTopics:
-    """What the last records' topics were found to be in *cluster*; replaced as a whole when that changes."""
-
-    __slots__ = ("cluster", "topics")
-
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, until_ms: int, partition_count: int) -> None:
         self.cluster = cluster
-        self.topics: dict[str, _KnownTopic] = {}
+        self.until_ms = until_ms
+        self.partition_count = partition_count
 
 
 class _Staged(NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from kafka_sink.common.metrics import Metric, Sampled
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.producer_batch import ProducerBatch
+from kafka_sink.records.layout import HEADER_BYTES
 
 #: Name and value.
 Figures = Iterator[tuple[str, float]]
@@ -91,10 +92,15 @@ class ProducerMetrics:
             self._all.drained(batch)
             self._topic(batch.topic_partition.topic).drained(batch)
             self._queue_time.record(now_ms - batch.created_ms, now_ms)
-            self._record_sizes.record(batch.size_bytes / batch.record_count, now_ms)
-            self._largest_records.record(batch.largest_record_bytes, now_ms)
+            self._record_sizes.record((batch.size_bytes - HEADER_BYTES) / batch.record_count, now_ms)
+            if batch.largest_record_bytes:
+                self._largest_records.record(batch.largest_record_bytes, now_ms)
         if records:
             self._records_per_request.record(records, now_ms)
+
+    def staged_rows(self, largest_bytes: int, now_ms: int) -> None:
+        """Rows were staged as columns, the largest of which takes about *largest_bytes*."""
+        self._largest_records.record(largest_bytes, now_ms)
 
     def answered(self, node_id: str, latency_ms: int, now_ms: int) -> None:
         """A request has ended, *latency_ms* after it was sent."""

@@ -151,8 +151,10 @@ class ProducerBatch:
         headers: Sequence[Header],
         callback: DeliveryCallback | None,
         now_ms: int,
+        *,
+        may_fill: bool = True,
     ) -> FutureRecordMetadata | None:
-        """Append one record, or return None when it does not fit any more.
+        """Append one record, or return None when it does not fit any more (or fills the batch and must not).
 
         The record is encoded when the batch is closed. Its exact size is counted here, in line: the producer does this
         once a record and little else.
@@ -177,7 +179,7 @@ class ProducerBatch:
             entries = header_entries(headers)
             body += varint_size(len(headers)) + len(entries)
         size = self.size_bytes + body + (1 if body < 64 else 2 if body < 8192 else varint_size(body))
-        if size > self._limit:
+        if size >= self._limit and (size > self._limit or not may_fill):
             return None
         staging = self._staging
         if staging is None:
@@ -193,7 +195,7 @@ class ProducerBatch:
         self.size_bytes = size
         self.record_count = count + 1
         self.last_append_ms = now_ms
-        return FutureRecordMetadata(self.result, count, timestamp, key_size, value_size, self._clock)
+        return FutureRecordMetadata(self.result, count, timestamp, key_size, value_size)
 
     def append_encoded(
         self,

@@ -19,7 +19,7 @@ TP = TopicPartition("orders", 3)
 def make_future(
     result: ProduceRequestResult, clock: ScriptedClock, *, relative_offset: int = 2
 ) -> FutureRecordMetadata:
-    return FutureRecordMetadata(result, relative_offset, 5000, -1, 7, clock)
+    return FutureRecordMetadata(result, relative_offset, 5000, -1, 7)
 
 
 def finish(result: ProduceRequestResult, base_offset: int = 40, log_time: int = NO_TIMESTAMP) -> None:
@@ -62,7 +62,7 @@ def test_no_answer_in_time_says_how_long_it_was_waited() -> None:
 def test_get_is_released_by_another_thread() -> None:
     clock = FakeClock()
     result = ProduceRequestResult(TP, clock)
-    future = FutureRecordMetadata(result, 0, 5000, -1, 7, clock)
+    future = FutureRecordMetadata(result, 0, 5000, -1, 7)
     got: list[RecordMetadata] = []
     thread = threading.Thread(target=lambda: got.append(future.get()), daemon=True)
     thread.start()
