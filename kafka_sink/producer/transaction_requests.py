@@ -98,6 +98,7 @@ _OWN: Final[Mapping[ApiKey, Mapping[ErrorCode, Reaction]]] = {
         ErrorCode.INVALID_PRODUCER_ID_MAPPING: Reaction.FATAL,
         ErrorCode.INVALID_TXN_STATE: Reaction.FATAL,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Reaction.FATAL,
+        ErrorCode.UNSUPPORTED_VERSION: Reaction.FATAL,
     },
     ApiKey.ADD_OFFSETS_TO_TXN: {
         ErrorCode.UNKNOWN_PRODUCER_ID: Reaction.BUMP,

@@ -1,0 +1,880 @@
+"""The transactional producer: which state follows which, what is asked of the brokers when, and what errors lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kafka_sink.common.errors import (
+    ApiError,
+    ErrorCode,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionStateError,
+    UnsupportedVersionError,
+)
+from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata
+from kafka_sink.producer.idempotence import ProducerIdAndEpoch
+from kafka_sink.producer.transaction_state import TRANSITIONS, State
+from kafka_sink.protocol.api_key import ApiKey
+from tests.fakes.producing import TOPIC, tp
+from tests.fakes.sending import SILENCE, FakeBrokers, SenderWorld
+from tests.fakes.transacting import LAST_EPOCH, PRODUCER_ID, TransactionalBrokers, TransactionalWorld
+
+FIND, INIT, PARTITIONS, OFFSETS, COMMIT, END, PRODUCE = (
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+    ApiKey.PRODUCE,
+)
+S = State
+GROUP = ConsumerGroupMetadata("readers", 3, "member", "instance")
+OFFSET = {tp(0): OffsetAndMetadata(5, "note", 2)}
+
+
+def make_world(level: int = 2, **properties: Any) -> TransactionalWorld:
+    return TransactionalWorld(TransactionalBrokers(level, leaders=(1, 1, 1)), **properties)
+
+
+@pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
+def world(request: pytest.FixtureRequest) -> TransactionalWorld:
+    """A producer that is ready for its first transaction, at either transaction version."""
+    made = make_world(request.param)
+    made.finish(made.manager.initialize())
+    return made
+
+
+def is_version_2(world: TransactionalWorld) -> bool:
+    return world.brokers.level == 2
+
+
+# --- states ----------------------------------------------------------------------------------------------------------
+
+#: What Kafka's State.isTransitionValid allows, less what only its own detours take.
+ALLOWED = {
+    S.UNINITIALIZED: {S.INITIALIZING},
+    S.INITIALIZING: {S.READY, S.UNINITIALIZED},
+    S.READY: {S.IN_TRANSACTION, S.UNINITIALIZED},
+    S.IN_TRANSACTION: {S.COMMITTING_TRANSACTION, S.ABORTING_TRANSACTION, S.ABORTABLE_ERROR},
+    S.COMMITTING_TRANSACTION: {S.READY, S.INITIALIZING, S.ABORTABLE_ERROR},
+    S.ABORTING_TRANSACTION: {S.READY, S.INITIALIZING},
+    S.ABORTABLE_ERROR: {S.ABORTING_TRANSACTION},
+}
+
+
+@pytest.mark.parametrize("target", S)
+@pytest.mark.parametrize("source", S)
+def test_every_transition(source: State, target: State) -> None:
+    manager = make_world().manager
+    manager._state = source
+    allowed = target in ALLOWED.get(source, ()) or (target is S.FATAL_ERROR and source is not S.FATAL_ERROR)
+    assert (target in TRANSITIONS[source]) is allowed
+    if allowed:
+        manager._transition(target, KafkaError("why"))
+        assert manager.state is target
+    else:
+        with pytest.raises(TransactionStateError, match="cannot become"):
+            manager._transition(target)
+        assert manager.state is source
+
+
+def call(world: TransactionalWorld, name: str) -> Any:
+    calls: dict[str, Callable[[], Any]] = {
+        "initialize": world.manager.initialize,
+        "begin": world.manager.begin,
+        "commit": world.manager.begin_commit,
+        "abort": world.manager.begin_abort,
+        "send": lambda: world.send(b"v"),
+        "offsets": lambda: world.manager.send_offsets(OFFSET, GROUP),
+    }
+    return calls[name]()
+
+
+CALLS = ("initialize", "begin", "commit", "abort", "send", "offsets")
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    ("state", "possible"),
+    [
+        (S.UNINITIALIZED, {"initialize"}),
+        (S.READY, {"begin"}),
+        (S.IN_TRANSACTION, {"commit", "abort", "send", "offsets"}),
+        (S.ABORTABLE_ERROR, {"abort"}),
+        (S.FATAL_ERROR, set()),
+    ],
+    ids=lambda value: value.name if isinstance(value, State) else "",
+)
+def test_what_can_be_called_in_which_state(state: State, possible: set[str], name: str) -> None:
+    world = make_world()
+    if state is not S.UNINITIALIZED:
+        world.finish(world.manager.initialize())
+    if state in (S.IN_TRANSACTION, S.ABORTABLE_ERROR):
+        world.begin()
+    if state is S.ABORTABLE_ERROR:
+        world.manager.staging_failed(KafkaTimeoutError("no metadata"))
+    if state is S.FATAL_ERROR:
+        world.manager.fail_for_good(KafkaError("broken"))
+    assert world.manager.state is state
+    if name in possible:
+        call(world, name)
+        return
+    expected = TransactionAbortableError if state is S.ABORTABLE_ERROR else TransactionStateError
+    with pytest.raises(expected):
+        call(world, name)
+    assert world.manager.state is state
+
+
+@pytest.mark.parametrize("name", ["initialize", "begin", "commit", "abort", "offsets"])
+def test_without_a_transactional_id_there_are_no_transactions(name: str) -> None:
+    manager = SenderWorld().transactions
+    assert manager is not None
+    calls: dict[str, Callable[[], Any]] = {
+        "initialize": manager.initialize,
+        "begin": manager.begin,
+        "commit": manager.begin_commit,
+        "abort": manager.begin_abort,
+        "offsets": lambda: manager.send_offsets(OFFSET, GROUP),
+    }
+    with pytest.raises(TransactionStateError, match=r"needs a producer with a transactional\.id"):
+        calls[name]()
+
+
+# --- a transaction ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_asked_in_version_1() -> None:
+    world = make_world(1)
+    world.begin()
+    world.send(b"a", b"b", partition=0)
+    world.send(b"c", partition=2)
+    world.commit()
+    assert world.order == [FIND, INIT, PARTITIONS, PRODUCE, END]
+    assert world.brokers.versions(PARTITIONS) == {3}
+    assert world.brokers.versions(PRODUCE) == {11}
+    assert world.brokers.versions(END) == {4}
+    (added,) = world.brokers.requests(PARTITIONS)
+    assert [(topic.name, topic.partitions) for topic in added.v3_and_below_topics] == [(TOPIC, [0, 2])]
+    assert world.manager.identity == ProducerIdAndEpoch(PRODUCER_ID, 0)
+    assert world.acknowledged == 3
+
+
+def test_what_is_asked_in_version_2() -> None:
+    world = make_world(2)
+    world.begin()
+    world.send(b"a", partition=0)
+    world.send(b"c", partition=2)
+    world.commit()
+    assert world.order == [FIND, INIT, PRODUCE, END]
+    assert world.brokers.versions(PRODUCE) == {12}
+    assert world.brokers.versions(END) == {5}
+    assert world.manager.identity == ProducerIdAndEpoch(PRODUCER_ID, 1), "every transaction has its own epoch"
+
+
+def test_batches_say_that_they_are_transactional(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"a")
+    world.commit()
+    (batch,) = world.brokers.batches[0]
+    assert batch.is_transactional
+    assert (batch.header.producer_id, batch.header.producer_epoch, batch.header.base_sequence) == (PRODUCER_ID, 0, 0)
+    (request,) = world.brokers.requests(PRODUCE)
+    assert request.transactional_id == "orders-writer"
+
+
+def test_idempotent_batches_do_not(  # the flag would make a broker look for a transaction
+) -> None:
+    world = SenderWorld(FakeBrokers())
+    world.send(b"a")
+    world.settle()
+    assert not world.brokers.batches[0][0].is_transactional
+
+
+def test_sequences_go_on_within_an_epoch_and_begin_anew_with_the_next(world: TransactionalWorld) -> None:
+    for _ in range(2):
+        world.begin()
+        world.send(b"a", b"b")
+        world.commit()
+    places = [(view.header.producer_epoch, view.header.base_sequence) for view in world.brokers.batches[0]]
+    assert places == ([(0, 0), (1, 0)] if is_version_2(world) else [(0, 0), (0, 2)])
+
+
+def test_a_partition_is_added_once(world: TransactionalWorld) -> None:
+    world.begin()
+    for value in (b"a", b"b"):
+        world.send(value)
+        world.settle()
+    world.send(b"c", partition=1)
+    world.commit()
+    added = [topic.partitions for body in world.brokers.requests(PARTITIONS) for topic in body.v3_and_below_topics]
+    assert added == ([] if is_version_2(world) else [[0], [1]])
+
+
+def test_nothing_leaves_before_its_partition_is_part_of_the_transaction() -> None:
+    world = make_world(1)
+    world.begin()
+    world.brokers.errors[PARTITIONS].extend([SILENCE] * 3)
+    world.send(b"a")
+    world.settle()
+    assert world.acknowledged == 1
+    assert world.order.count(PARTITIONS) == 4
+    assert world.order.index(PRODUCE) > max(i for i, api in enumerate(world.order) if api is PARTITIONS)
+
+
+def test_a_commit_waits_for_what_was_sent(world: TransactionalWorld) -> None:
+    world.begin()
+    world.brokers.verdicts[0].extend([ErrorCode.NOT_ENOUGH_REPLICAS] * 3)
+    world.send(b"a")
+    world.commit()
+    assert world.order[-1] is END
+    assert world.order.count(PRODUCE) == 4
+    assert world.acknowledged == 1
+
+
+def test_a_commit_does_not_wait_for_linger(world: TransactionalWorld) -> None:
+    world = make_world(linger_ms=50_000, delivery_timeout_ms=120_000)
+    world.begin()
+    before_ms = world.clock.now_ms
+    world.send(b"a")
+    world.commit()
+    assert world.clock.now_ms - before_ms < 50_000
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_a_transaction_in_which_nothing_was_sent_is_nobodys_business(world: TransactionalWorld, ends: str) -> None:
+    world.begin()
+    getattr(world, ends)()
+    assert END not in world.order
+    assert world.manager.state is S.READY
+
+
+def test_an_abort_drops_what_has_not_left(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"a")
+    world.settle()
+    futures = world.send(b"b", b"c")
+    world.abort()
+    with pytest.raises(TransactionAbortableError):
+        futures[0].get(0)
+    assert world.brokers.values() == [b"a"]
+    assert [body.committed for body in world.brokers.requests(END)] == [False]
+    world.assert_memory_is_back()
+
+
+def test_a_record_may_not_be_sent_outside_a_transaction(world: TransactionalWorld) -> None:
+    with pytest.raises(TransactionStateError, match="call begin_transaction first"):
+        world.send(b"a")
+    world.begin()
+    world.send(b"a")
+    world.commit()
+    with pytest.raises(TransactionStateError):
+        world.send(b"b")
+
+
+def test_the_first_call_must_be_the_initialization() -> None:
+    with pytest.raises(TransactionStateError, match="call init_transactions once"):
+        make_world().send(b"a")
+
+
+def test_an_append_that_is_under_way_holds_the_end_back(world: TransactionalWorld) -> None:
+    """A thread that was let in before the commit began still brings its record into this transaction."""
+    world.begin()
+    world.send(b"a")
+    world.settle()
+    with world.accumulator._counters:
+        world.accumulator._appends_in_progress += 1
+    result = world.manager.begin_commit()
+    world.step(20)
+    assert END not in world.order
+    with world.accumulator._counters:
+        world.accumulator._appends_in_progress -= 1
+    world.finish(result)
+    assert END in world.order
+
+
+# --- offsets ---------------------------------------------------------------------------------------------------------
+
+
+def test_offsets_travel_with_all_that_is_known_of_the_member(world: TransactionalWorld) -> None:
+    world.begin()
+    world.finish(world.manager.send_offsets(OFFSET, GROUP))
+    (sent,) = world.brokers.requests(COMMIT)
+    assert (sent.group_id, sent.generation_id, sent.member_id, sent.group_instance_id) == (
+        "readers",
+        3,
+        "member",
+        "instance",
+    )
+    ((topic,), (place,)) = sent.topics, sent.topics[0].partitions
+    assert (topic.name, place.partition_index, place.committed_offset) == (TOPIC, 0, 5)
+    assert (place.committed_leader_epoch, place.committed_metadata) == (2, "note")
+    world.commit()
+    adds = [] if is_version_2(world) else [OFFSETS]
+    assert world.order == [FIND, INIT, *adds, FIND, COMMIT, END]
+    assert world.brokers.versions(COMMIT) == ({5} if is_version_2(world) else {4})
+    assert {body.key_type for body in world.brokers.requests(FIND)} == {0, 1}
+
+
+def test_offsets_that_a_coordinator_did_not_take_yet_are_sent_again(world: TransactionalWorld) -> None:
+    world.begin()
+    world.brokers.errors[COMMIT].extend([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
+    world.finish(world.manager.send_offsets(OFFSET, GROUP))
+    assert world.order.count(COMMIT) == 3
+    assert world.order.count(FIND) == 3, "the group's coordinator was looked up again"
+
+
+def test_an_old_coordinator_is_not_told_who_the_member_is() -> None:
+    world = make_world(1)
+    world.brokers.max_versions[COMMIT] = 2
+    world.begin()
+    world.finish(world.manager.send_offsets(OFFSET, GROUP))
+    assert world.brokers.requests(COMMIT)[0].member_id == ""
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
+def test_a_member_that_was_thrown_out_can_only_abort(world: TransactionalWorld, code: ErrorCode) -> None:
+    world.begin()
+    world.brokers.errors[COMMIT].append(code)
+    with pytest.raises(TransactionAbortableError, match=code.name):
+        world.finish(world.manager.send_offsets(OFFSET, GROUP))
+    assert world.manager.state is S.ABORTABLE_ERROR
+    world.abort()
+    assert world.manager.state is S.READY
+
+
+def test_an_abort_does_not_wait_for_offsets_that_nobody_takes(world: TransactionalWorld) -> None:
+    world.begin()
+    world.brokers.errors[COMMIT].extend([ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 1000)
+    result = world.manager.send_offsets(OFFSET, GROUP)
+    world.step(50)
+    assert not result.is_completed
+    world.abort()
+    with pytest.raises(TransactionAbortableError):
+        result.wait(0)
+    assert world.manager.state is S.READY
+
+
+# --- errors of requests ----------------------------------------------------------------------------------------------
+
+
+def provoke(world: TransactionalWorld, api: ApiKey, code: ErrorCode, times: int = 1) -> Any:
+    """Let *api* be answered with *code*, and do what asks for it; the result to wait for."""
+    world.brokers.errors[api].extend([code] * times)
+    if api is INIT:
+        return world.manager.initialize()
+    world.begin()
+    if api in (OFFSETS, COMMIT):
+        return world.manager.send_offsets(OFFSET, GROUP)
+    world.send(b"a")
+    return world.manager.begin_commit()
+
+
+REQUESTS = [(1, INIT), (1, PARTITIONS), (1, OFFSETS), (1, COMMIT), (1, END), (2, INIT), (2, COMMIT), (2, END)]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS])
+@pytest.mark.parametrize(("level", "api"), REQUESTS)
+def test_retriable_errors_are_retried_with_a_pause(level: int, api: ApiKey, code: ErrorCode) -> None:
+    world = make_world(level)
+    result = provoke(world, api, code, times=3)
+    before_ms = world.clock.now_ms
+    world.finish(result)
+    assert world.order.count(api) == 4
+    # Only a transaction's first partitions are asked for sooner: those before it may be on their last steps.
+    pause_ms = 20 if api is PARTITIONS and code is ErrorCode.CONCURRENT_TRANSACTIONS else 100
+    assert 3 * pause_ms <= world.clock.now_ms - before_ms < 3 * pause_ms + 100
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
+@pytest.mark.parametrize(("level", "api"), REQUESTS)
+def test_a_coordinator_that_moved_is_looked_for(level: int, api: ApiKey, code: ErrorCode) -> None:
+    world = TransactionalWorld(TransactionalBrokers(level, nodes=2))
+    result = provoke(world, api, code)
+    while api not in world.order:
+        world.sender.run_once()
+    world.brokers.coordinator = 2
+    world.finish(result)
+    after = world.order[world.order.index(api) + 1 :]
+    assert after[0] is FIND
+    assert api in after
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED])
+@pytest.mark.parametrize(("level", "api"), REQUESTS)
+def test_a_fenced_producer_is_at_its_end(level: int, api: ApiKey, code: ErrorCode) -> None:
+    world = make_world(level)
+    with pytest.raises(ProducerFencedError):
+        world.finish(provoke(world, api, code))
+    assert world.manager.state is S.FATAL_ERROR
+    with pytest.raises(ProducerFencedError, match="cannot go on"):
+        world.manager.begin()
+    with pytest.raises(ProducerFencedError):
+        world.manager.begin_abort()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING])
+@pytest.mark.parametrize(("level", "api"), REQUESTS)
+def test_errors_for_good(level: int, api: ApiKey, code: ErrorCode) -> None:
+    world = make_world(level)
+    with pytest.raises(ApiError, match=code.name):
+        world.finish(provoke(world, api, code))
+    assert world.manager.state is S.FATAL_ERROR
+    with pytest.raises(TransactionStateError, match="must be closed"):
+        world.manager.begin_abort()
+
+
+@pytest.mark.parametrize(("level", "api"), [entry for entry in REQUESTS if entry[1] is not INIT])
+def test_an_abortable_error_can_be_aborted_and_the_producer_goes_on(level: int, api: ApiKey) -> None:
+    world = make_world(level)
+    with pytest.raises(TransactionAbortableError):
+        world.finish(provoke(world, api, ErrorCode.TRANSACTION_ABORTABLE))
+    assert world.manager.state is S.ABORTABLE_ERROR
+    world.abort()
+    world.begin()
+    world.send(b"again", partition=1)
+    world.commit()
+    assert world.brokers.values(1) == [b"again"]
+
+
+def test_partitions_that_may_not_be_written_to_can_be_aborted() -> None:
+    world = make_world(1)
+    with pytest.raises(TransactionAbortableError, match="orders-0: TOPIC_AUTHORIZATION_FAILED"):
+        world.finish(provoke(world, PARTITIONS, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    world.settle()
+    assert world.failed == 1
+    world.abort()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.TRANSACTION_ABORTABLE])
+def test_an_initialization_that_was_refused_may_be_repeated(code: ErrorCode) -> None:
+    world = make_world()
+    with pytest.raises(ApiError, match=code.name):
+        world.finish(provoke(world, INIT, code))
+    assert world.manager.state is S.UNINITIALIZED
+    world.finish(world.manager.initialize())
+    assert world.manager.state is S.READY
+
+
+def test_a_time_out_that_brokers_do_not_allow_is_explained() -> None:
+    world = make_world()
+    with pytest.raises(ApiError, match=r"transaction\.max\.timeout\.ms"):
+        world.finish(provoke(world, INIT, ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+
+
+def test_an_id_that_may_not_be_looked_up_is_an_error_for_good() -> None:
+    world = make_world()
+    world.brokers.errors[FIND].append(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    with pytest.raises(ApiError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+        world.finish(world.manager.initialize())
+    assert world.manager.state is S.FATAL_ERROR
+
+
+def test_a_group_that_may_not_be_looked_up_aborts(world: TransactionalWorld) -> None:
+    world.begin()
+    world.brokers.errors[FIND].append(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    with pytest.raises(TransactionAbortableError, match="GROUP_AUTHORIZATION_FAILED"):
+        world.finish(world.manager.send_offsets(OFFSET, GROUP))
+    world.abort()
+
+
+def test_an_abort_that_is_refused_ends_the_producer(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"a")
+    world.settle()
+    world.brokers.errors[END].append(ErrorCode.TRANSACTION_ABORTABLE)
+    with pytest.raises(KafkaError, match="could not even be aborted"):
+        world.abort()
+    assert world.manager.state is S.FATAL_ERROR
+
+
+def test_an_unknown_error_is_never_taken_for_a_commit(world: TransactionalWorld) -> None:
+    with pytest.raises(ApiError, match="UNKNOWN_SERVER_ERROR"):
+        world.finish(provoke(world, END, ErrorCode.UNKNOWN_SERVER_ERROR))
+    assert world.manager.state is S.FATAL_ERROR
+
+
+def test_brokers_without_transactions() -> None:
+    world = make_world()
+    world.brokers.errors[INIT].append(ErrorCode.UNSUPPORTED_VERSION)
+    with pytest.raises(UnsupportedVersionError, match=r"0\.11"):
+        world.finish(world.manager.initialize())
+
+
+@pytest.mark.parametrize(("api", "least"), [(END, 5), (COMMIT, 5), (PRODUCE, 12)])
+def test_versions_are_never_mixed_even_where_a_broker_lags_behind(api: ApiKey, least: int) -> None:
+    world = make_world(2)
+    world.brokers.max_versions[api] = least - 1
+    world.begin()
+    if api is COMMIT:
+        with pytest.raises(UnsupportedVersionError, match=r"transaction\.version 2"):
+            world.finish(world.manager.send_offsets(OFFSET, GROUP))
+    else:
+        world.send(b"a")
+        with pytest.raises(UnsupportedVersionError, match=r"transaction\.version 2"):
+            world.commit()
+    assert api not in world.order
+    assert world.manager.state is S.FATAL_ERROR
+
+
+# --- answers that get lost -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("level", "api"), REQUESTS)
+def test_a_request_whose_answer_is_lost_is_sent_again(level: int, api: ApiKey) -> None:
+    world = make_world(level)
+    world.brokers.errors[api].append(SILENCE)
+    result = provoke(world, api, ErrorCode.NONE)
+    for _ in range(200):
+        if api in world.order:
+            break
+        world.sender.run_once()
+    world.network.lose("1")
+    world.finish(result)
+    sent = world.brokers.requests(api)
+    assert len(sent) == 2
+    assert sent[0] == sent[1], "the same epoch: the coordinator knows the repetition by it"
+
+
+def test_a_call_that_timed_out_can_only_be_repeated(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"a")
+    world.settle()
+    world.brokers.errors[END].extend([ErrorCode.CONCURRENT_TRANSACTIONS] * 5)
+    result = world.manager.begin_commit()
+    with pytest.raises(KafkaTimeoutError, match="call it again"):
+        result.wait(0)
+    for other in (world.manager.begin, world.manager.begin_abort, lambda: world.send(b"b")):
+        with pytest.raises(TransactionStateError, match="commit_transaction timed out before"):
+            other()
+    assert world.manager.begin_commit() is result
+    world.finish(result)
+    world.manager.begin()
+
+
+def test_a_failed_commit_that_nobody_waited_for_can_be_aborted(world: TransactionalWorld) -> None:
+    world.begin()
+    world.brokers.verdicts[0].append(ErrorCode.INVALID_RECORD)
+    world.send(b"a")
+    world.manager.begin_commit()
+    world.settle()
+    assert world.manager.state is S.ABORTABLE_ERROR
+    world.abort()
+
+
+def test_an_aborted_transaction_that_may_have_begun_is_ended_by_the_next_epoch() -> None:
+    world = make_world(1)
+    world.begin()
+    world.brokers.errors[PARTITIONS].append(SILENCE)
+    world.send(b"a")
+    for _ in range(200):
+        if PARTITIONS in world.order:
+            break
+        world.sender.run_once()
+    world.network.lose("1")
+    result = world.manager.begin_abort()
+    world.finish(result)
+    assert END not in world.order, "the coordinator would not know what to end, if it never heard of the partitions"
+    bump = world.brokers.requests(INIT)[-1]
+    assert (bump.producer_id, bump.producer_epoch) == (PRODUCER_ID, 0)
+    assert world.manager.identity == ProducerIdAndEpoch(PRODUCER_ID, 1)
+
+
+# --- batches that fail -----------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_was_refused_keeps_the_transaction_from_being_committed(world: TransactionalWorld) -> None:
+    world.begin()
+    world.brokers.verdicts[0].append(ErrorCode.INVALID_RECORD)
+    world.send(b"bad")
+    world.settle()
+    with pytest.raises(TransactionAbortableError, match="INVALID_RECORD"):
+        world.manager.begin_commit()
+    with pytest.raises(TransactionAbortableError):
+        world.send(b"more")
+    world.abort()
+    world.begin()
+    world.send(b"good")
+    world.commit()
+    epochs = [view.header.producer_epoch for view in world.brokers.batches[0]]
+    sequences = [view.header.base_sequence for view in world.brokers.batches[0]]
+    assert (epochs, sequences) == ([0, 1], [0, 0])
+
+
+def test_after_a_failure_version_1_gets_its_new_epoch_by_asking_for_it() -> None:
+    world = make_world(1)
+    world.begin()
+    world.brokers.verdicts[0].append(ErrorCode.INVALID_RECORD)
+    world.send(b"bad")
+    world.settle()
+    world.abort()
+    assert world.order[-2:] == [END, INIT]
+    assert (world.brokers.requests(INIT)[-1].producer_id, world.brokers.requests(INIT)[-1].producer_epoch) == (9, 0)
+
+
+def test_a_failure_during_the_commit_fails_the_commit(world: TransactionalWorld) -> None:
+    world.begin()
+    world.brokers.verdicts[0].append(ErrorCode.INVALID_RECORD)
+    world.send(b"bad")
+    with pytest.raises(TransactionAbortableError, match="INVALID_RECORD"):
+        world.commit()
+    assert END not in world.order
+    world.abort()
+    assert [body.committed for body in world.brokers.requests(END)] == [False]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ],
+)
+def test_batches_refused_for_good(world: TransactionalWorld, code: ErrorCode) -> None:
+    world.begin()
+    world.brokers.verdicts[0].append(code)
+    world.send(b"a")
+    world.settle()
+    assert world.manager.state is S.FATAL_ERROR
+
+
+def test_an_old_epoch_in_a_produce_answer_leaves_it_to_the_coordinator(world: TransactionalWorld) -> None:
+    """The transaction may just have timed out: only the coordinator knows whether another producer took over."""
+    world.begin()
+    world.brokers.verdicts[0].append(ErrorCode.INVALID_PRODUCER_EPOCH)
+    world.send(b"a")
+    world.settle()
+    assert world.manager.state is S.ABORTABLE_ERROR
+    world.brokers.errors[END].append(ErrorCode.PRODUCER_FENCED)
+    with pytest.raises(ProducerFencedError):
+        world.abort()
+
+
+def test_a_record_that_could_not_be_staged_keeps_the_transaction_from_being_committed(
+    world: TransactionalWorld,
+) -> None:
+    world.begin()
+    world.manager.staging_failed(KafkaTimeoutError("no memory"))
+    with pytest.raises(TransactionAbortableError, match="no memory"):
+        world.manager.begin_commit()
+
+
+def test_batches_behind_one_that_was_refused_do_not_hold_the_abort_up(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"first")
+    world.settle()
+    out_of_order = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    world.brokers.verdicts[0].extend([ErrorCode.INVALID_RECORD, out_of_order, out_of_order, out_of_order])
+    for value in (b"x" * 700, b"y" * 700, b"z" * 700):
+        world.send(value)
+    before_ms = world.clock.now_ms
+    world.settle()
+    world.abort()
+    assert world.clock.now_ms - before_ms < 10_000, "no waiting for delivery.timeout.ms"
+    assert world.manager.state is S.READY
+    world.brokers.verdicts[0].clear()
+    world.begin()
+    world.send(b"next")
+    world.commit()
+    assert world.brokers.batches[0][-1].header.base_sequence == 0
+
+
+def test_an_expired_batch_aborts_and_the_next_transaction_has_another_epoch(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"first")
+    world.settle()
+    world.brokers.verdicts[0].extend([SILENCE] * 100)
+    world.send(b"late")
+    world.settle()
+    assert world.manager.state is S.ABORTABLE_ERROR
+    world.abort()
+    world.brokers.verdicts[0].clear()
+    world.begin()
+    assert world.manager.identity.epoch == 1
+
+
+def test_without_a_way_to_a_new_epoch_a_gap_is_the_end() -> None:
+    world = make_world(1)
+    world.brokers.max_versions[INIT] = 2
+    world.begin()
+    world.send(b"first")
+    world.settle()
+    world.brokers.verdicts[0].extend([SILENCE] * 100)
+    world.send(b"late")
+    world.settle()
+    world.step(5)
+    assert world.manager.state is S.FATAL_ERROR
+
+
+def test_a_forgotten_producer_id_begins_anew_where_only_old_records_were_deleted(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"a")
+    world.settle()
+    manager = world.manager.sequences
+    world.send(b"b")
+    (batch,) = world.accumulator.queue(tp(0)).batches
+    batch.close()
+    manager.assign_sequence(batch)
+    assert batch.base_sequence == 1
+    assert manager.can_retry(batch, ErrorCode.UNKNOWN_PRODUCER_ID, 100), "offset 0 lies before the log's start"
+    assert batch.base_sequence == 0
+    batch.reopened_sequence = False
+    assert not manager.can_retry(batch, ErrorCode.UNKNOWN_PRODUCER_ID, 0), "data was lost"
+
+
+# --- epochs and versions ---------------------------------------------------------------------------------------------
+
+
+def test_beyond_the_last_epoch_comes_another_id(world: TransactionalWorld) -> None:
+    world.brokers.epoch = LAST_EPOCH
+    world.manager.sequences.assign_producer_id(PRODUCER_ID, LAST_EPOCH)
+    world.begin()
+    world.send(b"a")
+    world.settle()
+    if not is_version_2(world):
+        # Only an error makes version 1 ask for an epoch.
+        world.brokers.verdicts[0].append(ErrorCode.INVALID_RECORD)
+        world.send(b"bad")
+        world.settle()
+        world.abort()
+    else:
+        world.commit()
+    assert world.manager.identity == ProducerIdAndEpoch(PRODUCER_ID + 1, 0)
+    world.begin()
+    world.send(b"b")
+    world.commit()
+    last = world.brokers.batches[0][-1].header
+    assert (last.producer_id, last.producer_epoch, last.base_sequence) == (PRODUCER_ID + 1, 0, 0)
+
+
+def report_level(world: TransactionalWorld, level: int) -> None:
+    """The cluster changes its transaction version, and a connection is made after that."""
+    world.brokers.level = level
+    world.brokers.features_epoch += 1
+    world.network.lose("1")
+    world.step(10)
+
+
+def test_a_cluster_that_goes_up_to_version_2_changes_nothing_within_a_transaction() -> None:
+    world = make_world(1)
+    world.begin()
+    world.send(b"a")
+    world.settle()
+    report_level(world, 2)
+    world.send(b"b", partition=1)
+    world.commit()
+    assert world.brokers.versions(END) == {4}
+    assert world.brokers.versions(PRODUCE) == {11}
+    assert world.order[-2:] == [END, INIT], "version 2 begins in an epoch of its own"
+    assert world.manager.is_version_2
+    world.begin()
+    world.send(b"c")
+    world.commit()
+    assert world.brokers.versions(END) == {4, 5}
+    assert world.order.count(PARTITIONS) == 2
+
+
+def test_a_cluster_that_goes_back_to_version_1() -> None:
+    world = make_world(2)
+    world.begin()
+    world.send(b"a")
+    world.settle()
+    report_level(world, 1)
+    world.commit()
+    assert world.brokers.versions(END) == {5}
+    assert world.order[-1] is END, "the epoch is new already"
+    world.begin()
+    world.send(b"b")
+    world.commit()
+    assert world.brokers.versions(END) == {4, 5}
+    assert world.order.count(PARTITIONS) == 1
+
+
+def test_an_older_report_of_the_features_does_not_count() -> None:
+    world = make_world(2)
+    world.begin()
+    world.brokers.level = 1
+    world.brokers.features_epoch -= 1
+    world.network.lose("1")
+    world.step(10)
+    world.send(b"a")
+    world.commit()
+    assert world.manager.is_version_2
+
+
+# --- closing ---------------------------------------------------------------------------------------------------------
+
+
+def test_closing_aborts_what_was_not_committed(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"a")
+    world.sender.initiate_close()
+    world.sender.run()
+    assert world.acknowledged == 1
+    assert [body.committed for body in world.brokers.requests(END)] == [False]
+
+
+def test_closing_finishes_a_commit_that_has_begun(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"a")
+    result = world.manager.begin_commit()
+    world.sender.initiate_close()
+    world.sender.run()
+    result.wait(0)
+    assert [body.committed for body in world.brokers.requests(END)] == [True]
+
+
+def test_closing_by_force_leaves_it_to_the_brokers(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"a")
+    result = world.manager.begin_commit()
+    world.sender.force_close()
+    world.sender.run()
+    with pytest.raises(KafkaError, match="was closed before"):
+        result.wait(0)
+    assert END not in world.order
+
+
+def test_closing_after_an_error_for_good_ends(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"a")
+    world.manager.fail_for_good(KafkaError("broken"))
+    world.sender.initiate_close()
+    world.sender.run()
+    assert world.failed == 1
+
+
+# --- idempotence alone -----------------------------------------------------------------------------------------------
+
+
+def test_a_refused_producer_id_fails_what_is_staged_and_is_asked_for_again_when_needed() -> None:
+    world = SenderWorld(brokers := TransactionalBrokers())
+    brokers.errors[INIT].append(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    world.send(b"a")
+    world.settle()
+    assert world.failed == 1
+    world.step(50)
+    assert len(brokers.requests(INIT)) == 1, "nobody needs one"
+    world.send(b"b")
+    world.settle()
+    assert world.acknowledged == 1
+    assert brokers.requests(INIT)[1].transactional_id is None
+
+
+def test_brokers_that_know_no_producer_ids_are_an_error_for_good() -> None:
+    world = SenderWorld(brokers := TransactionalBrokers())
+    brokers.errors[INIT].append(ErrorCode.UNSUPPORTED_VERSION)
+    (future,) = world.send(b"a")
+    world.settle()
+    with pytest.raises(UnsupportedVersionError, match=r"enable\.idempotence=false"):
+        future.get(0)
+    assert world.transactions is not None
+    assert world.transactions.state is S.FATAL_ERROR
