@@ -8,7 +8,6 @@ used across a fork.
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -44,7 +43,7 @@ from kafka_sink.common.model import (
     TopicPartition,
 )
 from kafka_sink.common.plugins import load_plugin, name_of
-from kafka_sink.common.threads import start_thread
+from kafka_sink.common.threads import fork_count, start_thread
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer import partitioner as partitioners
 from kafka_sink.producer.accumulator import RecordAccumulator
@@ -107,7 +106,7 @@ class KafkaProducer:
         self._clock = clock
         self.client_id = config.client_id or f"producer-{config.transactional_id or next(_producer_numbers)}"
         self._log = ContextLogger(__name__, f"producer client.id={self.client_id}")
-        self._pid = os.getpid()
+        self._forks = fork_count()
         with ExitStack() as undo:
             try:
                 configs = {**common_config.as_properties(config), **properties, "client.id": self.client_id}
@@ -249,20 +248,12 @@ class KafkaProducer:
         :raises TransactionStateError: it has a transactional.id, and no transaction is open.
         :raises TransactionAbortableError: the open transaction can only be aborted.
         """
-        if os.getpid() != self._pid or not self._sender.is_running:
+        if self._forks != fork_count() or not self._sender.is_running:
             self._check_usable()
         if self._transactions is not None:
             self._transactions.check_can_send()
         if self._interceptors is not None:
-            intercepted = self._interceptors.on_send(record)
-            if not isinstance(intercepted, ProducerRecord):
-                error = KafkaError(
-                    f"an interceptor's on_send returned {type(intercepted).__name__} instead of a ProducerRecord; "
-                    "return the record it was given to leave it as it is"
-                )
-                self._interceptors.on_send_error(record, None, error)
-                raise error
-            record = intercepted
+            record = self._intercept(self._interceptors, record)
         return self._send(record, on_delivery)
 
     def _send(
@@ -306,6 +297,17 @@ class KafkaProducer:
             return future
         except Exception as error:
             return self._not_staged(record, partition, error, on_delivery)
+
+    def _intercept(self, interceptors: ProducerInterceptors, record: ProducerRecord) -> ProducerRecord:
+        intercepted = interceptors.on_send(record)
+        if isinstance(intercepted, ProducerRecord):
+            return intercepted
+        error = KafkaError(
+            f"an interceptor's on_send returned {type(intercepted).__name__} instead of a ProducerRecord; "
+            "return the record it was given to leave it as it is"
+        )
+        interceptors.on_send_error(record, None, error)
+        raise error
 
     def _not_staged(
         self, record: ProducerRecord, partition: int | None, error: Exception, on_delivery: DeliveryCallback | None
@@ -711,7 +713,7 @@ class KafkaProducer:
         """
         if timeout_ms < 0:
             raise ValueError(f"the time-out of close must not be negative, got {timeout_ms}")
-        if os.getpid() != self._pid:
+        if self._forks != fork_count():
             return
         on_sender_thread = threading.current_thread() is self._thread
         if timeout_ms > 0 and not on_sender_thread:
@@ -741,7 +743,7 @@ class KafkaProducer:
         )
 
     def _check_usable(self) -> None:
-        if os.getpid() != self._pid:
+        if self._forks != fork_count():
             raise KafkaError("this producer was made before a fork and its thread lives in the parent; make one here")
         if not self._sender.is_running:
             raise KafkaError("cannot perform this operation after the producer has been closed")

@@ -21,7 +21,7 @@ from kafka_sink.records import batch as record_batch
 from kafka_sink.records import rebase
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES
-from kafka_sink.records.staged import StagedRecord, encode_staged, header_entries
+from kafka_sink.records.staged import StagedRecords, header_entries
 from kafka_sink.records.varint import varint_size
 
 _log = logging.getLogger(__name__)
@@ -67,15 +67,6 @@ class _Thunk:
     count: int
     size_bytes: int
     callback: DeliveryCallback
-
-
-@dataclass(slots=True)
-class _StagedRun:
-    """Records appended one after another: the first is number ``first`` and will stand ``position`` bytes in."""
-
-    first: int
-    position: int
-    records: list[StagedRecord]
 
 
 class ProducerBatch:
@@ -125,9 +116,10 @@ class ProducerBatch:
         self._clock = clock
         self._closed_for_appends = False
         self._thunks: list[_Thunk] = []
-        # What is staged and not encoded, oldest run first, and the records of the run that the next one joins.
-        self._staged: list[_StagedRun] = []
-        self._staging: list[StagedRecord] | None = None
+        # What is staged and not encoded, oldest run first, each with the place of its first byte; and the run that the
+        # next record joins.
+        self._staged: list[tuple[int, StagedRecords]] = []
+        self._staging: StagedRecords | None = None
         self._body: Buffer | None = None
         self._header: bytearray | None = None
         self._state_lock = threading.Lock()
@@ -167,14 +159,17 @@ class ProducerBatch:
         body = 4 if headers else 5
         if key is not None:
             key_size = len(key)
-            body += key_size if key_size < 64 else key_size + varint_size(key_size) - 1
+            body += key_size if key_size < 64 else key_size + (1 if key_size < 8192 else varint_size(key_size) - 1)
         if value is not None:
             value_size = len(value)
-            body += value_size if value_size < 64 else value_size + varint_size(value_size) - 1
+            body += (
+                value_size
+                if value_size < 64
+                else value_size + (1 if value_size < 8192 else varint_size(value_size) - 1)
+            )
         body += 1 if 0 <= delta < 64 else varint_size(delta)
         if count >= 64:
             body += 1 if count < 8192 else varint_size(count) - 1
-        entries = b""
         if headers:
             entries = header_entries(headers)
             body += varint_size(len(headers)) + len(entries)
@@ -183,9 +178,13 @@ class ProducerBatch:
             return None
         staging = self._staging
         if staging is None:
-            staging = self._staging = []
-            self._staged.append(_StagedRun(count, self.size_bytes, staging))
-        staging.append((timestamp, key, value, len(headers), entries))
+            staging = self._staging = StagedRecords(count)
+            self._staged.append((self.size_bytes, staging))
+        staging.timestamps.append(timestamp)
+        staging.keys.append(key)
+        staging.values.append(value)
+        if headers:
+            staging.headers[count - staging.first] = len(headers), entries
         if count == 0:
             self.base_timestamp = timestamp
         if callback is not None:
@@ -275,10 +274,10 @@ class ProducerBatch:
 
     def _encode_staged(self) -> None:
         staged, self._staged, self._staging = self._staged, [], None
-        for run in staged:
-            records, largest = encode_staged(run.records, run.first, self.base_timestamp)
+        for position, run in staged:
+            records, largest = run.encode(self.base_timestamp)
             self.largest_record_bytes = max(self.largest_record_bytes, largest)
-            self._place(records, run.position)
+            self._place(records, position)
 
     def _make_header(self, body: Buffer) -> bytearray:
         header = bytearray(HEADER_BYTES)

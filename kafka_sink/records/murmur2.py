@@ -25,6 +25,10 @@ _STEP_BYTES: Final = 64
 # _TAIL_MASKS[n] keeps the first n bytes of a little-endian word.
 _TAIL_MASKS: Final = np.array([0, 0xFF, 0xFFFF, 0xFF_FFFF], dtype=np.uint32)
 
+#: Ready-made for the lengths that keys mostly have: the words of a key of so many whole words.
+_UNPACKERS: Final = 17
+_WORDS: Final = tuple(struct.Struct(f"<{words}I").unpack_from for words in range(_UNPACKERS))
+
 _UINT8_MAX: Final = 0xFF
 _UINT16_MAX: Final = 0xFFFF
 
@@ -35,14 +39,13 @@ def murmur2(data: bytes) -> int:
     """The 32-bit murmur2 of *data* as the signed number that Java shows."""
     length = len(data)
     whole = length >> 2
+    words = _WORDS[whole] if whole < _UNPACKERS else struct.Struct(f"<{whole}I").unpack_from
     h = _SEED ^ length
-    for k in struct.unpack_from(f"<{whole}I", data):
+    for k in words(data):
         k = (k * _M) & _MASK
-        k ^= k >> _R
-        h = ((h * _M) ^ (k * _M)) & _MASK
-    tail = data[whole << 2 :]
-    if tail:
-        h = ((h ^ int.from_bytes(tail, "little")) * _M) & _MASK
+        h = ((h * _M) ^ ((k ^ (k >> _R)) * _M)) & _MASK
+    if length & 3:
+        h = ((h ^ int.from_bytes(data[whole << 2 :], "little")) * _M) & _MASK
     h = ((h ^ (h >> 13)) * _M) & _MASK
     h ^= h >> 15
     return h - (1 << 32) if h >> 31 else h

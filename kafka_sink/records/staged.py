@@ -1,15 +1,16 @@
 """Records taken in one by one and encoded together: byte for byte what ``reference.write_record`` makes of each.
 
-Called by a producer's batch: :func:`header_entries` on the calling threads when a record is staged,
-:func:`encode_staged` on the sender thread when the batch is closed. It must never depend on anything but its arguments.
+Used by a producer's batch: filled on the calling threads, under the lock of the batch's partition, encoded on the
+sender thread when the batch is closed. It must never know about batches.
 
 Source: https://kafka.apache.org/documentation/#record.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +24,10 @@ from kafka_sink.records.columns import ColumnChunk, HeadersColumn
 from kafka_sink.records.varint import NULL_LENGTH, encode_varint
 from kafka_sink.records.vectorized import encode_records
 
-#: Timestamp (ms), key, value, number of headers, and these encoded by :func:`header_entries`.
-StagedRecord: TypeAlias = tuple[int, bytes | None, bytes | None, int, bytes]
-
 #: For fewer records the arrays cost more than they save.
 _FEW_RECORDS: Final = 24
+
+_NO_HEADERS: Final = (0, b"")
 
 
 def header_entries(headers: Sequence[Header]) -> bytes:
@@ -52,33 +52,62 @@ def header_entries(headers: Sequence[Header]) -> bytes:
     return b"".join(parts)
 
 
-def encode_staged(records: Sequence[StagedRecord], first_offset_delta: int, base_timestamp: int) -> tuple[Buffer, int]:
-    """The bytes of *records*, the first of which has the offset delta *first_offset_delta* in its batch, and how many
-    of them are the largest record's."""
-    if len(records) < _FEW_RECORDS:
-        return _encode_few(records, first_offset_delta, base_timestamp)
-    timestamps, keys, values, counts, entries = zip(*records, strict=True)
-    has_headers = any(counts)
-    headers = None
-    if has_headers:
-        headers = HeadersColumn(np.array(counts, dtype=np.int64), _column(entries))
-    chunk = ColumnChunk(_column(values), _column(keys), headers)
-    offset_deltas = np.arange(first_offset_delta, first_offset_delta + len(records), dtype=np.int64)
-    encoded = encode_records(chunk, offset_deltas, np.array(timestamps, dtype=np.int64) - base_timestamp)
-    return encoded.data, int(np.diff(encoded.offsets).max())
+class StagedRecords:
+    """Records that will stand one after another in a batch, the first with the offset delta *first*.
+
+    Whoever stages a record appends to all three lists, and sets ``headers`` (by the record's place in them: how many,
+    and :func:`header_entries`) where it has some.
+    """
+
+    __slots__ = ("first", "headers", "keys", "timestamps", "values")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        #: ms since the epoch, int64.
+        self.timestamps = array("q")
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.headers: dict[int, tuple[int, bytes]] = {}
+
+    def encode(self, base_timestamp: int) -> tuple[Buffer, int]:
+        """The records' bytes, and how many of these are the largest record's."""
+        count = len(self.values)
+        if count < _FEW_RECORDS:
+            return self._encode_few(base_timestamp)
+        chunk = ColumnChunk(_column(self.values), None if _is_null(self.keys) else _column(self.keys), self._headers())
+        offset_deltas = np.arange(self.first, self.first + count, dtype=np.int64)
+        encoded = encode_records(chunk, offset_deltas, np.array(self.timestamps, dtype=np.int64) - base_timestamp)
+        return encoded.data, int(np.diff(encoded.offsets).max())
+
+    def _headers(self) -> HeadersColumn | None:
+        if not self.headers:
+            return None
+        rows = [self.headers.get(row, _NO_HEADERS) for row in range(len(self.values))]
+        return HeadersColumn(np.array([count for count, _ in rows], np.int64), _column([data for _, data in rows]))
+
+    def _encode_few(self, base_timestamp: int) -> tuple[bytearray, int]:
+        target = bytearray()
+        largest = 0
+        for row, (timestamp, key, value) in enumerate(zip(self.timestamps, self.keys, self.values, strict=True)):
+            start = len(target)
+            reference.write_record_with_entries(
+                target, self.first + row, timestamp - base_timestamp, key, value, *self.headers.get(row, _NO_HEADERS)
+            )
+            largest = max(largest, len(target) - start)
+        return target, largest
+
+
+def _is_null(cells: Sequence[bytes | None]) -> bool:
+    return cells.count(None) == len(cells)
 
 
 def _column(cells: Sequence[bytes | None]) -> BinaryColumn:
-    return BinaryColumn.from_arrow(pa.array(cells, pa.large_binary()))
-
-
-def _encode_few(records: Sequence[StagedRecord], first_offset_delta: int, base_timestamp: int) -> tuple[bytearray, int]:
-    target = bytearray()
-    largest = 0
-    for offset_delta, (timestamp, key, value, count, entries) in enumerate(records, first_offset_delta):
-        start = len(target)
-        reference.write_record_with_entries(
-            target, offset_delta, timestamp - base_timestamp, key, value, count, entries
-        )
-        largest = max(largest, len(target) - start)
-    return target, largest
+    null_mask = None
+    if None in cells:
+        null_mask = np.array([cell is None for cell in cells])
+        cells = [cell or b"" for cell in cells]
+    # Not through pyarrow.array: from a list, that loads pandas where there is one.
+    lengths = np.fromiter(map(len, cells), np.int64, len(cells))  # type: ignore[arg-type]
+    starts = np.cumsum(lengths) - lengths
+    data = pa.py_buffer(b"".join(cells))  # type: ignore[arg-type]
+    return BinaryColumn.of(data, starts, lengths, null_mask, is_contiguous=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import Header
 from kafka_sink.records.reference import write_record
-from kafka_sink.records.staged import encode_staged, header_entries
+from kafka_sink.records.staged import StagedRecords, header_entries
 
 Row = tuple[int, bytes | None, bytes | None, list[Header]]
 
@@ -22,14 +22,20 @@ def rows(headers: st.SearchStrategy[list[Header]], count: int) -> st.SearchStrat
 
 
 def encode(batch: list[Row], first: int, base: int) -> tuple[tuple[bytes, int], tuple[bytes, int]]:
-    staged = [(stamp, key, value, len(headers), header_entries(headers)) for stamp, key, value, headers in batch]
+    staged = StagedRecords(first)
+    for row, (stamp, key, value, headers) in enumerate(batch):
+        staged.timestamps.append(stamp)
+        staged.keys.append(key)
+        staged.values.append(value)
+        if headers:
+            staged.headers[row] = len(headers), header_entries(headers)
     expected = bytearray()
     largest = 0
     for delta, (stamp, key, value, headers) in enumerate(batch, first):
         start = len(expected)
         write_record(expected, delta, stamp - base, key, value, headers)
         largest = max(largest, len(expected) - start)
-    data, found_largest = encode_staged(staged, first, base)
+    data, found_largest = staged.encode(base)
     return (bytes(data), found_largest), (bytes(expected), largest)
 
 
