@@ -58,7 +58,8 @@ class TransactionalRequestSender:
         node = self._client.least_loaded_node(now_ms) if key is None else self._transactions.coordinator(key)
         if node is None:
             if key is None:
-                return self._config.retry_backoff_ms
+                # Some time in any case: 0 would say that there is more to do now, and the caller would ask for ever.
+                return max(self._config.retry_backoff_ms, 1)
             self._transactions.look_up(key, now_ms)
             return 0
         if not self._client.ready(node, now_ms):

@@ -256,3 +256,24 @@ def _stored(partition: int) -> ProduceResponse:
             )
         ]
     )
+
+
+@pytest.mark.parametrize("properties", [{"reconnect_backoff_ms": 0}, {"retry_backoff_ms": 0}])
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_without_a_backoff_the_sender_still_lets_time_pass_while_it_waits_for_a_connection(
+    properties: dict[str, int], idempotent: bool
+) -> None:
+    world = SenderWorld(enable_idempotence=idempotent, **properties)
+    world.network.auto_connect = False
+    world.network.auto_ready = False
+    for _ in range(20):
+        world.sender.run_once()
+    assert min(world.network.poll_timeouts[1:]) > 0
+
+
+def test_without_a_backoff_and_without_a_broker_to_ask_a_step_ends() -> None:
+    world = SenderWorld(retry_backoff_ms=0)
+    world.network.refusals["-1"] = ConnectionRefusedError()
+    for _ in range(20):
+        world.sender.run_once()
+    assert min(world.network.poll_timeouts[1:]) > 0
