@@ -456,14 +456,20 @@ class RecordAccumulator:
         return len(pieces)
 
     def _put_back(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Before those not yet sent; with sequences, in their order. The queue's lock is held."""
+        """Before those not yet sent; with sequences in their order, else by age. The queue's lock is held."""
         position = 0
-        if self._idempotence is not None:
-            for other in queue.batches:
-                if not other.has_sequence or sequence_precedes(batch.base_sequence, other.base_sequence):
-                    break
-                position += 1
+        for other in queue.batches:
+            if self._stays_behind(batch, other):
+                break
+            position += 1
         queue.batches.insert(position, batch)
+
+    def _stays_behind(self, batch: ProducerBatch, other: ProducerBatch) -> bool:
+        """Whether *other*, which is queued, comes after *batch*, which is put back."""
+        if self._idempotence is not None:
+            return not other.has_sequence or sequence_precedes(batch.base_sequence, other.base_sequence)
+        # The oldest stays first, or its time would run out unseen behind a younger one.
+        return other.created_ms > batch.created_ms or (other.attempts == 0 and other.created_ms == batch.created_ms)
 
     def deallocate(self, batch: ProducerBatch) -> None:
         """Forget a batch that is done; its memory goes back unless a request still points into it.

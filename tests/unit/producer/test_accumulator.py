@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 
@@ -559,6 +560,23 @@ def test_retries_with_sequences_stand_in_their_order(order: Sequence[int], first
         accumulator.reenqueue(sent[index], 0)
     assert queued(accumulator)[:3] == sent
     assert not queued(accumulator)[3].has_sequence
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_retries_without_sequences_stand_by_age_so_that_none_expires_unseen(order: Sequence[int]) -> None:
+    clock = ScriptedClock()
+    accumulator = make_accumulator(clock, delivery_timeout_ms=100)
+    sent = []
+    for index in range(3):
+        append(accumulator, value=b"%d" % index + LARGE)
+        sent += drain(accumulator)
+        clock.advance(10)
+    append(accumulator, value=b"new")
+    for index in order:
+        accumulator.reenqueue(sent[index], clock.now_ms)
+    assert queued(accumulator)[:3] == sent
+    clock.advance(75)
+    assert accumulator.expired_batches(clock.now_ms) == sent[:1]
 
 
 def test_the_backoff_of_a_batch_is_drawn_once() -> None:
