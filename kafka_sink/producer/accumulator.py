@@ -211,7 +211,7 @@ class RecordAccumulator:
                 if not queue.batches:
                     continue
                 first = queue.batches[0]
-                full = len(queue.batches) > 1 or first.is_full
+                full = first.is_full
             leader = cluster.leader_for(topic_partition)
             if leader is None:
                 result.unknown_leader_topics.add(topic_partition.topic)
@@ -225,7 +225,7 @@ class RecordAccumulator:
         backoff_ms = self._backoff_left_ms(first, now_ms)
         waited_ms = max(now_ms - first.last_attempt_ms, 0)
         left_ms = backoff_ms if backoff_ms > 0 else max(self._linger_ms - waited_ms, 0)
-        if backoff_ms == 0 and (sendable or left_ms == 0 or first.attempts > 0):
+        if backoff_ms == 0 and (sendable or left_ms == 0):
             result.ready_nodes.add(leader)
         else:
             result.next_ready_check_delay_ms = min(result.next_ready_check_delay_ms, left_ms)
@@ -248,7 +248,7 @@ class RecordAccumulator:
         if not partitions:
             return drained
         size = 0
-        start = self._drain_index.get(node.id, 0) % len(partitions)
+        start = self._drain_index.get(node.id, 0)
         for step in range(len(partitions)):
             index = (start + step) % len(partitions)
             topic_partition = partitions[index]
@@ -263,7 +263,6 @@ class RecordAccumulator:
                     self._drain_index[node.id] = index
                     break
                 batch = queue.batches.popleft()
-                batch.close_for_appends()
             if self._make_sendable(batch):
                 size += batch.wire_bytes
                 batch.drained_ms = now_ms
@@ -318,9 +317,7 @@ class RecordAccumulator:
                     if not first.has_reached_delivery_timeout(self._delivery_timeout_ms, now_ms):
                         self.note_expiry_of(first)
                         break
-                    queue.batches.popleft()
-                    first.close_for_appends()
-                    expired.append(first)
+                    expired.append(queue.batches.popleft())
         return expired
 
     def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
@@ -398,7 +395,6 @@ class RecordAccumulator:
         for batch in self._incomplete_snapshot():
             queue = self.queue(batch.topic_partition)
             with queue.lock:
-                batch.close_for_appends()
                 if batch in queue.batches:
                     queue.batches.remove(batch)
             batch.abort(reason)

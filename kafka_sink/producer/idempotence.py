@@ -137,9 +137,8 @@ class IdempotenceManager:
         """The broker stored *batch*."""
         state = self._state(batch.topic_partition)
         self._forget(state, batch)
-        is_current = (batch.producer_id, batch.producer_epoch) == (state.identity.producer_id, state.identity.epoch)
         acked = state.last_acked_sequence
-        if is_current and (acked == NO_SEQUENCE or sequence_precedes(acked, batch.last_sequence)):
+        if acked == NO_SEQUENCE or sequence_precedes(acked, batch.last_sequence):
             state.last_acked_sequence = batch.last_sequence
 
     def failed(self, batch: ProducerBatch, error: Exception, *, may_be_stored: bool) -> None:

@@ -679,6 +679,28 @@ def test_a_flush_that_takes_too_long_ends_and_stops_hurrying_the_batches() -> No
     assert not is_ready(accumulator)
 
 
+def test_the_time_of_a_flush_is_that_of_all_batches_together() -> None:
+    clock = ScriptedClock()
+    accumulator = make_accumulator(clock)
+    for partition in range(2):
+        append(accumulator, partition)
+    batches = drain(accumulator, make_cluster([0, 0]))
+
+    def one_ends() -> None:
+        clock.advance(600)
+        finish(accumulator, next(batch for batch in batches if not batch.is_done))
+
+    clock.actions.extend([one_ends, one_ends])
+    accumulator.flush(1200, lambda: None)
+    for partition in range(2):
+        append(accumulator, partition)
+    batches = drain(accumulator, make_cluster([0, 0]))
+    clock.actions.append(one_ends)
+    with pytest.raises(KafkaTimeoutError):
+        accumulator.flush(1000, lambda: None)
+    assert clock.now_ms == 1_000_000 + 3 * 600 + 400
+
+
 def test_a_flush_that_cannot_wake_the_sender_does_not_stay_open() -> None:
     accumulator = make_accumulator(ScriptedClock())
     append(accumulator)

@@ -224,10 +224,11 @@ def test_a_refused_batch_leaves_a_gap_that_a_new_epoch_closes() -> None:
 
 def test_a_batch_that_never_had_a_sequence_leaves_no_gap() -> None:
     manager = make_manager()
+    drained(manager)
     manager.failed(fresh(), KafkaTimeoutError("expired in its queue"), may_be_stored=True)
     settle(manager)
     assert manager.identity.epoch == 0
-    assert drained(manager).base_sequence == 0
+    assert drained(manager).base_sequence == 1
 
 
 def test_while_it_is_unknown_whether_a_batch_was_stored_nothing_new_leaves() -> None:
@@ -309,7 +310,10 @@ def test_an_acknowledgement_from_an_old_epoch_does_not_count_in_the_new_one() ->
     new = drained(manager, 2, OTHER)
     assert new.base_sequence == 0
     manager.completed(new)
-    assert manager._partitions[OTHER].last_acked_sequence == 1
+    unknown = drained(manager, 1, OTHER)
+    manager.failed(unknown, KafkaTimeoutError("expired"), may_be_stored=True)
+    settle(manager)
+    assert manager.identity.epoch == 2, "sequence 2 is missing, whatever the old epoch had"
 
 
 def test_after_the_last_epoch_a_new_id_is_asked_for() -> None:
