@@ -92,7 +92,8 @@ class RecordAccumulator:
         self._appends_in_progress = 0
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._incomplete_lock = threading.Lock()
-        self._incomplete: set[ProducerBatch] = set()
+        # In the order of their creation, so that callbacks come in order when all is aborted.
+        self._incomplete: dict[ProducerBatch, None] = {}
         # Sender thread only.
         self._muted: set[TopicPartition] = set()
         self._drain_index: dict[int, int] = {}
@@ -180,7 +181,7 @@ class RecordAccumulator:
         """Make *batch* the newest of its partition; the queue's lock is held."""
         queue.batches.append(batch)
         with self._incomplete_lock:
-            self._incomplete.add(batch)
+            self._incomplete[batch] = None
 
     @property
     def batch_size_bytes(self) -> int:
@@ -341,7 +342,7 @@ class RecordAccumulator:
         on their way out are never overwritten by another partition's records.
         """
         with self._incomplete_lock:
-            self._incomplete.discard(batch)
+            self._incomplete.pop(batch, None)
         if batch.unanswered_sends == 0:
             buffer = batch.release_buffer()
             if buffer is not None:
