@@ -18,6 +18,7 @@ from kafka_sink.broker.request_channel import (
     Response,
     SendResponse,
 )
+from kafka_sink.broker.response_budget import ResponseBudget
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.config import parse
 from kafka_sink.network.receive import NetworkReceive
@@ -55,6 +56,7 @@ class BrokerNode:
             self.clock,
             ClientQuota(config.quota_producer_default),
             ClientQuota(config.quota_consumer_default),
+            ResponseBudget(config.queued_max_response_bytes),
             {key: handler.versions for key, handler in HANDLERS.items()},
         )
         self._channel = RequestChannel(10, "test")
