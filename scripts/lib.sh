@@ -54,7 +54,7 @@ install_first_of() {
     return 1
 }
 
-# usable_python INTERPRETER: new enough, and able to make a virtual environment.
+# new_enough_python INTERPRETER: what setup.cfg asks for.
 new_enough_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 
 find_python() {
@@ -91,8 +91,11 @@ print(digest.hexdigest())' "$ROOT"
 
 # The environment runs, and was made for this very folder (scripts in it name their interpreter by its full path).
 venv_is_sound() {
-    [ "$("$PYTHON_BIN" -c 'import sys; print(sys.prefix)' 2>/dev/null)" = "$VENV" ] &&
-        grep -q "^command = .* $VENV\$" "$VENV/pyvenv.cfg"
+    "$PYTHON_BIN" -c '' 2>/dev/null || return 1
+    case "$(sed -n 's/^command = //p' "$VENV/pyvenv.cfg")" in
+        *" $VENV") return 0 ;;
+        *) return 1 ;;
+    esac
 }
 
 # ensure_venv [EXTRA…]: an environment in .venv with this checkout and the named extras of setup.cfg installed; a
