@@ -226,7 +226,7 @@ class _RunningCluster:
             self.logs = LogManager(directory / "logs", filesystem, clock)
             self.logs.open_existing(self._log_config)
         except BaseException:
-            self._directory_lock.release()
+            self._release_directory()
             raise
         self._timer = Timer(clock)
         self._purgatory = DelayedOperationPurgatory(self._timer)
@@ -299,6 +299,9 @@ class _RunningCluster:
         else:
             # Nothing is kept, so nothing has to reach the disk.
             self.logs.abandon()
+        self._release_directory()
+
+    def _release_directory(self) -> None:
         self._directory_lock.release()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
