@@ -126,11 +126,14 @@ ensure_venv() {
             printf '%s\n' "$stamp" >"$VENV/.kafkalite-$extra"
         done
     fi
-    # Workers run the first python3 of the PATH unless told otherwise, and would miss pyarrow; another Spark on this
-    # machine must not be mixed with the one of the environment.
+    # Workers run the first python3 of the PATH unless told otherwise, and would miss pyarrow. Another Spark on this
+    # machine must not be mixed with the one of the environment, which by itself fails to find its home in a path with
+    # a space.
+    SPARK_HOME=$("$PYTHON_BIN" -c 'import importlib.util, os
+print(os.path.dirname(importlib.util.find_spec("pyspark").origin))')
+    export SPARK_HOME
     export PYSPARK_PYTHON="$PYTHON_BIN" PYSPARK_DRIVER_PYTHON="$PYTHON_BIN"
     export PATH="$VENV/bin:$PATH"
-    unset SPARK_HOME
     export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-127.0.0.1}"
 }
 
@@ -169,14 +172,11 @@ ensure_java() {
 # PySpark ships Ivy, so neither Maven nor curl has to be there. KAFKALITE_IVY_SETTINGS names an ivysettings.xml for
 # networks that reach Maven Central only through a mirror.
 fetch_jars() {
-    local ivy_file=$1 target=$2 fresh="$2.part" log="$WORK/ivy.log" ivy
+    local ivy_file=$1 target=$2 fresh="$2.part" log="$WORK/ivy.log"
     if [ -f "$target/.complete" ] && cmp -s "$ivy_file" "$target/.complete"; then return 0; fi
-    ivy=$("$PYTHON_BIN" -c '
-import pathlib, importlib.util
-print(next(pathlib.Path(importlib.util.find_spec("pyspark").origin).parent.glob("jars/ivy-*.jar")))')
     say "fetching the jars of $(basename "$ivy_file") (once) …"
     rm -rf "$fresh" && mkdir -p "$fresh"
-    java -cp "$ivy" org.apache.ivy.Main ${KAFKALITE_IVY_SETTINGS:+-settings "$KAFKALITE_IVY_SETTINGS"} \
+    java -cp "$SPARK_HOME/jars/*" org.apache.ivy.Main ${KAFKALITE_IVY_SETTINGS:+-settings "$KAFKALITE_IVY_SETTINGS"} \
         -cache "$WORK/ivy" -ivy "$ivy_file" -confs default -types jar bundle \
         -retrieve "$fresh/[artifact]-[revision](-[classifier]).[ext]" >"$log" 2>&1 </dev/null || {
         tail -n 25 "$log" >&2
