@@ -386,13 +386,14 @@ class RecordAccumulator:
             while self._appends_in_progress > 0:
                 self._clock.wait(self._counters, _STRAGGLER_CHECK_MS)
 
-    def abort_incomplete(self, reason: Exception) -> None:
-        """Fail every batch, also of appends that were under way when the producer closed."""
+    def abort_incomplete(self, reason: Exception) -> int:
+        """Fail every batch, also of appends that were under way at the close; how many records that were."""
         self.await_appends()
-        self.abort_batches(reason)
+        return self.abort_batches(reason)
 
-    def abort_batches(self, reason: Exception) -> None:
-        """Fail every batch there is now, queued or in flight."""
+    def abort_batches(self, reason: Exception) -> int:
+        """Fail every batch there is now, queued or in flight; how many records that were."""
+        records = 0
         for batch in self._incomplete_snapshot():
             queue = self.queue(batch.topic_partition)
             with queue.lock:
@@ -400,6 +401,8 @@ class RecordAccumulator:
                     queue.batches.remove(batch)
             batch.abort(reason)
             self.deallocate(batch)
+            records += batch.record_count
+        return records
 
     def _incomplete_snapshot(self) -> list[ProducerBatch]:
         with self._incomplete_lock:

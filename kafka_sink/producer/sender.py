@@ -79,9 +79,8 @@ class Sender:
             # However this thread ends: nobody else could complete what is left, and nothing may be added to it.
             self._running = False
             self._accumulator.close()
-            self._accumulator.abort_incomplete(
-                KafkaError("the producer was closed before this record was acknowledged")
-            )
+            reason = KafkaError("the producer was closed before this record was acknowledged")
+            self._metrics.record_error_total += self._accumulator.abort_incomplete(reason)
             self._close_client()
 
     def _close_client(self) -> None:
@@ -175,7 +174,7 @@ class Sender:
         )
 
     def _fail_everything(self, error: Exception) -> None:
-        self._accumulator.abort_batches(error)
+        self._metrics.record_error_total += self._accumulator.abort_batches(error)
         self._in_flight.clear()
 
     # --- sending -----------------------------------------------------------------------------------------------------
