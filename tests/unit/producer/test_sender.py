@@ -203,10 +203,10 @@ def test_backoffs_grow() -> None:
 
 def test_a_new_leader_gets_the_retry() -> None:
     world = plain((1, 2))
-    future = world.append(0, b"moved")
-    world.run_until(world.requests)
     world.leaders = [2, 2]
-    world.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    not_leader = {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    world.on_produce = lambda node, request: produce_answer(request, -1, not_leader) if node == "1" else None
+    future = world.append(0, b"moved")
     started = world.now
     world.run_until(lambda: world.requests(2))
     assert world.now < started + 1000
