@@ -172,16 +172,21 @@ ensure_java() {
 # PySpark ships Ivy, so neither Maven nor curl has to be there. KAFKALITE_IVY_SETTINGS names an ivysettings.xml for
 # networks that reach Maven Central only through a mirror.
 fetch_jars() {
-    local ivy_file=$1 target=$2 fresh="$2.part" log="$WORK/ivy.log"
+    local ivy_file=$1 target=$2 fresh="$2.part.$$" log="$WORK/ivy.log" attempt
     if [ -f "$target/.complete" ] && cmp -s "$ivy_file" "$target/.complete"; then return 0; fi
     say "fetching the jars of $(basename "$ivy_file") (once) …"
-    rm -rf "$fresh" && mkdir -p "$fresh"
-    java -cp "$SPARK_HOME/jars/*" org.apache.ivy.Main ${KAFKALITE_IVY_SETTINGS:+-settings "$KAFKALITE_IVY_SETTINGS"} \
-        -cache "$WORK/ivy" -ivy "$ivy_file" -confs default -types jar bundle \
-        -retrieve "$fresh/[artifact]-[revision](-[classifier]).[ext]" >"$log" 2>&1 </dev/null || {
-        tail -n 25 "$log" >&2
-        die "the jars could not be fetched; the whole log: $log"
-    }
+    # Registries cut a download short now and then; what has arrived is kept, so a second try is quick. The cache is this
+    # call's own until then: two at once would take each other's half files.
+    for attempt in 1 2 3; do
+        rm -rf "$fresh" && mkdir -p "$fresh"
+        java -cp "$SPARK_HOME/jars/*" org.apache.ivy.Main ${KAFKALITE_IVY_SETTINGS:+-settings "$KAFKALITE_IVY_SETTINGS"} \
+            -cache "$WORK/ivy.$$" -ivy "$ivy_file" -confs default -types jar bundle \
+            -retrieve "$fresh/[artifact]-[revision](-[classifier]).[ext]" >"$log" 2>&1 </dev/null && break
+        if [ "$attempt" = 3 ]; then
+            tail -n 25 "$log" >&2
+            die "the jars could not be fetched; the whole log: $log"
+        fi
+    done
     cp "$ivy_file" "$fresh/.complete"
-    rm -rf "$target" && mv "$fresh" "$target"
+    rm -rf "$target" "$WORK/ivy.$$" && mv "$fresh" "$target"
 }
