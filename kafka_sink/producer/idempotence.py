@@ -22,6 +22,10 @@ from kafka_sink.producer.producer_batch import (
 
 _EPOCH_MAX = 2**15 - 1
 
+#: How many of a producer's batches a broker remembers for each partition. An older one that comes again cannot be told
+#: from a gap, so no more than these are given out beyond the oldest without an outcome.
+_BATCHES_REMEMBERED = 5
+
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdAndEpoch:
@@ -40,13 +44,18 @@ class _PartitionState:
     """Sequences of one partition.
 
     ``in_flight`` holds the batches that were given a sequence and have no outcome yet, sent or waiting for a retry, in
-    the order of their sequences.
+    the order of their sequences, each with how many had been given out before it.
     """
 
     identity: ProducerIdAndEpoch
     next_sequence: int = 0
     last_acked_sequence: int = NO_SEQUENCE
-    in_flight: list[ProducerBatch] = field(default_factory=list)
+    given_out: int = 0
+    in_flight: dict[ProducerBatch, int] = field(default_factory=dict)
+
+    @property
+    def oldest(self) -> ProducerBatch | None:
+        return next(iter(self.in_flight), None)
 
 
 class IdempotenceManager:
@@ -91,7 +100,11 @@ class IdempotenceManager:
         self._to_rewrite.clear()
 
     def request_epoch_bump(self, topic_partition: TopicPartition) -> None:
-        """Sequences of *topic_partition* cannot go on as they are."""
+        """Sequences of *topic_partition* cannot go on as they are: what is in flight there begins anew.
+
+        Only for a gap before the oldest batch in flight, because then none of them is stored. A batch that the broker
+        does have would be stored twice under a new sequence.
+        """
         self._epoch_bump_required = True
         self._to_rewrite.add(topic_partition)
 
@@ -112,31 +125,39 @@ class IdempotenceManager:
         if not self._identity.is_valid:
             return True
         state = self._state(first.topic_partition)
-        if not first.has_sequence:
-            if state.in_flight and state.identity != self._identity:
-                return True
-            if first.topic_partition in self._unresolved:
-                return True
-        # A retry waits until it is the oldest in flight: with one in flight nothing can overtake it.
-        return bool(state.in_flight and first.has_sequence and first.base_sequence != state.in_flight[0].base_sequence)
+        oldest = state.oldest
+        if first.has_sequence:
+            # A retry waits until it is the oldest in flight: with one in flight nothing can overtake it.
+            return oldest is not None and oldest is not first
+        if first.topic_partition in self._unresolved:
+            return True
+        if oldest is None:
+            return False
+        # A broker that does not know the producer takes any sequence: were the first batch turned away and the second
+        # not, that one would be stored before it. So the first travels alone.
+        is_unknown = state.last_acked_sequence == NO_SEQUENCE
+        has_stale_identity = state.identity != self._identity
+        is_window_full = state.given_out - state.in_flight[oldest] >= _BATCHES_REMEMBERED
+        return is_unknown or has_stale_identity or is_window_full
 
     def assign_sequence(self, batch: ProducerBatch) -> None:
         """Give a batch that is drained for the first time its sequence; a retry keeps the one it has."""
         if batch.has_sequence:
             return
         state = self._state(batch.topic_partition)
-        if state.identity != self._identity and not state.in_flight:
+        if state.identity != self._identity and state.oldest is None:
             self._start_sequences_at_beginning(batch.topic_partition)
         batch.set_producer_state(self._identity.producer_id, self._identity.epoch, state.next_sequence)
         state.next_sequence = sequence_after(state.next_sequence, batch.record_count)
-        state.in_flight.append(batch)
+        state.in_flight[batch] = state.given_out
+        state.given_out += 1
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def completed(self, batch: ProducerBatch) -> None:
         """The broker stored *batch*."""
         state = self._state(batch.topic_partition)
-        self._forget(state, batch)
+        state.in_flight.pop(batch, None)
         acked = state.last_acked_sequence
         if acked == NO_SEQUENCE or sequence_precedes(acked, batch.last_sequence):
             state.last_acked_sequence = batch.last_sequence
@@ -148,46 +169,40 @@ class IdempotenceManager:
         """
         if not batch.has_sequence:
             return
-        self._forget(self._state(batch.topic_partition), batch)
+        state = self._state(batch.topic_partition)
+        was_oldest = state.oldest is batch
+        state.in_flight.pop(batch, None)
         lost_state = isinstance(error, ApiError) and error.code in (
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             ErrorCode.UNKNOWN_PRODUCER_ID,
         )
-        if lost_state or not may_be_stored:
+        if was_oldest and (lost_state or not may_be_stored):
             self.request_epoch_bump(batch.topic_partition)
         else:
-            # What follows keeps its sequences until the answers tell whether there is a gap: under new ones a batch
-            # that the broker does have could be stored twice.
             self._unresolved.add(batch.topic_partition)
 
     def resolve_sequences(self) -> None:
         """Settle unresolved partitions that have nothing in flight any more."""
         for topic_partition in tuple(self._unresolved):
             state = self._state(topic_partition)
-            if not state.in_flight:
+            if state.oldest is None:
                 if state.next_sequence != sequence_after(state.last_acked_sequence):
                     self.request_epoch_bump(topic_partition)
                 self._unresolved.discard(topic_partition)
 
     def can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int) -> bool:
-        """Whether *batch* may be sent again after *code*; asks for an epoch bump where it takes one."""
-        if code is ErrorCode.UNKNOWN_PRODUCER_ID:
-            # The broker forgot this producer. Without a log start offset it answered while the partition moved.
-            if log_start_offset != NO_OFFSET and not batch.reopened_sequence:
-                self.request_epoch_bump(batch.topic_partition)
-            return True
-        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            # While an older batch is in flight, that one is what the broker misses. For the oldest there is a true gap.
-            in_flight = self._state(batch.topic_partition).in_flight
-            is_oldest = not in_flight or in_flight[0] is batch
-            if is_oldest and not batch.reopened_sequence:
-                self.request_epoch_bump(batch.topic_partition)
-            return True
-        return code.is_retriable
+        """Whether *batch* may be sent again after *code*; asks for an epoch bump where it takes one.
 
-    @staticmethod
-    def _forget(state: _PartitionState, batch: ProducerBatch) -> None:
-        state.in_flight = [other for other in state.in_flight if other is not batch]
+        While an older batch is in flight, that one is what the broker misses; for the oldest there is a true gap.
+        """
+        if code not in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
+            return code.is_retriable
+        # A broker that answered "unknown" without a log start offset did so while the partition moved: ask again.
+        is_moving = code is ErrorCode.UNKNOWN_PRODUCER_ID and log_start_offset == NO_OFFSET
+        is_oldest = self._state(batch.topic_partition).oldest is batch
+        if is_oldest and not is_moving and not batch.reopened_sequence:
+            self.request_epoch_bump(batch.topic_partition)
+        return True
 
     def _state(self, topic_partition: TopicPartition) -> _PartitionState:
         state = self._partitions.get(topic_partition)

@@ -190,7 +190,8 @@ class Sender:
             self._metadata.request_update()
         not_ready_timeout_ms = FOREVER_MS
         nodes: list[Node] = []
-        for node in ready.ready_nodes:
+        # In a fixed order, so that a run can be repeated from its seed.
+        for node in sorted(ready.ready_nodes, key=lambda node: node.id):
             if self._client.ready(node, now_ms):
                 nodes.append(node)
             else:
@@ -325,8 +326,8 @@ class Sender:
             self._retry(batch, code, answer.error_message, now_ms)
         else:
             error = error_for(answer.error_code, self._explain(batch, code, answer.error_message))
-            # A refusal is certain. With the time or the retries used up this attempt or an earlier one may be stored.
-            self._fail(batch, error, may_be_stored=code.is_retriable or batch.attempts >= self._config.retries)
+            # The refusal of a first attempt is certain. Of a later one it is not: an earlier one may have been stored.
+            self._fail(batch, error, may_be_stored=code.is_retriable or batch.attempts > 0)
         if code.is_invalid_metadata:
             self._metadata.request_update()
         if self._guarantee_order:

@@ -38,9 +38,12 @@ def make_cluster(leaders: Sequence[int | None], topic: str = TOPIC) -> Cluster:
     return Cluster(NODES, infos)
 
 
-def make_idempotence() -> IdempotenceManager:
+def make_idempotence(partitions: int = 10) -> IdempotenceManager:
+    """With an id, and as if it had written to every partition before: their sequences have just wrapped to 0."""
     manager = IdempotenceManager(ContextLogger(__name__, "test"))
     manager.assign_producer_id(9, 0)
+    for partition in range(partitions):
+        manager._state(tp(partition)).last_acked_sequence = 2**31 - 1
     return manager
 
 

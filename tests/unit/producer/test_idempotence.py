@@ -24,8 +24,11 @@ LOG_START = 10
 
 
 def make_manager(producer_id: int = 9, epoch: int = 0) -> IdempotenceManager:
+    """A manager that has written to both partitions before: their sequences have just wrapped to 0."""
     manager = IdempotenceManager(ContextLogger(__name__, "test"))
     manager.assign_producer_id(producer_id, epoch)
+    for tp in (TP, OTHER):
+        manager._state(tp).last_acked_sequence = 2**31 - 1
     return manager
 
 
@@ -119,8 +122,27 @@ def test_a_retry_waits_until_it_is_the_oldest_in_flight() -> None:
     assert not manager.must_wait(second)
 
 
-def test_new_batches_may_follow_those_in_flight() -> None:
+def test_no_more_batches_are_in_flight_than_a_broker_remembers() -> None:
     manager = make_manager()
+    flight = [drained(manager) for _ in range(5)]
+    assert manager.must_wait(fresh())
+    # Later ones that are stored make the broker forget the oldest all the same.
+    manager.completed(flight[2])
+    assert manager.must_wait(fresh())
+    manager.completed(flight[0])
+    assert not manager.must_wait(fresh())
+    drained(manager)
+    assert manager.must_wait(fresh())
+
+
+def test_the_first_batch_of_a_producer_travels_alone() -> None:
+    manager = IdempotenceManager(ContextLogger(__name__, "test"))
+    manager.assign_producer_id(9, 0)
+    first = drained(manager)
+    assert manager.must_wait(fresh())
+    assert not manager.must_wait(fresh(tp=OTHER))
+    assert not manager.must_wait(first), "its retry may leave"
+    manager.completed(first)
     drained(manager)
     assert not manager.must_wait(fresh())
 
@@ -150,6 +172,7 @@ def test_out_of_order_for_the_oldest_is_a_gap_and_begins_a_new_epoch_from_zero()
         view, records = read_wire(batch.wire)
         assert (view.header.producer_epoch, view.header.base_sequence) == (1, batch.base_sequence)
         assert len(records) == batch.record_count
+        manager.completed(batch)
     assert drained(manager).base_sequence == 5
 
 
@@ -188,6 +211,14 @@ def test_a_forgotten_producer_begins_a_new_epoch_once() -> None:
     assert manager.identity.epoch == 1
 
 
+def test_a_forgotten_producer_is_left_to_the_oldest_batch() -> None:
+    manager = make_manager()
+    first, second = drained(manager, 2), drained(manager)
+    assert manager.can_retry(second, UNKNOWN_ID, LOG_START)
+    settle(manager)
+    assert (place(first), place(second)) == ((9, 0, 0), (9, 0, 2))
+
+
 def test_a_forgotten_producer_without_log_start_is_just_asked_again() -> None:
     manager = make_manager()
     batch = drained(manager)
@@ -219,7 +250,21 @@ def test_a_refused_batch_leaves_a_gap_that_a_new_epoch_closes() -> None:
     manager.failed(refused, RecordTooLargeError("too large"), may_be_stored=False)
     settle(manager)
     assert place(behind) == (9, 1, 0)
+    manager.completed(behind)
     assert drained(manager).base_sequence == 2
+
+
+def test_a_refused_batch_behind_another_leaves_that_ones_sequence_alone() -> None:
+    manager = make_manager()
+    before, refused, behind = drained(manager), drained(manager), drained(manager)
+    manager.failed(refused, RecordTooLargeError("too large"), may_be_stored=False)
+    settle(manager)
+    assert (place(before), place(behind)) == ((9, 0, 0), (9, 0, 2)), "the first may be stored already"
+    assert manager.must_wait(fresh())
+    manager.completed(before)
+    assert manager.can_retry(behind, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    assert place(behind) == (9, 1, 0)
 
 
 def test_a_batch_that_never_had_a_sequence_leaves_no_gap() -> None:
@@ -259,6 +304,7 @@ def test_a_later_gap_settles_that_it_was_not_stored() -> None:
     assert manager.can_retry(behind, OUT_OF_ORDER, NO_OFFSET)
     settle(manager)
     assert place(behind) == (9, 1, 0)
+    manager.completed(behind)
     assert drained(manager).base_sequence == 2, "nothing is unresolved any more"
 
 
@@ -327,6 +373,7 @@ def test_after_the_last_epoch_a_new_id_is_asked_for() -> None:
     manager.assign_producer_id(77, 0)
     assert place(batch) == (77, 0, 0)
     assert not manager.must_wait(batch)
+    manager.completed(batch)
     assert place(drained(manager)) == (77, 0, 2)
 
 

@@ -534,9 +534,12 @@ def test_batches_carry_id_epoch_and_contiguous_sequences() -> None:
     world.run_until(world.requests)
     header = world.batches()[0].header
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 0, 0)
-    world.append()
+    world.answer()
     world.step()
-    assert world.batches()[0].header.base_sequence == 2
+    for sequence in (2, 3):
+        world.append()
+        world.step()
+        assert world.batches()[0].header.base_sequence == sequence
 
 
 def test_a_duplicate_is_a_success() -> None:
@@ -615,6 +618,18 @@ def test_behind_a_refused_batch_a_retry_begins_the_new_epoch() -> None:
     world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
     world.step(2)
     assert next_attempt(world) == ([b"b"], 1, 0)
+
+
+def test_behind_a_batch_that_is_refused_at_a_later_attempt_a_retry_keeps_its_sequence() -> None:
+    world = settled()
+    flight(world, b"a", b"b")
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.step(2)
+    assert next_attempt(world) == ([b"a"], 0, 1)
+    world.fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    world.step()
+    assert next_attempt(world) == ([b"b"], 0, 2)
 
 
 def test_behind_a_batch_that_may_be_stored_a_retry_keeps_its_sequence() -> None:
