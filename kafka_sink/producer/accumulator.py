@@ -12,7 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.common.backoff import ExponentialBackoff
@@ -53,13 +53,13 @@ class AppendResult:
     abort_for_new_batch: bool
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ReadyCheckResult:
     """Answer of :meth:`RecordAccumulator.ready`."""
 
-    ready_nodes: set[Node] = field(default_factory=set)
-    next_ready_check_delay_ms: int = FOREVER_MS
-    unknown_leader_topics: set[str] = field(default_factory=set)
+    ready_nodes: set[Node]
+    next_ready_check_delay_ms: int
+    unknown_leader_topics: set[str]
 
 
 class RecordAccumulator:
@@ -97,7 +97,6 @@ class RecordAccumulator:
         # Sender thread only.
         self._muted: set[TopicPartition] = set()
         self._drain_index: dict[int, int] = {}
-        self.next_batch_expiry_ms = FOREVER_MS
 
     # --- appending (calling threads) ---------------------------------------------------------------------------------
 
@@ -201,38 +200,37 @@ class RecordAccumulator:
 
     def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
         """Which nodes have something to send, when to look again, and which topics have data but no known leader."""
-        result = ReadyCheckResult()
-        exhausted = self.pool.queued > 0
-        urgent = exhausted or self._closed or self._flushes_in_progress > 0
-        for topic_partition, queue in tuple(self._queues.items()):
+        urgent = self.pool.queued > 0 or self._closed or self._flushes_in_progress > 0
+        ready: dict[int, Node] = {}
+        delay_ms = FOREVER_MS
+        unknown_leader_topics: set[str] = set()
+        for queue in tuple(self._queues.values()):
             if not queue.batches:
                 # Most queues, most of the time. An append that fills one just now wakes the sender afterwards.
                 continue
             with queue.lock:
-                if not queue.batches:
-                    continue
                 first = queue.batches[0]
-                full = first.is_full
-            leader = cluster.leader_for(topic_partition)
+                is_full = first.is_full
+            leader = cluster.leader_for(queue.topic_partition)
             if leader is None:
-                result.unknown_leader_topics.add(topic_partition.topic)
-            elif topic_partition not in self._muted:
-                self._check_batch(result, leader, first, full or urgent, now_ms)
-        return result
+                unknown_leader_topics.add(queue.topic_partition.topic)
+            elif queue.topic_partition not in self._muted:
+                left_ms = self._time_left_ms(first, is_full or urgent, now_ms)
+                if left_ms == 0:
+                    ready[leader.id] = leader
+                elif left_ms < delay_ms:
+                    delay_ms = left_ms
+        return ReadyCheckResult(set(ready.values()), delay_ms, unknown_leader_topics)
 
-    def _check_batch(
-        self, result: ReadyCheckResult, leader: Node, first: ProducerBatch, sendable: bool, now_ms: int
-    ) -> None:
+    def _time_left_ms(self, first: ProducerBatch, sendable: bool, now_ms: int) -> int:
+        """How long *first* must still wait; backing off beats every reason to send."""
         backoff_ms = self._backoff_left_ms(first, now_ms)
-        waited_ms = max(now_ms - first.last_attempt_ms, 0)
-        left_ms = backoff_ms if backoff_ms > 0 else max(self._linger_ms - waited_ms, 0)
-        if backoff_ms == 0 and (sendable or left_ms == 0):
-            result.ready_nodes.add(leader)
-        else:
-            result.next_ready_check_delay_ms = min(result.next_ready_check_delay_ms, left_ms)
+        if backoff_ms > 0 or sendable:
+            return backoff_ms
+        return max(first.last_attempt_ms + self._linger_ms - now_ms, 0)
 
     def _backoff_left_ms(self, batch: ProducerBatch, now_ms: int) -> int:
-        """How long a batch that failed must still wait; backing off beats every reason to send."""
+        """How long a batch that failed must still wait before it is tried again."""
         if batch.attempts == 0:
             return 0
         return max(batch.retry_backoff_ms - (now_ms - batch.last_attempt_ms), 0)
@@ -301,25 +299,22 @@ class RecordAccumulator:
 
     # --- expiry, retry, end (sender thread) --------------------------------------------------------------------------
 
-    def reset_next_batch_expiry(self) -> None:
-        self.next_batch_expiry_ms = FOREVER_MS
+    def expired_batches(self, now_ms: int) -> tuple[list[ProducerBatch], int]:
+        """Take the batches whose delivery time-out has passed out of their queues: (those, when the next one expires).
 
-    def note_expiry_of(self, batch: ProducerBatch) -> None:
-        """Wake up no later than when *batch* runs out of time."""
-        self.next_batch_expiry_ms = min(self.next_batch_expiry_ms, batch.created_ms + self._delivery_timeout_ms)
-
-    def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
-        """Take the queued batches whose delivery time-out has passed out of their queues."""
+        Looks at every queue, so it is for when something may have expired, not for every pass.
+        """
         expired: list[ProducerBatch] = []
+        next_expiry_ms = FOREVER_MS
         for queue in tuple(self._queues.values()):
             with queue.lock:
                 while queue.batches:
                     first = queue.batches[0]
                     if not first.has_reached_delivery_timeout(self._delivery_timeout_ms, now_ms):
-                        self.note_expiry_of(first)
+                        next_expiry_ms = min(next_expiry_ms, first.created_ms + self._delivery_timeout_ms)
                         break
                     expired.append(queue.batches.popleft())
-        return expired
+        return expired, next_expiry_ms
 
     def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
         """Put a batch that failed back, before those not yet sent; with sequences, in their order."""

@@ -59,6 +59,8 @@ class Sender:
         self._log = log
         self._guarantee_order = config.max_in_flight_requests_per_connection == 1
         self._in_flight: dict[TopicPartition, list[ProducerBatch]] = {}
+        #: Nothing expires before.
+        self._next_expiry_ms = 0
         self._producer_id_requested = False
         self._producer_id_retry_at_ms = 0
         self._running = True
@@ -203,7 +205,7 @@ class Sender:
                 self._send_produce_request(node_id, batches, now_ms)
         if any(drained.values()):
             return 0
-        until_expiry_ms = self._accumulator.next_batch_expiry_ms - now_ms
+        until_expiry_ms = self._next_expiry_ms - now_ms
         return max(min(ready.next_ready_check_delay_ms, not_ready_timeout_ms, until_expiry_ms), 0)
 
     def _track(self, drained: dict[int, list[ProducerBatch]]) -> None:
@@ -216,25 +218,23 @@ class Sender:
 
     def _expire(self, now_ms: int) -> None:
         """Fail what has waited longer than delivery.timeout.ms, queued or in flight."""
-        self._accumulator.reset_next_batch_expiry()
-        expired = self._expired_in_flight(now_ms) + self._accumulator.expired_batches(now_ms)
+        if now_ms < self._next_expiry_ms:
+            return
+        expired, next_expiry_ms = self._accumulator.expired_batches(now_ms)
+        timeout_ms = self._config.delivery_timeout_ms
+        for batch in (batch for batches in self._in_flight.values() for batch in batches):
+            if batch.has_reached_delivery_timeout(timeout_ms, now_ms):
+                expired.append(batch)
+            else:
+                next_expiry_ms = min(next_expiry_ms, batch.created_ms + timeout_ms)
+        # What is appended from now on has all of its time before it, so until then nothing has to be looked at.
+        self._next_expiry_ms = min(next_expiry_ms, now_ms + timeout_ms)
         for batch in expired:
             error = KafkaTimeoutError(
                 f"expiring {batch.record_count} record(s) for {batch.topic_partition}: {now_ms - batch.created_ms} ms "
-                f"have passed since the batch was created (delivery.timeout.ms={self._config.delivery_timeout_ms})"
-                + self._what_failed()
+                f"have passed since the batch was created (delivery.timeout.ms={timeout_ms}){self._what_failed()}"
             )
             self._fail(batch, error, may_be_stored=True)
-
-    def _expired_in_flight(self, now_ms: int) -> list[ProducerBatch]:
-        expired: list[ProducerBatch] = []
-        for batches in self._in_flight.values():
-            for batch in batches:
-                if batch.has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms):
-                    expired.append(batch)
-                else:
-                    self._accumulator.note_expiry_of(batch)
-        return expired
 
     def _what_failed(self) -> str:
         failures = self._client.connection_failures()

@@ -586,13 +586,8 @@ def test_batches_whose_time_has_passed_are_taken_out_and_the_next_is_noted() -> 
     append(accumulator, value=LARGE)
     append(accumulator, partition=1)
     clock.advance(600)
-    accumulator.reset_next_batch_expiry()
-    assert accumulator.expired_batches(clock.now_ms) == [old]
+    assert accumulator.expired_batches(clock.now_ms) == ([old], clock.now_ms + 400)
     assert len(queued(accumulator)) == 1
-    assert old.room_bytes == 0
-    assert accumulator.next_batch_expiry_ms == clock.now_ms + 400
-    accumulator.reset_next_batch_expiry()
-    assert accumulator.next_batch_expiry_ms == FOREVER_MS
 
 
 def test_a_batch_lives_to_the_last_moment() -> None:
@@ -600,9 +595,11 @@ def test_a_batch_lives_to_the_last_moment() -> None:
     accumulator = make_accumulator(clock, delivery_timeout_ms=1000)
     append(accumulator)
     clock.advance(999)
-    assert accumulator.expired_batches(clock.now_ms) == []
+    assert accumulator.expired_batches(clock.now_ms) == ([], clock.now_ms + 1)
     clock.advance(1)
-    assert len(accumulator.expired_batches(clock.now_ms)) == 1
+    expired, next_expiry_ms = accumulator.expired_batches(clock.now_ms)
+    assert len(expired) == 1
+    assert next_expiry_ms == FOREVER_MS
     assert append(accumulator).new_batch_created
 
 

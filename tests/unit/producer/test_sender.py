@@ -419,6 +419,22 @@ def test_it_wakes_up_for_what_expires_next() -> None:
     assert ended == [3000]
 
 
+def test_queues_are_only_searched_for_expired_records_when_there_may_be_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = plain((1, 2), delivery_timeout_ms=3000, request_timeout_ms=2000)
+    searched: list[int] = []
+    search = world.accumulator.expired_batches
+    monkeypatch.setattr(
+        world.accumulator, "expired_batches", lambda now_ms: (searched.append(now_ms), search(now_ms))[1]
+    )
+    answer_all(world)
+    started = world.now
+    while world.now < started + 12_000:
+        world.append()
+        world.step()
+        world.clock.advance(100)
+    assert len(searched) <= 5
+
+
 def test_memory_of_a_record_that_expired_on_the_wire_is_kept_until_its_answer() -> None:
     world = plain(delivery_timeout_ms=3000, request_timeout_ms=2500, batch_size=200)
     world.network.held.add("1")
@@ -652,6 +668,17 @@ def test_behind_a_batch_that_expired_on_the_wire_a_retry_keeps_its_sequence() ->
     for _ in range(2):
         world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
         world.client.poll(0, world.now)
+    assert next_attempt(world) == ([b"b"], 0, 2)
+
+
+def test_behind_a_batch_whose_time_was_up_at_its_answer_a_retry_keeps_its_sequence() -> None:
+    world = settled(delivery_timeout_ms=3000, request_timeout_ms=2900)
+    flight(world, b"a", b"b", every_ms=1400)
+    world.clock.advance(200)
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.client.poll(0, world.now)
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.client.poll(0, world.now)
     assert next_attempt(world) == ([b"b"], 0, 2)
 
 
