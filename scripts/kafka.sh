@@ -153,7 +153,7 @@ print(base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode().replace
         write_properties "$node" "$nodes" "${ports[node - 1]}" "${controllers[node - 1]}" "$voters" \
             ${properties[@]+"${properties[@]}"} >"$DIR/node-$node/server.properties"
         kafka_java warn kafka.tools.StorageTool format --ignore-formatted -t "$cluster_id" \
-            -c "$DIR/node-$node/server.properties" >"$DIR/node-$node/server.log" 2>&1 </dev/null || {
+            -c "$DIR/node-$node/server.properties" >>"$DIR/node-$node/server.log" 2>&1 </dev/null || {
             show_failure
             die "the data folder of node $node could not be formatted."
         }

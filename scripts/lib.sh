@@ -54,7 +54,7 @@ install_first_of() {
     return 1
 }
 
-# usable_python INTERPRETER: new enough, and able to make a virtual environment.
+# new_enough_python INTERPRETER: what setup.cfg asks for.
 new_enough_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 
 find_python() {
@@ -91,8 +91,11 @@ print(digest.hexdigest())' "$ROOT"
 
 # The environment runs, and was made for this very folder (scripts in it name their interpreter by its full path).
 venv_is_sound() {
-    [ "$("$PYTHON_BIN" -c 'import sys; print(sys.prefix)' 2>/dev/null)" = "$VENV" ] &&
-        grep -q "^command = .* $VENV\$" "$VENV/pyvenv.cfg"
+    "$PYTHON_BIN" -c '' 2>/dev/null || return 1
+    case "$(sed -n 's/^command = //p' "$VENV/pyvenv.cfg")" in
+        *" $VENV") return 0 ;;
+        *) return 1 ;;
+    esac
 }
 
 # ensure_venv [EXTRA…]: an environment in .venv with this checkout and the named extras of setup.cfg installed; a
@@ -123,11 +126,14 @@ ensure_venv() {
             printf '%s\n' "$stamp" >"$VENV/.kafkalite-$extra"
         done
     fi
-    # Workers run the first python3 of the PATH unless told otherwise, and would miss pyarrow; another Spark on this
-    # machine must not be mixed with the one of the environment.
+    # Workers run the first python3 of the PATH unless told otherwise, and would miss pyarrow. Another Spark on this
+    # machine must not be mixed with the one of the environment, which by itself fails to find its home in a path with
+    # a space.
+    SPARK_HOME=$("$PYTHON_BIN" -c 'import importlib.util, os
+print(os.path.dirname(importlib.util.find_spec("pyspark").origin))')
+    export SPARK_HOME
     export PYSPARK_PYTHON="$PYTHON_BIN" PYSPARK_DRIVER_PYTHON="$PYTHON_BIN"
     export PATH="$VENV/bin:$PATH"
-    unset SPARK_HOME
     export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-127.0.0.1}"
 }
 
@@ -166,19 +172,21 @@ ensure_java() {
 # PySpark ships Ivy, so neither Maven nor curl has to be there. KAFKALITE_IVY_SETTINGS names an ivysettings.xml for
 # networks that reach Maven Central only through a mirror.
 fetch_jars() {
-    local ivy_file=$1 target=$2 fresh="$2.part" log="$WORK/ivy.log" ivy
+    local ivy_file=$1 target=$2 fresh="$2.part.$$" log="$WORK/ivy.log" attempt
     if [ -f "$target/.complete" ] && cmp -s "$ivy_file" "$target/.complete"; then return 0; fi
-    ivy=$("$PYTHON_BIN" -c '
-import pathlib, importlib.util
-print(next(pathlib.Path(importlib.util.find_spec("pyspark").origin).parent.glob("jars/ivy-*.jar")))')
     say "fetching the jars of $(basename "$ivy_file") (once) …"
-    rm -rf "$fresh" && mkdir -p "$fresh"
-    java -cp "$ivy" org.apache.ivy.Main ${KAFKALITE_IVY_SETTINGS:+-settings "$KAFKALITE_IVY_SETTINGS"} \
-        -cache "$WORK/ivy" -ivy "$ivy_file" -confs default -types jar bundle \
-        -retrieve "$fresh/[artifact]-[revision](-[classifier]).[ext]" >"$log" 2>&1 </dev/null || {
-        tail -n 25 "$log" >&2
-        die "the jars could not be fetched; the whole log: $log"
-    }
+    # Registries cut a download short now and then; what has arrived is kept, so a second try is quick. The cache is this
+    # call's own until then: two at once would take each other's half files.
+    for attempt in 1 2 3; do
+        rm -rf "$fresh" && mkdir -p "$fresh"
+        java -cp "$SPARK_HOME/jars/*" org.apache.ivy.Main ${KAFKALITE_IVY_SETTINGS:+-settings "$KAFKALITE_IVY_SETTINGS"} \
+            -cache "$WORK/ivy.$$" -ivy "$ivy_file" -confs default -types jar bundle \
+            -retrieve "$fresh/[artifact]-[revision](-[classifier]).[ext]" >"$log" 2>&1 </dev/null && break
+        if [ "$attempt" = 3 ]; then
+            tail -n 25 "$log" >&2
+            die "the jars could not be fetched; the whole log: $log"
+        fi
+    done
     cp "$ivy_file" "$fresh/.complete"
-    rm -rf "$target" && mv "$fresh" "$target"
+    rm -rf "$target" "$WORK/ivy.$$" && mv "$fresh" "$target"
 }

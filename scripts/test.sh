@@ -38,7 +38,7 @@ quietly() {
 }
 
 cd "$ROOT"
-ensure_venv test demo
+ensure_venv test demo bench
 ensure_java
 # Fetched before the tests, so that no test waits for a download until its time is up.
 if [ "${KAFKALITE_NO_KAFKA:-0}" = 0 ]; then step "Kafka's jars" scripts/kafka.sh fetch; fi

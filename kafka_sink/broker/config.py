@@ -114,6 +114,13 @@ class BrokerConfig:
         "bytes of received requests that may wait for their answers before reading stops; -1 = no limit",
         validator=at_least(-1),
     )
+    queued_max_response_bytes: int = key(
+        "queued.max.response.bytes",
+        INT,
+        268435456,
+        "bytes of fetch responses that may wait to be sent; beyond it every fetch gets one batch (Kafka: no limit)",
+        validator=at_least(0),
+    )
     socket_request_max_bytes: int = key(
         "socket.request.max.bytes", INT, 104857600, "largest request, in bytes", validator=at_least(1)
     )

@@ -27,6 +27,7 @@ from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.request_channel import RequestChannel
+from kafka_sink.broker.response_budget import ResponseBudget
 from kafka_sink.broker.socket_server import SocketServer, kselector_factory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
@@ -225,12 +226,13 @@ class _RunningCluster:
             self.logs = LogManager(directory / "logs", filesystem, clock)
             self.logs.open_existing(self._log_config)
         except BaseException:
-            self._directory_lock.release()
+            self._release_directory()
             raise
         self._timer = Timer(clock)
         self._purgatory = DelayedOperationPurgatory(self._timer)
         self._producer_quota = ClientQuota(config.quota_producer_default)
         self._consumer_quota = ClientQuota(config.quota_consumer_default)
+        self._response_budget = ResponseBudget(config.queued_max_response_bytes)
         self._brokers: dict[int, EmbeddedBroker] = {}
         self._bound: dict[int, list[EndPoint]] = {}
         self._timer.start("broker-timer")
@@ -269,6 +271,7 @@ class _RunningCluster:
             self._clock,
             self._producer_quota,
             self._consumer_quota,
+            self._response_budget,
             {key: handler.versions for key, handler in HANDLERS.items()},
         )
 
@@ -296,6 +299,9 @@ class _RunningCluster:
         else:
             # Nothing is kept, so nothing has to reach the disk.
             self.logs.abandon()
+        self._release_directory()
+
+    def _release_directory(self) -> None:
         self._directory_lock.release()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)

@@ -214,6 +214,7 @@ class Processor:
     def _send_response(self, connection_id: str, response: SendResponse) -> None:
         if not self._selector.is_open(connection_id):
             self._log.debug("%s is gone, dropping a response for it", connection_id)
+            response.complete()
             return
         self._selector.send(NetworkSend(connection_id, response.segments))
         self._inflight_responses[connection_id] = response
@@ -256,8 +257,10 @@ class Processor:
         for send in self._selector.completed_sends:
             connection_id = send.destination
             try:
-                if self._inflight_responses.pop(connection_id, None) is None:
+                response = self._inflight_responses.pop(connection_id, None)
+                if response is None:
                     raise RuntimeError(f"a send to {connection_id} completed that was not in flight")
+                response.complete()
                 self._handle_mute_event(connection_id, ChannelMuteEvent.RESPONSE_SENT)
                 self._try_unmute(connection_id)
             except Exception as error:
@@ -300,7 +303,9 @@ class Processor:
         self._forget(connection_id)
 
     def _forget(self, connection_id: str) -> None:
-        self._inflight_responses.pop(connection_id, None)
+        response = self._inflight_responses.pop(connection_id, None)
+        if response is not None:
+            response.complete()
         connection = self._connections.pop(connection_id, None)
         if connection is not None:
             self._quotas.dec(self._listener_name, connection.address)

@@ -62,10 +62,19 @@ class NoOpResponse:
 
 @dataclass(frozen=True, slots=True)
 class SendResponse:
-    """*segments* (header and body, without the frame's length) are sent."""
+    """*segments* (header and body, without the frame's length) are sent.
+
+    *on_complete* runs once, on the processor's thread, when they have left or the connection is gone.
+    """
 
     request: Request
     segments: Sequence[Buffer]
+    on_complete: Callable[[], None] | None = None
+
+    def complete(self) -> None:
+        """It has left, or never will."""
+        if self.on_complete is not None:
+            self.on_complete()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +164,8 @@ class RequestChannel:
         processor = self._processors.get(response.request.processor)
         if processor is None:
             self._log.debug("dropping a response for %s", response.request.context.connection_id)
+            if isinstance(response, SendResponse):
+                response.complete()
             return
         processor.enqueue_response(response)
 

@@ -7,6 +7,7 @@ before a byte is allocated for it, so a peer cannot make us reserve what it neve
 
 from __future__ import annotations
 
+import mmap
 from typing import Final, Protocol
 
 from kafka_sink.common.errors import InvalidReceiveError
@@ -18,6 +19,9 @@ UNLIMITED: Final = -1
 
 #: One read fetches a frame's length together with its payload when the whole fits in here: most answers do.
 READ_AHEAD_BYTES: Final = 16 * 1024
+
+#: Payloads from this size on lie in memory that the system provides page by page, as bytes arrive.
+_LAZY_BYTES: Final = 4 * 1024 * 1024
 
 _NOTHING: Final = memoryview(b"")
 
@@ -135,7 +139,7 @@ class FrameReader:
             # The scratch is not ours to keep; what lies ahead already is and needs no second copy.
             self._ahead = rest if data is self._ahead else memoryview(bytes(rest))
             return True
-        self._payload = memoryview(bytearray(size))
+        self._payload = _room_for(size)
         self._filled = len(data) - SIZE_BYTES
         self._payload[: self._filled] = data[SIZE_BYTES:]
         self._ahead = _NOTHING
@@ -155,3 +159,11 @@ class FrameReader:
             )
         if self._max_bytes != UNLIMITED and size > self._max_bytes:
             raise InvalidReceiveError(f"frame of {size} bytes is larger than the limit of {self._max_bytes} bytes")
+
+
+def _room_for(size: int) -> memoryview:
+    """Writable memory for a payload of *size* bytes; a large one costs nothing until bytes arrive in it."""
+    if size < _LAZY_BYTES:
+        return memoryview(bytearray(size))
+    # A bytearray is filled with zeros at once, so a peer that only announces a frame would cost us all of it.
+    return memoryview(mmap.mmap(-1, size))

@@ -12,9 +12,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from kafka_sink.client.cluster import Cluster, PartitionInfo
+from kafka_sink.client.cluster import Cluster
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
@@ -55,13 +55,13 @@ class AppendResult:
     abort_for_new_batch: bool
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ReadyCheckResult:
     """Answer of :meth:`RecordAccumulator.ready`."""
 
-    ready_nodes: set[Node] = field(default_factory=set)
-    next_ready_check_delay_ms: int = FOREVER_MS
-    unknown_leader_topics: set[str] = field(default_factory=set)
+    ready_nodes: set[Node]
+    next_ready_check_delay_ms: int
+    unknown_leader_topics: set[str]
 
 
 class RecordAccumulator:
@@ -110,7 +110,6 @@ class RecordAccumulator:
         # Node id → when it was last found with something to send, and when it last could take it.
         self._wanted_ms: dict[int, int] = {}
         self._taken_ms: dict[int, int] = {}
-        self.next_batch_expiry_ms = FOREVER_MS
 
     # --- appending (calling threads) ---------------------------------------------------------------------------------
 
@@ -261,26 +260,29 @@ class RecordAccumulator:
 
     def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
         """Which nodes have something to send, when to look again, and which topics have data but no known leader."""
-        result = ReadyCheckResult()
-        exhausted = self.pool.queued > 0
-        urgent = exhausted or self._closed or self._flushes_in_progress > 0
+        urgent = self.pool.queued > 0 or self._closed or self._flushes_in_progress > 0
         if self._transactions is not None:
             urgent = urgent or self._transactions.is_completing
+        ready: dict[int, Node] = {}
+        delay_ms = FOREVER_MS
+        unknown_leader_topics: set[str] = set()
         for topic_partition, queue in tuple(self._queues.items()):
             if not queue.batches:
                 # Most queues, most of the time. An append that fills one just now wakes the sender afterwards.
                 continue
             with queue.lock:
-                if not queue.batches:
-                    continue
                 first = queue.batches[0]
-                full = len(queue.batches) > 1 or first.is_full
+                is_full = first.is_full
             info = cluster.partition(topic_partition)
             if info is None or info.leader is None:
-                result.unknown_leader_topics.add(topic_partition.topic)
+                unknown_leader_topics.add(topic_partition.topic)
             elif topic_partition not in self._muted:
-                self._check_batch(result, info, first, full or urgent, now_ms)
-        return result
+                left_ms = self._time_left_ms(first, info.leader_epoch, is_full or urgent, now_ms)
+                if left_ms == 0:
+                    ready[info.leader.id] = info.leader
+                elif left_ms < delay_ms:
+                    delay_ms = left_ms
+        return ReadyCheckResult(set(ready.values()), delay_ms, unknown_leader_topics)
 
     def note_ready_node(self, node_id: int, now_ms: int, *, can_take: bool) -> None:
         """There is something to send to a node, and it can or cannot take it now."""
@@ -311,20 +313,15 @@ class RecordAccumulator:
         waiting_ms = self._wanted_ms.get(leader.id, 0) - self._taken_ms.get(leader.id, 0)
         return waiting_ms <= self._availability_timeout_ms
 
-    def _check_batch(
-        self, result: ReadyCheckResult, info: PartitionInfo, first: ProducerBatch, sendable: bool, now_ms: int
-    ) -> None:
-        backoff_ms = self._backoff_left_ms(first, info.leader_epoch, now_ms)
-        waited_ms = max(now_ms - first.last_attempt_ms, 0)
-        left_ms = backoff_ms if backoff_ms > 0 else max(self._linger_ms - waited_ms, 0)
-        if backoff_ms == 0 and (sendable or left_ms == 0 or first.attempts > 0):
-            assert info.leader is not None
-            result.ready_nodes.add(info.leader)
-        else:
-            result.next_ready_check_delay_ms = min(result.next_ready_check_delay_ms, left_ms)
+    def _time_left_ms(self, first: ProducerBatch, leader_epoch: int | None, sendable: bool, now_ms: int) -> int:
+        """How long *first* must still wait; backing off beats every reason to send, but a new leader."""
+        backoff_ms = self._backoff_left_ms(first, leader_epoch, now_ms)
+        if backoff_ms > 0 or sendable:
+            return backoff_ms
+        return max(first.last_attempt_ms + self._linger_ms - now_ms, 0)
 
     def _backoff_left_ms(self, batch: ProducerBatch, leader_epoch: int | None, now_ms: int) -> int:
-        """How long a batch that failed must still wait; backing off beats every reason to send, but a new leader."""
+        """How long a batch that failed must still wait before it is tried again; a newer leader is not waited for."""
         if batch.attempts == 0:
             return 0
         if leader_epoch is not None and batch.leader_epoch is not None and leader_epoch > batch.leader_epoch:
@@ -343,7 +340,7 @@ class RecordAccumulator:
         if not partitions:
             return drained
         size = 0
-        start = self._drain_index.get(node.id, 0) % len(partitions)
+        start = self._drain_index.get(node.id, 0)
         for step in range(len(partitions)):
             index = (start + step) % len(partitions)
             topic_partition = partitions[index]
@@ -360,7 +357,6 @@ class RecordAccumulator:
                     self._drain_index[node.id] = index
                     break
                 batch = queue.batches.popleft()
-                batch.close_for_appends()
             if self._make_sendable(batch):
                 size += batch.wire_bytes
                 batch.drained_ms = now_ms
@@ -403,16 +399,13 @@ class RecordAccumulator:
 
     # --- expiry, retry, end (sender thread) --------------------------------------------------------------------------
 
-    def reset_next_batch_expiry(self) -> None:
-        self.next_batch_expiry_ms = FOREVER_MS
+    def expired_batches(self, now_ms: int) -> tuple[list[ProducerBatch], int]:
+        """Take the batches whose delivery time-out has passed out of their queues: (those, when the next one expires).
 
-    def note_expiry_of(self, batch: ProducerBatch) -> None:
-        """Wake up no later than when *batch* runs out of time."""
-        self.next_batch_expiry_ms = min(self.next_batch_expiry_ms, batch.created_ms + self._delivery_timeout_ms)
-
-    def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
-        """Take the queued batches whose delivery time-out has passed out of their queues."""
+        Looks at every queue, so it is for when something may have expired, not for every pass.
+        """
         expired: list[ProducerBatch] = []
+        next_expiry_ms = FOREVER_MS
         for queue in tuple(self._queues.values()):
             if not queue.batches:
                 continue
@@ -420,12 +413,10 @@ class RecordAccumulator:
                 while queue.batches:
                     first = queue.batches[0]
                     if not first.has_reached_delivery_timeout(self._delivery_timeout_ms, now_ms):
-                        self.note_expiry_of(first)
+                        next_expiry_ms = min(next_expiry_ms, first.created_ms + self._delivery_timeout_ms)
                         break
-                    queue.batches.popleft()
-                    first.close_for_appends()
-                    expired.append(first)
-        return expired
+                    expired.append(queue.batches.popleft())
+        return expired, next_expiry_ms
 
     def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
         """Put a batch that failed back, before those not yet sent; with sequences, in their order."""
@@ -528,33 +519,38 @@ class RecordAccumulator:
             while self._appends_in_progress > 0:
                 self._clock.wait(self._counters, _STRAGGLER_CHECK_MS)
 
-    def abort_incomplete(self, reason: Exception) -> None:
-        """Fail every batch, also of appends that were under way when the producer closed."""
+    def abort_incomplete(self, reason: Exception) -> list[ProducerBatch]:
+        """Fail every batch, also of appends that were under way at the close; which those were."""
         self.await_appends()
-        self.abort_batches(reason)
+        return self.abort_batches(reason)
 
-    def abort_batches(self, reason: Exception) -> None:
-        """Fail every batch there is now, queued or in flight."""
-        for batch in self._incomplete_snapshot():
+    def abort_batches(self, reason: Exception) -> list[ProducerBatch]:
+        """Fail every batch there is now, queued or in flight; which those were."""
+        aborted = self._incomplete_snapshot()
+        for batch in aborted:
             queue = self.queue(batch.topic_partition)
             with queue.lock:
-                batch.close_for_appends()
                 if batch in queue.batches:
                     queue.batches.remove(batch)
-            batch.abort(reason)
-            self.deallocate(batch)
+            self._abort(batch, reason)
+        return aborted
 
-    def abort_undrained(self, reason: Exception) -> None:
-        """Fail the batches that have no sequence yet: they were never sent."""
+    def abort_undrained(self, reason: Exception) -> list[ProducerBatch]:
+        """Fail the batches that have no sequence yet: they were never sent. Which those were."""
+        aborted: list[ProducerBatch] = []
         for batch in self._incomplete_snapshot():
             queue = self.queue(batch.topic_partition)
             with queue.lock:
                 if batch.has_sequence or batch not in queue.batches:
                     continue
-                batch.close_for_appends()
                 queue.batches.remove(batch)
-            batch.abort(reason)
-            self.deallocate(batch)
+            self._abort(batch, reason)
+            aborted.append(batch)
+        return aborted
+
+    def _abort(self, batch: ProducerBatch, reason: Exception) -> None:
+        batch.abort(reason)
+        self.deallocate(batch)
 
     def _incomplete_snapshot(self) -> list[ProducerBatch]:
         with self._incomplete_lock:

@@ -101,7 +101,7 @@ class BufferPool:
                         f"({self.total_memory} bytes) is full of batches that the brokers have not acknowledged; "
                         "look at the brokers' health, or raise buffer.memory or max.block.ms"
                     )
-                if accumulated == 0 and size == self.poolable_size and self._free:
+                if size == self.poolable_size and self._free:
                     return self._free.popleft()
                 self._free_up(size - accumulated)
                 got = min(size - accumulated, max(self._non_pooled_available, 0))

@@ -24,6 +24,10 @@ from kafka_sink.producer.producer_batch import (
 
 _EPOCH_MAX = 2**15 - 1
 
+#: How many of a producer's batches a broker remembers for each partition. An older one that comes again cannot be told
+#: from a gap, so no more than these are given out beyond the oldest without an outcome.
+_BATCHES_REMEMBERED = 5
+
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdAndEpoch:
@@ -42,7 +46,7 @@ class _PartitionState:
     """Sequences of one partition.
 
     ``in_flight`` holds the batches that were given a sequence and have no outcome yet, sent or waiting for a retry, in
-    the order of their sequences.
+    the order of their sequences, each with how many had been given out before it.
     """
 
     identity: ProducerIdAndEpoch
@@ -51,7 +55,12 @@ class _PartitionState:
     next_sequence: int = 0
     last_acked_sequence: int = NO_SEQUENCE
     last_acked_offset: int = NO_OFFSET
-    in_flight: list[ProducerBatch] = field(default_factory=list)
+    given_out: int = 0
+    in_flight: dict[ProducerBatch, int] = field(default_factory=dict)
+
+    @property
+    def oldest(self) -> ProducerBatch | None:
+        return next(iter(self.in_flight), None)
 
 
 class IdempotenceManager:
@@ -102,7 +111,11 @@ class IdempotenceManager:
         self._to_rewrite.clear()
 
     def request_epoch_bump(self, topic_partition: TopicPartition) -> None:
-        """Sequences of *topic_partition* cannot go on as they are."""
+        """Sequences of *topic_partition* cannot go on as they are: what is in flight there begins anew.
+
+        Only for a gap before the oldest batch in flight, because then none of them is stored. A batch that the broker
+        does have would be stored twice under a new sequence.
+        """
         if self._transactional:
             raise RuntimeError("a transactional producer cannot give itself a new epoch")
         self._epoch_bump_required = True
@@ -126,40 +139,43 @@ class IdempotenceManager:
         if not self._identity.is_valid:
             return True
         state = self._state(first.topic_partition)
-        if not first.has_sequence:
-            if state.in_flight and state.identity != self._identity:
-                return True
-            if first.topic_partition in self._unresolved:
-                return True
-            if state.in_flight and not state.is_known_to_broker:
-                # From a producer that it does not know, a broker takes any sequence: were the first batch refused for
-                # now and the second taken, the first could only be stored behind it.
-                return True
-        # A retry waits until it is the oldest in flight: with one in flight nothing can overtake it.
-        return bool(state.in_flight and first.has_sequence and first.base_sequence != state.in_flight[0].base_sequence)
+        oldest = state.oldest
+        if first.has_sequence:
+            # A retry waits until it is the oldest in flight: with one in flight nothing can overtake it.
+            return oldest is not None and oldest is not first
+        if first.topic_partition in self._unresolved:
+            return True
+        if oldest is None:
+            return False
+        # From a producer that it does not know, a broker takes any sequence: were the first batch refused for now and
+        # the second taken, the first could only be stored behind it. So the first travels alone.
+        is_unknown = not state.is_known_to_broker
+        has_stale_identity = state.identity != self._identity
+        is_window_full = state.given_out - state.in_flight[oldest] >= _BATCHES_REMEMBERED
+        return is_unknown or has_stale_identity or is_window_full
 
     def assign_sequence(self, batch: ProducerBatch) -> None:
         """Give a batch that is drained for the first time its sequence; a retry keeps the one it has."""
         if batch.has_sequence:
             return
         state = self._state(batch.topic_partition)
-        if state.identity != self._identity and not state.in_flight:
+        if state.identity != self._identity and state.oldest is None:
             self._start_sequences_at_beginning(batch.topic_partition)
         batch.set_producer_state(self._identity.producer_id, self._identity.epoch, state.next_sequence)
         batch.is_transactional = self._transactional
         state.next_sequence = sequence_after(state.next_sequence, batch.record_count)
-        state.in_flight.append(batch)
+        state.in_flight[batch] = state.given_out
+        state.given_out += 1
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def completed(self, batch: ProducerBatch, base_offset: int = NO_OFFSET) -> None:
         """The broker stored *batch*, from *base_offset* on as far as it said."""
         state = self._state(batch.topic_partition)
-        self._forget(state, batch)
+        state.in_flight.pop(batch, None)
         state.is_known_to_broker |= batch.producer_id == state.identity.producer_id
-        is_current = (batch.producer_id, batch.producer_epoch) == (state.identity.producer_id, state.identity.epoch)
         acked = state.last_acked_sequence
-        if is_current and (acked == NO_SEQUENCE or sequence_precedes(acked, batch.last_sequence)):
+        if acked == NO_SEQUENCE or sequence_precedes(acked, batch.last_sequence):
             state.last_acked_sequence = batch.last_sequence
         if base_offset != NO_OFFSET:
             state.last_acked_offset = max(state.last_acked_offset, base_offset + batch.record_count - 1)
@@ -172,14 +188,22 @@ class IdempotenceManager:
         not help: an earlier attempt of it, or a batch behind it, may be stored.
         """
         if batch.has_sequence:
-            self._forget(self._state(batch.topic_partition), batch)
+            self._state(batch.topic_partition).in_flight.pop(batch, None)
             self._unresolved.add(batch.topic_partition)
 
     def split(self, batch: ProducerBatch, pieces: Sequence[ProducerBatch]) -> None:
         """*pieces* take the place of *batch*, under consecutive sequences."""
-        in_flight = self._state(batch.topic_partition).in_flight
-        position = next(index for index, other in enumerate(in_flight) if other is batch)
-        in_flight[position : position + 1] = pieces
+        state = self._state(batch.topic_partition)
+        in_flight: dict[ProducerBatch, int] = {}
+        more = 0
+        for other, given_out_before in state.in_flight.items():
+            if other is batch:
+                in_flight.update({piece: given_out_before + index for index, piece in enumerate(pieces)})
+                more = len(pieces) - 1
+            else:
+                in_flight[other] = given_out_before + more
+        state.in_flight = in_flight
+        state.given_out += more
         sequence = batch.base_sequence
         for piece in pieces:
             piece.set_producer_state(batch.producer_id, batch.producer_epoch, sequence)
@@ -190,7 +214,7 @@ class IdempotenceManager:
         with_gap = []
         for topic_partition in tuple(self._unresolved):
             state = self._state(topic_partition)
-            if not state.in_flight:
+            if state.oldest is None:
                 if state.next_sequence != sequence_after(state.last_acked_sequence):
                     with_gap.append(topic_partition)
                     if not self._transactional:
@@ -199,34 +223,27 @@ class IdempotenceManager:
         return with_gap
 
     def can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int) -> bool:
-        """Whether *batch* may be sent again after *code*; asks for an epoch bump where it takes one."""
+        """Whether *batch* may be sent again after *code*; asks for an epoch bump where it takes one.
+
+        While an older batch is in flight, that one is what the broker misses; for the oldest there is a true gap.
+        """
+        if code not in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
+            return code.is_retriable
         state = self._state(batch.topic_partition)
-        if code is ErrorCode.UNKNOWN_PRODUCER_ID:
-            # The broker forgot this producer. Without a log start offset it answered while the partition moved.
-            if log_start_offset == NO_OFFSET or batch.reopened_sequence:
-                return True
-            if not self._transactional:
-                self.request_epoch_bump(batch.topic_partition)
-                return True
-            if state.last_acked_offset >= log_start_offset:
-                return False
+        # A broker that answered "unknown" without a log start offset did so while the partition moved: ask again.
+        is_moving = code is ErrorCode.UNKNOWN_PRODUCER_ID and log_start_offset == NO_OFFSET
+        if is_moving or batch.reopened_sequence or state.oldest is not batch:
+            return True
+        is_forgotten = code is ErrorCode.UNKNOWN_PRODUCER_ID
+        state.is_known_to_broker &= not is_forgotten
+        if not self._transactional:
+            self.request_epoch_bump(batch.topic_partition)
+            return True
+        if is_forgotten and state.last_acked_offset < log_start_offset:
             # All that it had was deleted with the oldest records, so it expects a beginning.
             self._start_sequences_at_beginning(batch.topic_partition)
             return True
-        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            # While an older batch is in flight, that one is what the broker misses. For the oldest there is a true gap.
-            is_oldest = not state.in_flight or state.in_flight[0] is batch
-            if not is_oldest or batch.reopened_sequence:
-                return True
-            if self._transactional:
-                return False
-            self.request_epoch_bump(batch.topic_partition)
-            return True
-        return code.is_retriable
-
-    @staticmethod
-    def _forget(state: _PartitionState, batch: ProducerBatch) -> None:
-        state.in_flight = [other for other in state.in_flight if other is not batch]
+        return False
 
     def _state(self, topic_partition: TopicPartition) -> _PartitionState:
         state = self._partitions.get(topic_partition)

@@ -7,7 +7,7 @@ the client's poll, and never lets one bad batch or callback stop the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kafka_sink.client.metadata import Metadata
 from kafka_sink.client.network_client import ClientResponse, NetworkClient
@@ -71,6 +71,8 @@ class Sender:
         self._log = log
         self._guarantee_order = config.max_in_flight_requests_per_connection == 1
         self._in_flight: dict[TopicPartition, list[ProducerBatch]] = {}
+        #: Nothing expires before.
+        self._next_expiry_ms = 0
         self._requests = None
         if transactions is not None:
             self._requests = TransactionalRequestSender(
@@ -100,9 +102,8 @@ class Sender:
             # However this thread ends: nobody else could complete what is left, and nothing may be added to it.
             self._running = False
             self._accumulator.close()
-            self._accumulator.abort_incomplete(
-                KafkaError("the producer was closed before this record was acknowledged")
-            )
+            reason = KafkaError("the producer was closed before this record was acknowledged")
+            self._count_failed(self._accumulator.abort_incomplete(reason))
             if self._transactions is not None:
                 self._transactions.close()
             self._close_client()
@@ -182,7 +183,7 @@ class Sender:
         if denied is not None:
             self._fail_everything(denied)
         if transactions.is_given_up:
-            self._accumulator.abort_undrained(self._reason(transactions))
+            self._count_failed(self._accumulator.abort_undrained(self._reason(transactions)))
         transactions.ensure_producer_id(is_needed=self._accumulator.has_incomplete, now_ms=now_ms)
         return self._requests.run_once(now_ms) if self._requests is not None else FOREVER_MS
 
@@ -191,8 +192,13 @@ class Sender:
         return transactions.last_error or TransactionAbortableError("the transaction was aborted")
 
     def _fail_everything(self, error: Exception) -> None:
-        self._accumulator.abort_batches(error)
+        self._count_failed(self._accumulator.abort_batches(error))
         self._in_flight.clear()
+
+    def _count_failed(self, batches: Iterable[ProducerBatch]) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for batch in batches:
+            self._metrics.failed(batch.topic_partition.topic, batch.record_count, now_ms)
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -223,7 +229,7 @@ class Sender:
                 self._send_produce_request(node_id, batches, now_ms)
         if any(drained.values()):
             return 0
-        until_expiry_ms = self._accumulator.next_batch_expiry_ms - now_ms
+        until_expiry_ms = self._next_expiry_ms - now_ms
         return max(min(ready.next_ready_check_delay_ms, not_ready_timeout_ms, until_expiry_ms), 0)
 
     def _track(self, drained: dict[int, list[ProducerBatch]]) -> None:
@@ -236,26 +242,25 @@ class Sender:
 
     def _expire(self, now_ms: int) -> None:
         """Fail what has waited longer than delivery.timeout.ms, queued or in flight."""
-        self._accumulator.reset_next_batch_expiry()
-        expired = self._expired_in_flight(now_ms) + self._accumulator.expired_batches(now_ms)
+        if now_ms < self._next_expiry_ms:
+            return
+        expired, next_expiry_ms = self._accumulator.expired_batches(now_ms)
+        timeout_ms = self._config.delivery_timeout_ms
+        for batch in (batch for batches in self._in_flight.values() for batch in batches):
+            if batch.has_reached_delivery_timeout(timeout_ms, now_ms):
+                expired.append(batch)
+            else:
+                next_expiry_ms = min(next_expiry_ms, batch.created_ms + timeout_ms)
+        # What is appended from now on has all of its time before it, so until then nothing has to be looked at.
+        self._next_expiry_ms = min(next_expiry_ms, now_ms + timeout_ms)
         for batch in expired:
             error = KafkaTimeoutError(
                 f"expiring {batch.record_count} record(s) for {batch.topic_partition}: {now_ms - batch.created_ms} ms "
-                f"have passed since the batch was created (delivery.timeout.ms={self._config.delivery_timeout_ms})"
+                f"have passed since the batch was created (delivery.timeout.ms={timeout_ms})"
                 + (f"; its last attempt: {batch.last_failure}" if batch.last_failure else "")
                 + self._what_failed()
             )
             self._fail(batch, error)
-
-    def _expired_in_flight(self, now_ms: int) -> list[ProducerBatch]:
-        expired: list[ProducerBatch] = []
-        for batches in self._in_flight.values():
-            for batch in batches:
-                if batch.has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms):
-                    expired.append(batch)
-                else:
-                    self._accumulator.note_expiry_of(batch)
-        return expired
 
     def _what_failed(self) -> str:
         failures = self._client.connection_failures()
@@ -443,7 +448,7 @@ class Sender:
         if self._transactions is not None:
             self._transactions.batch_failed(error)
         self._forget_in_flight(batch)
-        self._metrics.failed(batch.topic_partition.topic, batch.record_count, self._clock.monotonic_ms())
+        self._count_failed([batch])
         batch.done(NO_OFFSET, NO_TIMESTAMP, error)
         self._accumulator.deallocate(batch)
 

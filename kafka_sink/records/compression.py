@@ -12,10 +12,10 @@ import threading
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import lz4.frame
-import pyarrow as pa
 import zstandard
 
 from kafka_sink.common.buffers import Buffer
@@ -82,7 +82,6 @@ class _Contexts(threading.local):
 
 
 _contexts = _Contexts()
-_SNAPPY: Final = pa.Codec("snappy")
 
 
 def compress(kind: CompressionType, data: Buffer, level: int | None = None) -> Buffer:
@@ -203,11 +202,19 @@ def _scan_zstd_frame(view: memoryview, start: int) -> tuple[int, int]:
     return position, most_bytes
 
 
+@cache
+def _snappy_codec() -> Any:
+    """Arrow's snappy, imported when it is first asked for: a broker or a command need not wait for it to start."""
+    import pyarrow as pa
+
+    return pa.Codec("snappy")
+
+
 def _snappy(data: Buffer, level: int | None) -> Buffer:
     view = memoryview(data)
     out = [XERIAL_HEADER]
     for start in range(0, len(view), XERIAL_BLOCK_BYTES):
-        block: bytes = _SNAPPY.compress(view[start : start + XERIAL_BLOCK_BYTES], asbytes=True)
+        block: bytes = _snappy_codec().compress(view[start : start + XERIAL_BLOCK_BYTES], asbytes=True)
         out.append(len(block).to_bytes(4, "big"))
         out.append(block)
     return b"".join(out)
@@ -238,7 +245,7 @@ def _unsnappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
     size = _snappy_block_size(block)
     if size > room:
         raise _too_large(max_bytes)
-    plain: bytes = _SNAPPY.decompress(block, decompressed_size=size, asbytes=True)
+    plain: bytes = _snappy_codec().decompress(block, decompressed_size=size, asbytes=True)
     return plain
 
 

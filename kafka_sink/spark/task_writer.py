@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
-from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.spark.arrow_columns import topic_chunks
@@ -37,6 +37,9 @@ def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: 
     tracker = DeliveryTracker()
     rows_in = 0
     producer: KafkaProducer | None = None
+    figures: dict[str, float] = {}
+    # Until all is acknowledged there is nothing worth waiting for when the producer closes.
+    close_timeout_ms = 0
     try:
         for batch in batches:
             if producer is None:
@@ -47,20 +50,20 @@ def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: 
             rows_in += batch.num_rows
         if producer is not None:
             producer.flush()
+            figures = producer.metrics()
         _raise_first_error(tracker)
         if tracker.rows_acked != rows_in:
             raise SinkWriteError(f"{rows_in} rows were sent but {tracker.rows_acked} acknowledged; this is a defect")
+        close_timeout_ms = FOREVER_MS
     except Exception as error:
-        if producer is not None:
-            producer.close(timeout_ms=0)
         # Spark shows only the outermost exception, so everything a person needs is in this one line.
         raise SinkWriteError(
             f"{error} [task of partition {task_partition}, attempt {attempt}: {tracker.rows_acked} of the rows it had "
             f"sent were acknowledged before this error and stay in the topic; {type(error).__name__}]"
         ) from error
-    figures = producer.metrics() if producer is not None else {}
-    if producer is not None:
-        producer.close()
+    finally:
+        if producer is not None:
+            producer.close(close_timeout_ms)
     return TaskCommit(
         task_partition=task_partition,
         attempt=attempt,

@@ -18,6 +18,7 @@ from kafka_sink.broker.request_channel import (
     Response,
     SendResponse,
 )
+from kafka_sink.broker.response_budget import ResponseBudget
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import parse
@@ -57,6 +58,7 @@ class BrokerNode:
             clock,
             ClientQuota(config.quota_producer_default),
             ClientQuota(config.quota_consumer_default),
+            ResponseBudget(config.queued_max_response_bytes),
             {key: handler.versions for key, handler in HANDLERS.items()},
         )
         self._channel = RequestChannel(10, "test")

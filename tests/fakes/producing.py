@@ -38,11 +38,11 @@ def make_cluster(leaders: Sequence[int | None], topic: str = TOPIC) -> Cluster:
     return Cluster(NODES, infos)
 
 
-def make_idempotence() -> IdempotenceManager:
+def make_idempotence(partitions: int = 10) -> IdempotenceManager:
     """Of a producer with the id 9, which has stored something in the partitions of :data:`TOPIC` before."""
     manager = IdempotenceManager(ContextLogger(__name__, "test"))
     manager.assign_producer_id(9, 0)
-    for partition in range(3):
+    for partition in range(partitions):
         manager._state(tp(partition)).is_known_to_broker = True
     return manager
 

@@ -24,6 +24,7 @@ from kafka_sink.broker.request_channel import (
     SendResponse,
     StartThrottlingResponse,
 )
+from kafka_sink.broker.response_budget import ResponseBudget
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -49,6 +50,7 @@ class BrokerContext:
     clock: Clock
     producer_quota: ClientQuota
     consumer_quota: ClientQuota
+    response_budget: ResponseBudget
     #: What this node says it serves.
     versions: Mapping[ApiKey, VersionRange]
 
@@ -114,15 +116,18 @@ class ApiRequest(Generic[S_co]):
         """The listener the client came by; it is told the addresses of that one."""
         return self._request.context.listener_name
 
-    def respond(self, body: Struct) -> None:
-        """Send *body* as the answer. :raises ValueError: it does not fit the request's version."""
-        self.respond_in_version(body, self.version)
+    def respond(self, body: Struct, on_complete: Callable[[], None] | None = None) -> None:
+        """Send *body* as the answer; *on_complete* runs when it has left or the connection is gone.
 
-    def respond_in_version(self, body: Struct, version: int) -> None:
+        :raises ValueError: it does not fit the request's version.
+        """
+        self.respond_in_version(body, self.version, on_complete)
+
+    def respond_in_version(self, body: Struct, version: int, on_complete: Callable[[], None] | None = None) -> None:
         """As :meth:`respond`, in another version than was asked for (ApiVersions may have to, KIP-511)."""
         header = self._request.context.header
         segments = encode_response(header.api_key, version, header.correlation_id, body)
-        self._channel.send_response(SendResponse(self._request, segments))
+        self._channel.send_response(SendResponse(self._request, segments, on_complete))
 
     def respond_nothing(self) -> None:
         """Done, and the client expects no answer (acks=0)."""

@@ -118,7 +118,7 @@ def _topic(context: BrokerContext, request: ApiRequest[FetchRequest], data: Fetc
 def _read(context: BrokerContext, request: ApiRequest[FetchRequest]) -> _Reading:
     body = request.body
     reading = _Reading([], 0, failed=False, appended={})
-    budget = min(body.max_bytes, context.config.fetch_max_bytes)
+    budget = min(body.max_bytes, context.config.fetch_max_bytes, context.response_budget.available_bytes)
     by_id = request.version >= _FIRST_WITH_TOPIC_IDS
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for data in body.topics:
@@ -190,15 +190,19 @@ def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], reading:
     request.throttle(throttle_ms, context.timer, now_ms)
     named = reading.failed and request.version >= _FIRST_WITH_ENDPOINTS
     parts = [part for topic in reading.responses for part in topic.partitions] if named else []
-    request.respond(
-        FetchResponse(
-            throttle_time_ms=throttle_ms,
-            error_code=ErrorCode.NONE,
-            session_id=0,
-            responses=reading.responses,
-            node_endpoints=_endpoints(context, request.listener_name, parts),
-        )
+    response = FetchResponse(
+        throttle_time_ms=throttle_ms,
+        error_code=ErrorCode.NONE,
+        session_id=0,
+        responses=reading.responses,
+        node_endpoints=_endpoints(context, request.listener_name, parts),
     )
+    context.response_budget.reserve(reading.size)
+    try:
+        request.respond(response, lambda: context.response_budget.release(reading.size))
+    except BaseException:
+        context.response_budget.release(reading.size)
+        raise
 
 
 def _endpoints(context: BrokerContext, listener_name: str, parts: Iterable[PartitionData]) -> list[NodeEndpoint]:

@@ -405,6 +405,24 @@ def test_limits_of_a_fetch(node: BrokerNode) -> None:
     assert lengths == [size, 0]
 
 
+def test_answers_that_nobody_reads_make_later_ones_smaller(node: BrokerNode) -> None:
+    node = BrokerNode(queued_max_response_bytes=2500)
+    node.cluster.create_topic("t", 1)
+    for _ in range(5):
+        produced(node, 9, produce(node, values=(b"x" * 1000,)))
+    size = len(make_batch([b"x" * 1000]))
+    held = []
+    for expected in (2500, size, size):
+        node.send(ApiKey.FETCH, 12, fetch(node))
+        held += node.responses
+        part = fetched(node.answer(ApiKey.FETCH, 12))
+        assert len(part.records or b"") == expected  # type: ignore[arg-type]
+    for response in held:
+        assert isinstance(response, SendResponse)
+        response.complete()
+    assert node.context.response_budget.available_bytes == 2500
+
+
 # --- ListOffsets -----------------------------------------------------------------------------------------------------
 
 

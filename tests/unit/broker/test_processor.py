@@ -164,6 +164,26 @@ def test_a_send_response_only_fills_the_slot_until_the_send_completes(bench: Ben
     assert connection not in bench.selectable.muted
 
 
+@pytest.mark.parametrize("end", ["sent", "disconnected", "closed", "gone before"])
+def test_whoever_answered_hears_once_that_the_answer_left_or_never_will(bench: Bench, end: str) -> None:
+    connection = bench.connect()
+    request = bench.request(connection)
+    completed: list[str] = []
+    bench.selectable.hold_sends = end != "sent"
+    if end == "gone before":
+        bench.selectable.leave(connection)
+        bench.processor.run_once()
+    bench.channel.send_response(SendResponse(request, [b"x"], lambda: completed.append(end)))
+    if end == "disconnected":
+        bench.selectable.leave(connection)
+    bench.processor.run_once()
+    if end == "closed":
+        assert completed == []
+        bench.channel.send_response(CloseConnectionResponse(request))
+    bench.processor.run_once()
+    assert completed == [end]
+
+
 def test_a_no_op_response_reads_on_without_sending(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)

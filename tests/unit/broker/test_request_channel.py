@@ -12,6 +12,7 @@ from kafka_sink.broker.request_channel import (
     RequestChannel,
     RequestContext,
     Response,
+    SendResponse,
 )
 from kafka_sink.common.threads import start_thread
 from kafka_sink.network.memory_pool import SimpleMemoryPool
@@ -73,8 +74,11 @@ def test_the_response_for_a_processor_that_is_gone_is_dropped() -> None:
     processor = Responses()
     channel.add_processor(0, processor)
     channel.remove_processor(0)
+    completed: list[int] = []
     channel.send_response(NoOpResponse(request()))
+    channel.send_response(SendResponse(request(), [b"x"], lambda: completed.append(1)))
     assert processor.got == []
+    assert completed == [1]
 
 
 def test_a_processor_id_is_given_once() -> None:

@@ -68,7 +68,9 @@ def test_the_program_explains_its_commands(capsys: pytest.CaptureFixture[str]) -
         ),
         (
             ["topics", "list", "--bootstrap-server", "nowhere"],
-            "kafkalite: option bootstrap.servers: 'nowhere' is not host:port, for example 127.0.0.1:9092\n",
+            "kafkalite: option bootstrap.servers: 'nowhere' is not allowed, expected host:port, for example "
+            "127.0.0.1:9092; addresses to meet the cluster by, host:port separated by commas; a few of its brokers "
+            "are enough\n",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import resource
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,6 +116,21 @@ def test_a_frame_over_the_limit_is_refused_before_it_is_read() -> None:
 
 def test_a_frame_at_the_limit_is_read() -> None:
     assert payload_of(reader(max_bytes=10).read_from(Stream(frame(b"0123456789")))) == b"0123456789"
+
+
+def test_a_large_frame_that_is_only_announced_costs_no_memory() -> None:
+    announced = (100 * 1024 * 1024).to_bytes(4, "big")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    half_read = [reader() for _ in range(3)]
+    for subject in half_read:
+        assert subject.read_from(Stream(announced + b"0123456789")) is None
+    pages = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    assert pages * resource.getpagesize() < 8 * 1024 * 1024
+
+
+def test_a_large_frame_is_whole() -> None:
+    payload = bytes(range(256)) * 20_000
+    assert payload_of(reader().read_from(Stream(frame(payload)))) == payload
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0", frame(b"abc")[:6]])

@@ -576,7 +576,7 @@ def test_retries_without_sequences_stand_by_age_so_that_none_expires_unseen(orde
         accumulator.reenqueue(sent[index], clock.now_ms)
     assert queued(accumulator)[:3] == sent
     clock.advance(75)
-    assert accumulator.expired_batches(clock.now_ms) == sent[:1]
+    assert accumulator.expired_batches(clock.now_ms)[0] == sent[:1]
 
 
 def test_the_backoff_of_a_batch_is_drawn_once() -> None:
@@ -604,13 +604,8 @@ def test_batches_whose_time_has_passed_are_taken_out_and_the_next_is_noted() -> 
     append(accumulator, value=LARGE)
     append(accumulator, partition=1)
     clock.advance(600)
-    accumulator.reset_next_batch_expiry()
-    assert accumulator.expired_batches(clock.now_ms) == [old]
+    assert accumulator.expired_batches(clock.now_ms) == ([old], clock.now_ms + 400)
     assert len(queued(accumulator)) == 1
-    assert old.room_bytes == 0
-    assert accumulator.next_batch_expiry_ms == clock.now_ms + 400
-    accumulator.reset_next_batch_expiry()
-    assert accumulator.next_batch_expiry_ms == FOREVER_MS
 
 
 def test_a_batch_lives_to_the_last_moment() -> None:
@@ -618,9 +613,11 @@ def test_a_batch_lives_to_the_last_moment() -> None:
     accumulator = make_accumulator(clock, delivery_timeout_ms=1000)
     append(accumulator)
     clock.advance(999)
-    assert accumulator.expired_batches(clock.now_ms) == []
+    assert accumulator.expired_batches(clock.now_ms) == ([], clock.now_ms + 1)
     clock.advance(1)
-    assert len(accumulator.expired_batches(clock.now_ms)) == 1
+    expired, next_expiry_ms = accumulator.expired_batches(clock.now_ms)
+    assert len(expired) == 1
+    assert next_expiry_ms == FOREVER_MS
     assert append(accumulator).new_batch_created
 
 
@@ -697,6 +694,28 @@ def test_a_flush_that_takes_too_long_ends_and_stops_hurrying_the_batches() -> No
     assert not is_ready(accumulator)
 
 
+def test_the_time_of_a_flush_is_that_of_all_batches_together() -> None:
+    clock = ScriptedClock()
+    accumulator = make_accumulator(clock)
+    for partition in range(2):
+        append(accumulator, partition)
+    batches = drain(accumulator, make_cluster([0, 0]))
+
+    def one_ends() -> None:
+        clock.advance(600)
+        finish(accumulator, next(batch for batch in batches if not batch.is_done))
+
+    clock.actions.extend([one_ends, one_ends])
+    accumulator.flush(1200, lambda: None)
+    for partition in range(2):
+        append(accumulator, partition)
+    batches = drain(accumulator, make_cluster([0, 0]))
+    clock.actions.append(one_ends)
+    with pytest.raises(KafkaTimeoutError):
+        accumulator.flush(1000, lambda: None)
+    assert clock.now_ms == 1_000_000 + 3 * 600 + 400
+
+
 def test_a_flush_that_cannot_wake_the_sender_does_not_stay_open() -> None:
     accumulator = make_accumulator(ScriptedClock())
     append(accumulator)
@@ -718,7 +737,7 @@ def test_a_forced_end_fails_everything_queued_and_in_flight() -> None:
     sent[0].unanswered_sends += 1
     accumulator.close()
     accumulator.abort_incomplete(KafkaError("closed by force"))
-    assert sorted(str(delivery.topic_partition) for delivery in seen) == ["orders-0", "orders-1", "orders-2"]
+    assert [str(delivery.topic_partition) for delivery in seen] == ["orders-0", "orders-1", "orders-2"]
     assert all(str(delivery.error) == "closed by force" for delivery in seen)
     assert not accumulator.has_incomplete
     assert not queued(accumulator, 1)

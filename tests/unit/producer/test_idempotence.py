@@ -120,10 +120,17 @@ def test_a_retry_waits_until_it_is_the_oldest_in_flight() -> None:
     assert not manager.must_wait(second)
 
 
-def test_new_batches_may_follow_those_in_flight() -> None:
+def test_no_more_batches_are_in_flight_than_a_broker_remembers() -> None:
     manager = make_manager()
-    drained(manager)
+    flight = [drained(manager) for _ in range(5)]
+    assert manager.must_wait(fresh())
+    # Later ones that are stored make the broker forget the oldest all the same.
+    manager.completed(flight[2])
+    assert manager.must_wait(fresh())
+    manager.completed(flight[0])
     assert not manager.must_wait(fresh())
+    drained(manager)
+    assert manager.must_wait(fresh())
 
 
 def test_nothing_follows_the_very_first_batch_before_the_broker_has_stored_it() -> None:
@@ -131,6 +138,7 @@ def test_nothing_follows_the_very_first_batch_before_the_broker_has_stored_it() 
     first = drained(manager, 3)
     assert manager.must_wait(fresh()), "a broker takes any first sequence: it would be stored in front"
     assert not manager.must_wait(fresh(1, OTHER)), "each partition for itself"
+    assert not manager.must_wait(first), "its retry may leave"
     manager.completed(first)
     drained(manager)
     assert not manager.must_wait(fresh())
@@ -181,6 +189,7 @@ def test_out_of_order_for_the_oldest_is_a_gap_and_begins_a_new_epoch_from_zero()
         view, records = read_wire(batch.wire)
         assert (view.header.producer_epoch, view.header.base_sequence) == (1, batch.base_sequence)
         assert len(records) == batch.record_count
+        manager.completed(batch)
     assert drained(manager).base_sequence == 5
 
 
@@ -217,6 +226,54 @@ def test_a_forgotten_producer_begins_a_new_epoch_once() -> None:
     assert manager.can_retry(second, UNKNOWN_ID, LOG_START)
     settle(manager)
     assert manager.identity.epoch == 1
+
+
+def test_a_forgotten_producer_is_left_to_the_oldest_batch() -> None:
+    manager = make_manager()
+    first, second = drained(manager, 2), drained(manager)
+    assert manager.can_retry(second, UNKNOWN_ID, LOG_START)
+    settle(manager)
+    assert (place(first), place(second)) == ((9, 0, 0), (9, 0, 2))
+
+
+def test_a_forgotten_producer_is_unknown_again_so_its_first_batch_travels_alone() -> None:
+    manager = make_manager()
+    batch = drained(manager)
+    assert manager.can_retry(batch, UNKNOWN_ID, LOG_START)
+    settle(manager)
+    assert manager.must_wait(fresh())
+    assert not manager.must_wait(fresh(1, OTHER)), "nobody forgot it there"
+    manager.completed(batch)
+    drained(manager)
+    assert not manager.must_wait(fresh())
+
+
+def test_a_transaction_begins_anew_only_from_its_oldest_batch_where_all_that_was_stored_is_deleted() -> None:
+    manager = IdempotenceManager(ContextLogger(__name__, "test"), transactional=True)
+    manager.assign_producer_id(9, 0)
+    manager.completed(drained(manager, 3), 5)
+    first, second = drained(manager, 2), drained(manager)
+    assert manager.can_retry(second, UNKNOWN_ID, LOG_START), "as a retry it will be the oldest"
+    assert (place(first), place(second)) == ((9, 0, 3), (9, 0, 5))
+    assert not manager.can_retry(first, UNKNOWN_ID, 7), "something that was stored is still there"
+    assert manager.can_retry(first, UNKNOWN_ID, LOG_START)
+    assert (place(first), place(second)) == ((9, 0, 0), (9, 0, 2))
+
+
+def test_the_halves_of_a_split_batch_count_as_batches_that_a_broker_remembers() -> None:
+    manager = make_manager()
+    before, whole, behind = drained(manager), drained(manager, 4), drained(manager)
+    pieces = [fresh(1), fresh(3)]
+    manager.split(whole, pieces)
+    assert [place(batch) for batch in (before, *pieces, behind)] == [(9, 0, 0), (9, 0, 1), (9, 0, 2), (9, 0, 5)]
+    assert not manager.must_wait(fresh())
+    drained(manager)
+    assert manager.must_wait(fresh()), "five are out"
+    manager.completed(before)
+    manager.completed(pieces[0])
+    assert manager.must_wait(behind), "in the order of their sequences"
+    assert not manager.must_wait(pieces[1])
+    assert not manager.must_wait(fresh())
 
 
 def test_a_forgotten_producer_without_log_start_is_just_asked_again() -> None:
@@ -262,12 +319,26 @@ def test_a_refusal_changes_nothing_for_a_batch_behind_it_that_may_be_stored() ->
     assert place(drained(manager)) == (9, 0, 5), "it was stored, so there was no gap"
 
 
+def test_a_refused_batch_behind_another_leaves_that_ones_sequence_alone() -> None:
+    manager = make_manager()
+    before, refused, behind = drained(manager), drained(manager), drained(manager)
+    manager.failed(refused)
+    settle(manager)
+    assert (place(before), place(behind)) == ((9, 0, 0), (9, 0, 2)), "the first may be stored already"
+    assert manager.must_wait(fresh())
+    manager.completed(before)
+    assert manager.can_retry(behind, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    assert place(behind) == (9, 1, 0)
+
+
 def test_a_batch_that_never_had_a_sequence_leaves_no_gap() -> None:
     manager = make_manager()
+    drained(manager)
     manager.failed(fresh())
     settle(manager)
     assert manager.identity.epoch == 0
-    assert drained(manager).base_sequence == 0
+    assert drained(manager).base_sequence == 1
 
 
 def test_while_it_is_unknown_whether_a_batch_was_stored_nothing_new_leaves() -> None:
@@ -298,6 +369,7 @@ def test_a_later_gap_settles_that_it_was_not_stored() -> None:
     assert manager.can_retry(behind, OUT_OF_ORDER, NO_OFFSET)
     settle(manager)
     assert place(behind) == (9, 1, 0)
+    manager.completed(behind)
     assert drained(manager).base_sequence == 2, "nothing is unresolved any more"
 
 
@@ -340,7 +412,10 @@ def test_an_acknowledgement_from_an_old_epoch_does_not_count_in_the_new_one() ->
     new = drained(manager, 2, OTHER)
     assert new.base_sequence == 0
     manager.completed(new)
-    assert manager._partitions[OTHER].last_acked_sequence == 1
+    unknown = drained(manager, 1, OTHER)
+    manager.failed(unknown)
+    settle(manager)
+    assert manager.identity.epoch == 2, "sequence 2 is missing, whatever the old epoch had"
 
 
 def test_after_the_last_epoch_a_new_id_is_asked_for() -> None:

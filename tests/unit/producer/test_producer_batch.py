@@ -21,14 +21,14 @@ from tests.fakes.batches import TP, append, make_batch, on_the_wire, read_wire
 def test_records_come_back_as_they_were_appended() -> None:
     batch = make_batch()
     append(batch, b"one", key=b"k", timestamp=5000, headers=[("h", b"x"), ("n", None)])
-    append(batch, None, key=None, timestamp=4990)
-    append(batch, b"", key=b"", timestamp=5020)
+    append(batch, None, key=None, timestamp=5020)
+    append(batch, b"", key=b"", timestamp=4990)
     batch.close()
     view, records = read_wire(batch.wire)
     assert [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in records] == [
         (0, 5000, b"k", b"one", (("h", b"x"), ("n", None))),
-        (1, 4990, None, None, ()),
-        (2, 5020, b"", b"", ()),
+        (1, 5020, None, None, ()),
+        (2, 4990, b"", b"", ()),
     ]
     assert (view.header.base_timestamp, view.header.max_timestamp) == (5000, 5020)
 

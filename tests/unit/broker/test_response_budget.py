@@ -1,0 +1,22 @@
+"""The bound on answers that wait to be sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_sink.broker.response_budget import ResponseBudget
+
+
+def test_reserving_may_go_beyond_the_limit_and_releasing_brings_it_back() -> None:
+    budget = ResponseBudget(100)
+    budget.reserve(60)
+    assert budget.available_bytes == 40
+    budget.reserve(60)
+    assert budget.available_bytes == 0
+    budget.release(60)
+    assert budget.available_bytes == 40
+
+
+def test_releasing_what_was_not_reserved_is_refused() -> None:
+    with pytest.raises(ValueError, match="5 bytes released, 0 are reserved"):
+        ResponseBudget(100).release(5)

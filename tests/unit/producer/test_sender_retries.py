@@ -1,0 +1,279 @@
+"""The sender's loop against brokers that the test plays: retries, leaders that move, throttling, time-outs, work."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError
+from kafka_sink.common.model import Node
+from kafka_sink.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from tests.fakes.producing import TOPIC, queued, tp
+from tests.fakes.sending import SILENCE, FakeBrokers, SenderWorld
+
+#: What a broker may say of a partition that another attempt can cure.
+RETRIABLE = [
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+]
+FATAL = [
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+]
+
+
+@pytest.mark.parametrize("code", RETRIABLE, ids=lambda code: code.name)
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_retriable_answer_is_retried_until_it_succeeds(code: ErrorCode, times: int) -> None:
+    world = SenderWorld()
+    world.connect()
+    world.brokers.verdicts[0].extend([code] * times)
+    (future,) = world.send(b"v")
+    world.settle()
+    assert future.get(0).offset == 0
+    assert world.brokers.values() == [b"v"]
+    attempts = world.brokers.produced_at()
+    assert len(attempts) == times + 1
+    assert all(later - earlier >= 100 for earlier, later in itertools.pairwise(attempts))
+    world.assert_memory_is_back()
+
+
+@pytest.mark.parametrize("code", FATAL, ids=lambda code: code.name)
+def test_a_final_answer_fails_the_record_at_once_and_no_other(code: ErrorCode) -> None:
+    world = SenderWorld()
+    world.connect()
+    began = world.clock.now_ms
+    world.brokers.verdicts[0].append(code)
+    (refused,) = world.send(b"refused")
+    world.settle()
+    (fine,) = world.send(b"fine")
+    world.settle()
+    with pytest.raises(ApiError) as caught:
+        refused.get(0)
+    assert caught.value.code is code
+    assert fine.get(0).offset == 0
+    assert world.clock.now_ms - began < 100, "nothing was waited for"
+    assert len(world.brokers.produced) == 2
+    world.assert_memory_is_back()
+
+
+def test_a_leader_that_an_answer_names_is_sent_to_without_backoff_or_metadata() -> None:
+    brokers = FakeBrokers(leaders=[1, 1], nodes=2)
+    brokers.tells_leaders = True
+    world = SenderWorld(brokers)
+    world.connect()
+    # Both connections are there, as in a cluster that is in use.
+    world.brokers.leaders[1] = (2, 1)
+    world.send(b"warm", partition=1)
+    world.settle()
+    asked = brokers.metadata_requests
+    brokers.leaders[0] = (2, 1)
+    began = world.clock.now_ms
+    (future,) = world.send(b"v")
+    world.settle()
+    assert future.get(0).offset == 0
+    assert [node for node, partition, _ in brokers.produced if partition == 0] == ["1", "2"]
+    assert world.clock.now_ms == began, "no backoff was waited for"
+    assert world.metadata.fetch().leader_for(tp(0)) == brokers.nodes[2]
+    assert brokers.metadata_requests <= asked + 1
+
+
+def test_without_a_named_leader_the_metadata_is_asked_and_the_backoff_kept() -> None:
+    brokers = FakeBrokers(leaders=[1], nodes=2)
+    world = SenderWorld(brokers)
+    world.connect()
+    brokers.leaders[0] = (2, 1)
+    began = world.clock.now_ms
+    (future,) = world.send(b"v")
+    world.settle()
+    assert future.get(0).offset == 0
+    assert brokers.metadata_requests >= 2
+    assert world.clock.now_ms > began
+
+
+@pytest.mark.parametrize(
+    ("leader", "epoch"), [(2, 0), (7, 5), (-1, 5), (2, -1)], ids=["old epoch", "unknown node", "nobody", "no epoch"]
+)
+def test_a_named_leader_that_is_no_news_is_left_out(leader: int, epoch: int) -> None:
+    brokers = FakeBrokers(leaders=[1], nodes=1)
+    world = SenderWorld(brokers)
+    world.connect()
+    verdict = PartitionProduceResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, base_offset=-1)
+    verdict.current_leader.leader_id, verdict.current_leader.leader_epoch = leader, epoch
+    brokers.verdicts[0].append(verdict)
+    brokers.tells_leaders = True
+    began = world.clock.now_ms
+    (future,) = world.send(b"v")
+    world.settle()
+    assert future.get(0).offset == 0
+    assert world.clock.now_ms - began >= 100, "it is the same leader, so it is given time"
+
+
+def test_a_throttled_producer_keeps_quiet_for_as_long_as_it_was_told() -> None:
+    world = SenderWorld()
+    world.connect()
+    world.brokers.throttle_ms = 700
+    for value in (b"a", b"b", b"c"):
+        world.send(value)
+        world.settle()
+    first, second, third = world.brokers.produced_at()
+    assert second - first == 700
+    assert third - second == 700
+
+
+def test_throttling_one_broker_does_not_hold_up_the_others() -> None:
+    brokers = FakeBrokers(leaders=[1, 2], nodes=2)
+    world = SenderWorld(brokers)
+    world.connect()
+    brokers.throttle_ms = 5_000
+    world.send(b"a", partition=0)
+    world.settle()
+    brokers.throttle_ms = 0
+    began = world.clock.now_ms
+    world.send(b"b", partition=1)
+    world.settle()
+    assert world.clock.now_ms - began < 200
+
+
+def test_an_expired_record_says_how_many_where_and_how_long() -> None:
+    world = SenderWorld(delivery_timeout_ms=40_000, request_timeout_ms=30_000)
+    world.connect()
+    began = world.clock.now_ms
+    world.brokers.verdicts[0].extend([SILENCE] * 10)
+    futures = world.send(b"a", b"b")
+    world.settle()
+    with pytest.raises(KafkaTimeoutError, match=r"expiring 2 record\(s\) for orders-0: 40000 ms"):
+        futures[0].get(0)
+    assert world.told_at == [began + 40_000] * 2
+
+
+def test_an_answer_that_comes_after_the_expiry_changes_nothing_and_gives_the_memory_back() -> None:
+    world = SenderWorld(delivery_timeout_ms=20_000, request_timeout_ms=20_000)
+    world.connect()
+    world.brokers.verdicts[0].append(SILENCE)
+    (future,) = world.send(b"late")
+    while not world.brokers.produced:
+        world.step()
+    batch = world.sender._in_flight[tp(0)][0]
+    world.clock.advance(20_000)
+    world.sender._expire(world.clock.now_ms)
+    assert future.done()
+    assert world.pool.available_memory < world.pool.total_memory, "a request still points into its memory"
+    world.network.reply("1", _stored(0))
+    world.step(3)
+    assert batch.final_state is not None
+    assert batch.final_state.value == "failed"
+    assert (world.acknowledged, world.failed) == (0, 1)
+    world.assert_memory_is_back()
+
+
+def test_partitions_that_a_topic_gains_are_found() -> None:
+    world = SenderWorld(FakeBrokers(leaders=[1]))
+    world.connect()
+    world.send(b"a")
+    world.settle()
+    world.brokers.leaders[1] = (1, 0)
+    world.metadata.request_update()
+    world.clock.advance(200)
+    world.step(5)
+    assert world.metadata.fetch().partition_count(TOPIC) == 2
+    world.send(b"b", partition=1)
+    world.settle()
+    assert world.brokers.values(1) == [b"b"]
+
+
+def test_a_cluster_whose_brokers_all_moved_is_found_again_through_the_bootstrap_servers() -> None:
+    world = SenderWorld(FakeBrokers(leaders=[1], nodes=2))
+    world.connect()
+    world.send(b"a")
+    world.settle()
+    for number in (1, 2):
+        world.network.refusals[str(number)] = ConnectionRefusedError(111, "Connection refused")
+        if str(number) in world.network.connections:
+            world.network.lose(str(number))
+    world.brokers.nodes = {3: Node(3, "127.0.0.1", 9003)}
+    world.brokers.leaders[0] = (3, 1)
+    (future,) = world.send(b"b")
+    world.settle()
+    assert future.get(0).offset == 1
+    assert [node for node, _, _ in world.brokers.produced] == ["1", "3"]
+
+
+def test_a_pass_over_idle_partitions_takes_no_lock_and_no_batch_is_looked_at_twice() -> None:
+    world = SenderWorld(FakeBrokers(leaders=[1] * 200))
+    world.connect()
+    for partition in range(200):
+        world.accumulator.queue(tp(partition))
+    held = [world.accumulator.queue(tp(partition)).lock for partition in range(1, 200)]
+    for lock in held:
+        assert lock.acquire(blocking=False)
+    (future,) = world.send(b"v")
+    world.settle()
+    assert future.get(0).offset == 0
+    for lock in held:
+        lock.release()
+
+
+def test_a_pass_looks_at_the_first_batch_of_a_partition_however_many_wait() -> None:
+    looks: list[int] = []
+    for waiting in (1, 50):
+        world = SenderWorld(linger_ms=1000, batch_size=200)
+        world.connect()
+        world.brokers.verdicts[0].append(SILENCE)
+        for _ in range(waiting):
+            world.send(b"x" * 100)
+        count = 0
+
+        def counting(*_: object) -> int:
+            nonlocal count
+            count += 1
+            return 0
+
+        world.accumulator._backoff_left_ms = counting  # type: ignore[method-assign]
+        world.accumulator.ready(world.metadata.fetch(), world.clock.now_ms)
+        looks.append(count)
+        assert len(queued(world.accumulator)) == waiting
+    assert looks == [1, 1]
+
+
+def _stored(partition: int) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=TOPIC, partition_responses=[PartitionProduceResponse(index=partition, base_offset=0)]
+            )
+        ]
+    )
+
+
+@pytest.mark.parametrize("properties", [{"reconnect_backoff_ms": 0}, {"retry_backoff_ms": 0}])
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_without_a_backoff_the_sender_still_lets_time_pass_while_it_waits_for_a_connection(
+    properties: dict[str, int], idempotent: bool
+) -> None:
+    world = SenderWorld(enable_idempotence=idempotent, **properties)
+    world.network.auto_connect = False
+    world.network.auto_ready = False
+    for _ in range(20):
+        world.sender.run_once()
+    assert min(world.network.poll_timeouts[1:]) > 0
+
+
+def test_without_a_backoff_and_without_a_broker_to_ask_a_step_ends() -> None:
+    world = SenderWorld(retry_backoff_ms=0)
+    world.network.refusals["-1"] = ConnectionRefusedError()
+    for _ in range(20):
+        world.sender.run_once()
+    assert min(world.network.poll_timeouts[1:]) > 0
