@@ -343,9 +343,11 @@ class KafkaProducer:
         found = self._known.get(topic)
         if found is not None and now_ms < found.until_ms and (partition is None or partition < found.partition_count):
             return found
-        cluster = self._wait_on_metadata(topic, partition, self._config.max_block_ms)
-        ended_ms = self._monotonic_ms()
-        self._metrics.waited_for_metadata(ended_ms - now_ms)
+        try:
+            cluster = self._wait_on_metadata(topic, partition, self._config.max_block_ms)
+        finally:
+            ended_ms = self._monotonic_ms()
+            self._metrics.waited_for_metadata(ended_ms - now_ms)
         count = cluster.partition_count(topic) or 0
         found = self._known[topic] = _KnownTopic(cluster, ended_ms + _TOPIC_LOOK_MS, count)
         return found
