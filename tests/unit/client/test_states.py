@@ -327,7 +327,6 @@ def test_the_newest_report_of_any_broker_decides_about_features_even_when_it_is_
     assert versions.feature_level("transaction.version") == 0
 
 
-
 # -- throttling, failures
 
 
