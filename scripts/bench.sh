@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# Benchmarks. `spark` compares format("kafkalite") with Spark's own format("kafka") on a real broker.
+# Benchmarks on a real broker. `spark` compares format("kafkalite") with Spark's own format("kafka"), `records` compares
+# KafkaProducer.send with kafka-python, aiokafka and confluent-kafka.
 #
 #   scripts/bench.sh spark [--rows N] [--runs N] [--partitions N] [--tasks N] [--cores N] [-X NAME=VALUE …]
+#   scripts/bench.sh records [--rows N] [--runs N] [--partitions N] [--key-bytes N] [--value-bytes N]
+#                            [--outcomes none|each] [--clients NAME,…]
 #
 # Kafka and Spark's connector are fetched once into .work. KAFKALITE_BENCH_BOOTSTRAP=host:port uses a Kafka that runs
 # already.
@@ -9,13 +12,11 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-bench_spark() {
-    local bootstrap=${KAFKALITE_BENCH_BOOTSTRAP:-} jars
-    ensure_venv bench
-    ensure_java
-    fetch_jars "$ROOT/scripts/spark-kafka-ivy.xml" "$WORK/spark-kafka"
-    jars=$(printf '%s,' "$WORK"/spark-kafka/*.jar)
+# Sets bootstrap: a Kafka that runs already, or one that ends with this script.
+find_kafka() {
+    bootstrap=${KAFKALITE_BENCH_BOOTSTRAP:-}
     if [ -z "$bootstrap" ]; then
+        ensure_java
         mkdir -p "$WORK"
         kafka_dir=$(mktemp -d "$WORK/bench-kafka.XXXXXX")
         trap 'stop_kafka "$kafka_dir"' EXIT
@@ -23,7 +24,23 @@ bench_spark() {
         bootstrap=$("$ROOT/scripts/kafka.sh" start --port 0 --dir "$kafka_dir")
         bootstrap=${bootstrap#bootstrap.servers=}
     fi
+}
+
+bench_spark() {
+    local bootstrap jars
+    ensure_venv bench
+    ensure_java
+    fetch_jars "$ROOT/scripts/spark-kafka-ivy.xml" "$WORK/spark-kafka"
+    jars=$(printf '%s,' "$WORK"/spark-kafka/*.jar)
+    find_kafka
     python "$ROOT/tests/bench/bench_spark.py" --bootstrap-servers "$bootstrap" --jars "${jars%,}" "$@"
+}
+
+bench_records() {
+    local bootstrap
+    ensure_venv bench
+    find_kafka
+    python "$ROOT/tests/bench/bench_records.py" --bootstrap-servers "$bootstrap" "$@"
 }
 
 stop_kafka() {
@@ -35,6 +52,7 @@ command=${1:-}
 [ $# = 0 ] || shift
 case "$command" in
     spark) bench_spark "$@" ;;
+    records) bench_records "$@" ;;
     -h | --help) usage ;;
     *)
         usage >&2

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from kafka_sink.client.client_request import BodyBuilder
 from kafka_sink.client.metadata import Metadata, UpdateRequest
+from kafka_sink.client.snapshot import has_address
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ErrorCode, KafkaError
 from kafka_sink.common.log_context import ContextLogger
@@ -157,7 +158,7 @@ class DefaultMetadataUpdater:
         self._log_troubles(response)
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._rebootstrap:
             self._metadata.rebootstrap()
-        elif response.error_code or not response.brokers:
+        elif response.error_code or not any(has_address(broker.host, broker.port) for broker in response.brokers):
             # A broker that is still starting knows nobody, not even itself.
             self._metadata.failed_update(now_ms)
         else:

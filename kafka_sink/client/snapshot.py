@@ -20,6 +20,13 @@ from kafka_sink.protocol.schema import ZERO_UUID
 #: Answers of older versions may carry leader epochs that go backwards while a controller fails over.
 _RELIABLE_EPOCHS_FROM_VERSION: Final = 9
 
+_LAST_PORT: Final = 65_535
+
+
+def has_address(host: str, port: int) -> bool:
+    """Whether a broker can be where an answer says it is; where it cannot, nobody is asked to connect to it."""
+    return bool(host) and 0 < port <= _LAST_PORT
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -36,7 +43,9 @@ class _Draft:
         self.previous = previous
         self.response = response
         self.nodes = {
-            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers
+            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in response.brokers
+            if has_address(broker.host, broker.port)
         }
         self.epochs_are_reliable = version >= _RELIABLE_EPOCHS_FROM_VERSION
         self.partitions: list[PartitionInfo] = []
@@ -130,7 +139,9 @@ def with_leaders(previous: Cluster, leaders: Mapping[TopicPartition, NewLeader],
 
     It is *previous* itself when nothing is news.
     """
-    by_id = {node.id: node for node in previous.nodes} | {node.id: node for node in nodes}
+    by_id = {node.id: node for node in previous.nodes} | {
+        node.id: node for node in nodes if has_address(node.host, node.port)
+    }
     changed: dict[TopicPartition, PartitionInfo] = {}
     for topic_partition, told in leaders.items():
         known = previous.partition(topic_partition)

@@ -8,28 +8,33 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
 
-_forks = 0
+_told_of_forks: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 
 
-def _count_fork() -> None:
-    global _forks  # noqa: PLW0603
-    _forks += 1
+def at_fork(owner: T, tell: Callable[[T], None]) -> None:
+    """Call *tell* with *owner* in every process that is forked from this one: its threads are not there.
+
+    Cheaper for *owner* than asking the system for the process id over and over.
+    """
+    _told_of_forks[owner] = tell
+
+
+def _tell_all() -> None:
+    for owner, tell in list(_told_of_forks.items()):
+        tell(owner)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_count_fork)
-
-
-def fork_count() -> int:
-    """How many forks lie between this process and the first: what has changed since a thread was started is not in the
-    process that runs it. Cheaper than asking the system for the process id.
-    """
-    return _forks
+    os.register_at_fork(after_in_child=_tell_all)
 
 
 def start_thread(name: str, run: Callable[[], None], *, daemon: bool = True) -> threading.Thread:

@@ -158,7 +158,17 @@ class FrameReader:
                 f"frame of negative length {size}; the other side does not speak Kafka's protocol"
             )
         if self._max_bytes != UNLIMITED and size > self._max_bytes:
-            raise InvalidReceiveError(f"frame of {size} bytes is larger than the limit of {self._max_bytes} bytes")
+            raise InvalidReceiveError(
+                f"frame of {size} bytes is larger than the limit of {self._max_bytes} bytes{_other_language(size)}"
+            )
+
+
+def _other_language(size: int) -> str:
+    """What the first bytes look like that were taken for a length."""
+    first = size.to_bytes(4, "big")
+    if first[:2] in (b"\x15\x03", b"\x16\x03"):
+        return "; the other side speaks TLS"
+    return "; the other side speaks HTTP" if first == b"HTTP" else ""
 
 
 def _room_for(size: int) -> memoryview:

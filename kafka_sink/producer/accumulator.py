@@ -122,28 +122,23 @@ class RecordAccumulator:
         value: bytes | None,
         headers: Sequence[Header],
         callback: DeliveryCallback | None,
-        now_ms: int,
     ) -> FutureRecordMetadata | None:
         """:meth:`append` for the common case: the partition's newest batch has room. None when it has not.
 
-        Needs no count of appends in progress: the batch is among the incomplete ones, so whoever closes the producer
-        ends it together with this record, or this finds the producer closed. A record that would fill the batch to its
-        last byte is left to :meth:`append`, so that nobody needs to be told that the batch can be sent.
-
-        :raises KafkaError: the producer was closed meanwhile.
+        Needs no count of appends in progress, nor to know whether the producer was closed: the batch is among the
+        incomplete ones, so whoever closes the producer ends it together with this record, and nothing can be added to
+        it afterwards. A record that would fill the batch to its last byte is left to :meth:`append`, so that nobody
+        needs to be told that the batch can be sent.
         """
         try:
             queue = self._topics[topic][partition]
         except KeyError:
             return None
         with queue.lock:
-            if self._closed:
-                self.check_open()
             if self._transactions is not None:
                 self._transactions.check_can_send()
-            if not queue.batches:
-                return None
-            return queue.batches[-1].try_append(timestamp, key, value, headers, callback, now_ms, may_fill=False)
+            batches = queue.batches
+            return batches[-1].try_append(timestamp, key, value, headers, callback, False) if batches else None
 
     def append(
         self,
@@ -184,7 +179,7 @@ class RecordAccumulator:
                     if result is not None:
                         return result
                     batch = self.new_batch(topic_partition, buffer, now_ms)
-                    future = batch.try_append(timestamp, key, value, headers, callback, now_ms)
+                    future = batch.try_append(timestamp, key, value, headers, callback)
                     if future is None:
                         raise RuntimeError(f"a fresh batch of {size} bytes refused its first record")
                     self.add_batch(queue, batch)
@@ -208,7 +203,7 @@ class RecordAccumulator:
         if not queue.batches:
             return None
         last = queue.batches[-1]
-        future = last.try_append(timestamp, key, value, headers, callback, now_ms)
+        future = last.try_append(timestamp, key, value, headers, callback)
         if future is None:
             last.close_for_appends()
             return None

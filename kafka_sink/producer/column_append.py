@@ -123,7 +123,7 @@ class ColumnAppender:
             if not unchanged or len(records) > batch.room_bytes:
                 return False
             count = segment.end - segment.start
-            batch.append_encoded(records, count, first, newest, callback, self._clock.monotonic_ms())
+            batch.append_encoded(records, count, first, newest, callback)
             return True
 
     def _open_batch(
@@ -146,7 +146,7 @@ class ColumnAppender:
                 if queue.batches:
                     queue.batches[-1].close_for_appends()
                 batch = accumulator.new_batch(queue.topic_partition, buffer, now_ms)
-                batch.append_encoded(records, segment.end - segment.start, first, newest, callback, now_ms)
+                batch.append_encoded(records, segment.end - segment.start, first, newest, callback)
                 accumulator.add_batch(queue, batch)
                 buffer = None
         finally:

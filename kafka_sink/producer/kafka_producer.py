@@ -43,7 +43,7 @@ from kafka_sink.common.model import (
     TopicPartition,
 )
 from kafka_sink.common.plugins import load_plugin, name_of
-from kafka_sink.common.threads import fork_count, start_thread
+from kafka_sink.common.threads import at_fork, start_thread
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer import partitioner as partitioners
 from kafka_sink.producer.accumulator import RecordAccumulator
@@ -64,11 +64,14 @@ from kafka_sink.records import reference
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
-from kafka_sink.records.murmur2 import murmur2, to_positive
+from kafka_sink.records.murmur2 import positive_murmur2
 from kafka_sink.records.vectorized import content_sizes, partition_order
 
 #: Columns are staged in pieces of about this many bytes, so that what is encoded beside buffer.memory stays small.
 _PIECE_BYTES = 4 * 1024 * 1024
+
+#: How long records of a topic go by the cluster that one of them found, ms: looking costs, and leaders move seldom.
+_TOPIC_LOOK_MS = 20
 
 #: About what a record adds to its key, value and headers.
 _RECORD_OVERHEAD_BYTES = 10
@@ -106,7 +109,10 @@ class KafkaProducer:
         self._clock = clock
         self.client_id = config.client_id or f"producer-{config.transactional_id or next(_producer_numbers)}"
         self._log = ContextLogger(__name__, f"producer client.id={self.client_id}")
-        self._forks = fork_count()
+        self._was_forked = False
+        # False once the producer is closed, and in processes forked from the one that made it.
+        self._is_usable = True
+        at_fork(self, KafkaProducer._forked)
         with ExitStack() as undo:
             try:
                 configs = {**common_config.as_properties(config), **properties, "client.id": self.client_id}
@@ -216,10 +222,14 @@ class KafkaProducer:
         )
         self._known: dict[str, _KnownTopic] = {}
         self._hashes_keys = self._built_in is not None and not self._built_in.ignore_keys
-        # What fits into an open batch needs no measuring then: it is within the limits on records.
-        self._batches_bound_records = config.batch_size_bytes + MAX_RECORD_OVERHEAD_BYTES <= min(
+        # Bound once, for the records: looking them up would be paid for with each.
+        self._monotonic_ms, self._wall_ms = clock.monotonic_ms, clock.wall_ms
+        self._append_to_open_batch: Callable[..., FutureRecordMetadata | None] = self._accumulator.append_to_open_batch
+        if config.batch_size_bytes + MAX_RECORD_OVERHEAD_BYTES > min(
             config.max_request_size_bytes, config.buffer_memory_bytes
-        )
+        ):
+            # What fits into an open batch could still be over a limit on records, so each is measured.
+            self._append_to_open_batch = lambda *_: None
         self._sender = Sender(
             client=self._client,
             metadata=self._metadata,
@@ -248,7 +258,7 @@ class KafkaProducer:
         :raises TransactionStateError: it has a transactional.id, and no transaction is open.
         :raises TransactionAbortableError: the open transaction can only be aborted.
         """
-        if self._forks != fork_count() or not self._sender.is_running:
+        if not self._is_usable:
             self._check_usable()
         if self._transactions is not None:
             self._transactions.check_can_send()
@@ -261,39 +271,31 @@ class KafkaProducer:
     ) -> FutureRecordMetadata | FailedFuture:
         # Every call and every look-up in here is paid for once a record.
         topic, value, key, partition, timestamp, headers = record
-        started_ms = self._clock.monotonic_ms()
+        now_ms = self._monotonic_ms()
         try:
-            known = self._find_topic(topic, partition, started_ms)
-            if not (
-                self._takes_bytes and (value is None or type(value) is bytes) and (key is None or type(key) is bytes)
-            ):
+            known = self._known.get(topic)
+            if known is None or now_ms >= known.until_ms or partition is not None:
+                known = self._find_topic(topic, partition, now_ms)
+            if type(value) is not bytes or (key is not None and type(key) is not bytes) or not self._takes_bytes:
                 key, value, headers = self._serialize(record)
-            sticky = None
             if partition is None:
                 if key is not None and self._hashes_keys:
-                    partition = to_positive(murmur2(key)) % known.partition_count
-                elif self._built_in is not None:
-                    sticky = self._built_in
-                    partition = sticky.partition(topic, None, known.cluster)
+                    partition = positive_murmur2(key) % known.partition_count
                 else:
-                    partition = self._ask_partitioner(record, key, value, known.cluster)
+                    partition = self._choose_partition(record, key, value, known.cluster)
             if timestamp is None:
-                timestamp = self._clock.wall_ms()
+                timestamp = self._wall_ms()
             elif timestamp < 0:
                 raise ValueError(f"the record's timestamp must not be negative, got {timestamp}")
             callback = on_delivery
             if self._interceptors is not None:
                 callback = self._interceptors.acknowledging(timestamp, key, value, on_delivery)
-            future = None
-            if self._batches_bound_records:
-                future = self._accumulator.append_to_open_batch(
-                    topic, partition, timestamp, key, value, headers, callback, started_ms
-                )
+            future = self._append_to_open_batch(topic, partition, timestamp, key, value, headers, callback)
             if future is None:
                 staged = _Staged(timestamp, key, value, headers, callback)
-                future, partition = self._append(record, staged, partition, known.cluster, started_ms)
-            if sticky is not None:
-                sticky.appended(topic, partition, _sticky_bytes(key, value, headers), known.cluster)
+                future, partition = self._append(record, staged, partition, known.cluster, now_ms)
+            if self._built_in is not None and record.partition is None and (key is None or not self._hashes_keys):
+                self._built_in.appended(topic, partition, _sticky_bytes(key, value, headers), known.cluster)
             return future
         except Exception as error:
             return self._not_staged(record, partition, error, on_delivery)
@@ -336,21 +338,18 @@ class KafkaProducer:
             self._log.exception("the delivery callback of a record for topic %s raised", topic)
 
     def _find_topic(self, topic: str, partition: int | None, now_ms: int) -> _KnownTopic:
-        """*topic* in the newest cluster that knows it (and *partition*): mostly as the last record found it."""
-        found = self._known.get(topic)
-        if (
-            found is not None
-            and found.cluster is self._metadata.fetch()
-            and now_ms < found.until_ms
-            and (partition is None or 0 <= partition < found.partition_count)
-        ):
-            return found
+        """*topic* in a cluster that knows it (and *partition*): mostly as a record shortly before found it."""
         _check_not_negative("partition", partition)
-        cluster = self._wait_on_metadata(topic, partition, self._config.max_block_ms)
-        self._metrics.waited_for_metadata(self._clock.monotonic_ms() - now_ms)
-        # The metadata must hear of a topic that is in use before it counts as idle.
-        until_ms = now_ms + self._config.metadata_max_idle_ms // 5
-        found = self._known[topic] = _KnownTopic(cluster, until_ms, cluster.partition_count(topic) or 0)
+        found = self._known.get(topic)
+        if found is not None and now_ms < found.until_ms and (partition is None or partition < found.partition_count):
+            return found
+        try:
+            cluster = self._wait_on_metadata(topic, partition, self._config.max_block_ms)
+        finally:
+            ended_ms = self._monotonic_ms()
+            self._metrics.waited_for_metadata(ended_ms - now_ms)
+        count = cluster.partition_count(topic) or 0
+        found = self._known[topic] = _KnownTopic(cluster, ended_ms + _TOPIC_LOOK_MS, count)
         return found
 
     def _serialize(self, record: ProducerRecord) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
@@ -358,6 +357,13 @@ class KafkaProducer:
         key = self._key_serializer.serialize(record.topic, headers, record.key)
         value = self._value_serializer.serialize(record.topic, headers, record.value)
         return key, value, tuple(headers)
+
+    def _choose_partition(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster
+    ) -> int:
+        if self._built_in is not None:
+            return self._built_in.partition(record.topic, key, cluster)
+        return self._ask_partitioner(record, key, value, cluster)
 
     def _ask_partitioner(self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster) -> int:
         partition = self._partitioner.partition(record.topic, record.key, key, record.value, value, cluster)
@@ -713,8 +719,9 @@ class KafkaProducer:
         """
         if timeout_ms < 0:
             raise ValueError(f"the time-out of close must not be negative, got {timeout_ms}")
-        if self._forks != fork_count():
+        if self._was_forked:
             return
+        self._is_usable = False
         on_sender_thread = threading.current_thread() is self._thread
         if timeout_ms > 0 and not on_sender_thread:
             self._sender.initiate_close()
@@ -742,15 +749,19 @@ class KafkaProducer:
             "a KafkaProducer cannot be pickled: it owns sockets and a thread; make one in the process that sends"
         )
 
+    def _forked(self) -> None:
+        self._was_forked = True
+        self._is_usable = False
+
     def _check_usable(self) -> None:
-        if self._forks != fork_count():
+        if self._was_forked:
             raise KafkaError("this producer was made before a fork and its thread lives in the parent; make one here")
         if not self._sender.is_running:
             raise KafkaError("cannot perform this operation after the producer has been closed")
 
 
 class _KnownTopic:
-    """What a topic was found to be in a cluster; needs no further look while that is the newest, until ``until_ms``."""
+    """What a topic was found to be in a cluster that was the newest a moment ago; good until ``until_ms``."""
 
     __slots__ = ("cluster", "partition_count", "until_ms")
 

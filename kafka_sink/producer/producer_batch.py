@@ -89,7 +89,6 @@ class ProducerBatch:
         self.created_ms = created_ms
         self.attempts = 0
         self.last_attempt_ms = created_ms
-        self.last_append_ms = created_ms
         self.drained_ms = created_ms
         self.retry_backoff_ms = 0
         #: Why the last attempt came to nothing, for people.
@@ -142,8 +141,6 @@ class ProducerBatch:
         value: bytes | None,
         headers: Sequence[Header],
         callback: DeliveryCallback | None,
-        now_ms: int,
-        *,
         may_fill: bool = True,
     ) -> FutureRecordMetadata | None:
         """Append one record, or return None when it does not fit any more (or fills the batch and must not).
@@ -189,11 +186,8 @@ class ProducerBatch:
             self.base_timestamp = timestamp
         if callback is not None:
             self._thunks.append(_Thunk(count, 1, size - self.size_bytes, callback))
-        if timestamp > self.max_timestamp:
-            self.max_timestamp = timestamp
         self.size_bytes = size
         self.record_count = count + 1
-        self.last_append_ms = now_ms
         return FutureRecordMetadata(self.result, count, timestamp, key_size, value_size)
 
     def append_encoded(
@@ -203,7 +197,6 @@ class ProducerBatch:
         first_timestamp: int,
         max_timestamp: int,
         callback: DeliveryCallback | None,
-        now_ms: int,
     ) -> None:
         """Append *count* records that are already encoded for this place (offset and timestamp deltas included)."""
         size = len(records)
@@ -218,7 +211,6 @@ class ProducerBatch:
         self.size_bytes += size
         self.record_count += count
         self.max_timestamp = max(self.max_timestamp, max_timestamp)
-        self.last_append_ms = now_ms
 
     def _place(self, records: Buffer, position: int) -> None:
         # Through a view: assigning to a slice of the bytearray itself copies the records twice.
@@ -277,6 +269,8 @@ class ProducerBatch:
         for position, run in staged:
             records, largest = run.encode(self.base_timestamp)
             self.largest_record_bytes = max(self.largest_record_bytes, largest)
+            newest = max(run.timestamps)
+            self.max_timestamp = max(self.max_timestamp, newest)
             self._place(records, position)
 
     def _make_header(self, body: Buffer) -> bytearray:
@@ -322,7 +316,7 @@ class ProducerBatch:
     def reenqueued(self, now_ms: int) -> None:
         """The batch goes back to its queue after a failed attempt."""
         self.attempts += 1
-        self.last_attempt_ms = max(self.last_append_ms, now_ms)
+        self.last_attempt_ms = now_ms
 
     def abort(self, error: Exception) -> bool:
         """End the batch because the producer gives up; True when this call ended it."""
@@ -378,7 +372,7 @@ class ProducerBatch:
         buffer = bytearray(HEADER_BYTES + len(encoded))
         piece = ProducerBatch(self.topic_partition, buffer, self._compression, self._clock, self.created_ms)
         stamps = [self.base_timestamp + record.timestamp_delta for record in records[start:end]]
-        piece.append_encoded(encoded, end - start, stamps[0], max(stamps), None, self.last_append_ms)
+        piece.append_encoded(encoded, end - start, stamps[0], max(stamps), None)
         for thunk in self._thunks:
             first, last = max(thunk.first, start), min(thunk.first + thunk.count, end)
             if first < last:

@@ -223,6 +223,9 @@ class TransactionManager:
         """:raises TransactionStateError: no transaction is open.
         :raises TransactionAbortableError: the open one can only be aborted.
         """
+        if self._state is State.IN_TRANSACTION and self._pending_call is None:
+            # Once a record: no lock for the common case.
+            return
         with self._lock:
             self._check_can_add("send")
 

@@ -8,6 +8,7 @@ Source: Kafka protocol guide, "Request and response headers"; KIP-482 (header ve
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from dataclasses import dataclass
 from typing import Final
@@ -106,8 +107,14 @@ def decode_response(api_key: ApiKey, version: int, frame: Buffer) -> tuple[int, 
         if _has_response_tags(entry, version):
             pos = skip_tags(data, pos)
         if api_key == ApiKey.API_VERSIONS and _ERROR_CODE.unpack_from(data, pos)[0] == ErrorCode.UNSUPPORTED_VERSION:
-            # A broker that does not know the version answers in version 0, whatever was asked (KIP-511).
+            # A broker that does not know the version answers in version 0, whatever was asked (KIP-511). Of those that
+            # only play brokers (librdkafka's mock) nothing but the code can be read.
             version = 0
+            with contextlib.suppress(ProtocolError):
+                return correlation_id, decode(entry.response, data[pos:], version)
+            return correlation_id, decode(
+                entry.response, data[pos : pos + _ERROR_CODE.size].tobytes() + bytes(4), version
+            )
     except (IndexError, struct.error) as error:
         raise ProtocolError(f"response header of {entry.key.name}: {error}") from error
     return correlation_id, decode(entry.response, data[pos:], version)

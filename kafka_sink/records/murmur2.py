@@ -37,6 +37,16 @@ UInt32s: TypeAlias = NDArray[np.uint32]
 
 def murmur2(data: bytes) -> int:
     """The 32-bit murmur2 of *data* as the signed number that Java shows."""
+    h = _murmur2(data)
+    return h - (1 << 32) if h >> 31 else h
+
+
+def positive_murmur2(data: bytes) -> int:
+    """:func:`murmur2` without its sign bit (:func:`to_positive`), as it is needed once a record."""
+    return _murmur2(data) & 0x7FFF_FFFF
+
+
+def _murmur2(data: bytes) -> int:
     length = len(data)
     whole = length >> 2
     words = _WORDS[whole] if whole < _UNPACKERS else struct.Struct(f"<{whole}I").unpack_from
@@ -47,8 +57,7 @@ def murmur2(data: bytes) -> int:
     if length & 3:
         h = ((h ^ int.from_bytes(data[whole << 2 :], "little")) * _M) & _MASK
     h = ((h ^ (h >> 13)) * _M) & _MASK
-    h ^= h >> 15
-    return h - (1 << 32) if h >> 31 else h
+    return h ^ (h >> 15)
 
 
 def to_positive(hash_value: int) -> int:

@@ -15,6 +15,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+# The encoder needs it: loaded here, it does not hold up the first batch.
+import pyarrow.compute
+
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import Header

@@ -42,10 +42,9 @@ def append(
     timestamp: int = 5000,
     headers: Sequence[Header] = (),
     callback: DeliveryCallback | None = None,
-    now_ms: int = 0,
 ) -> FutureRecordMetadata:
     """Append one record, which must fit."""
-    future = batch.try_append(timestamp, key, value, headers, callback, now_ms)
+    future = batch.try_append(timestamp, key, value, headers, callback)
     assert future is not None
     return future
 

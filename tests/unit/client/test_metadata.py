@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_sink.client.metadata import Metadata
+from kafka_sink.client.snapshot import NewLeader
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import (
     AuthenticationError,
@@ -14,9 +15,10 @@ from kafka_sink.common.errors import (
     KafkaError,
     KafkaTimeoutError,
 )
+from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from tests.fakes.clock import FakeClock
-from tests.fakes.metadata_answers import answer, partition, topic
+from tests.fakes.metadata_answers import ONE, TWO, answer, partition, topic
 
 NOW = 1_000_000
 BACKOFF_MS, MAX_AGE_MS, MAX_IDLE_MS = 100, 300_000, 60_000
@@ -237,3 +239,32 @@ def test_after_close_nothing_is_taken_over_and_nobody_waits() -> None:
     assert metadata.fetch().is_bootstrap
     with pytest.raises(KafkaError, match="after the client was closed"):
         metadata.await_update(1, 1000)
+
+
+@pytest.mark.parametrize(("host", "port"), [("", 9092), ("two", 0), ("two", -1), ("two", 70_000)])
+def test_a_broker_that_cannot_be_where_it_is_said_to_be_is_left_out(host: str, port: int) -> None:
+    metadata = make()
+    metadata.add("a", NOW)
+    update(metadata, answer(topic("a", partition(0, 1), partition(1, 2)), nodes=(ONE, Node(2, host, port))))
+    cluster = metadata.fetch()
+    assert cluster.nodes == (ONE,)
+    assert cluster.leader_for(TopicPartition("a", 0)) == ONE
+    assert cluster.leader_for(TopicPartition("a", 1)) is None
+
+
+def test_leaders_that_a_broker_names_count_from_the_next_epoch_on() -> None:
+    metadata = make()
+    metadata.add("a", NOW)
+    update(metadata, answer(topic("a", partition(0, 1, epoch=4), partition(1, 1, epoch=4))))
+    version = metadata.update_version
+    three = Node(3, "three", 9092)
+    told = {TopicPartition("a", 0): NewLeader(3, 5), TopicPartition("a", 1): NewLeader(2, 4)}
+    metadata.update_leaders(told, [three])
+    cluster = metadata.fetch()
+    assert cluster.leader_for(TopicPartition("a", 0)) == three
+    assert cluster.leader_for(TopicPartition("a", 1)) == ONE, "its epoch is not news"
+    assert set(cluster.nodes) == {ONE, TWO, three}
+    assert cluster.partitions_for_node(3) == (TopicPartition("a", 0),)
+    assert metadata.update_version == version
+    metadata.update_leaders({TopicPartition("a", 1): NewLeader(9, 5), TopicPartition("b", 0): NewLeader(3, 1)}, [])
+    assert metadata.fetch() is cluster

@@ -315,6 +315,18 @@ def test_what_a_broker_reports() -> None:
     assert shared.get("1") is None
 
 
+def test_the_newest_report_of_any_broker_decides_about_features_even_when_it_is_gone() -> None:
+    versions = ApiVersions()
+    assert versions.feature_level("transaction.version") == 0
+    versions.update("1", NodeApiVersions({}, {"transaction.version": 2}, 7))
+    versions.update("2", NodeApiVersions({}, {"transaction.version": 1}, 6))
+    versions.update("3", NodeApiVersions({}))
+    versions.remove("1")
+    assert versions.feature_level("transaction.version") == 2
+    versions.update("2", NodeApiVersions({}, {}, 8))
+    assert versions.feature_level("transaction.version") == 0
+
+
 # -- throttling, failures
 
 

@@ -756,7 +756,7 @@ def test_a_forced_end_waits_for_appends_that_were_let_in_before() -> None:
         queue = accumulator.queue(tp(0))
         with queue.lock:
             batch = accumulator.new_batch(tp(0), buffer, 0)
-            batch.try_append(0, None, b"late", (), None, 0)
+            batch.try_append(0, None, b"late", (), None)
             accumulator.add_batch(queue, batch)
         straggler.__exit__()
 

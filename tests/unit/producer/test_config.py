@@ -105,6 +105,34 @@ def test_five_in_flight_are_still_fine() -> None:
     assert settle({"enable.idempotence": True, "max.in.flight.requests.per.connection": 5}).enable_idempotence
 
 
+# --- transactions ----------------------------------------------------------------------------------------------------
+
+
+def test_transactions_are_off_by_default_and_may_take_a_minute() -> None:
+    config = settle({})
+    assert config.transactional_id is None
+    assert config.transaction_timeout_ms == 60_000
+
+
+@pytest.mark.parametrize(("name", "value"), _CONFLICTS)
+def test_a_transactional_id_refuses_what_contradicts_it(name: str, value: Any) -> None:
+    text = refusal({"transactional.id": "a", name: value})
+    assert "transactional.id needs" in text
+    assert f"{name} says otherwise" in text
+
+
+def test_a_transactional_id_needs_idempotence() -> None:
+    assert "transactional.id needs enable.idempotence=true" in refusal(
+        {"transactional.id": "a", "enable.idempotence": False}
+    )
+
+
+@pytest.mark.parametrize(("name", "value"), [("transactional.id", ""), ("transaction.timeout.ms", 0)])
+def test_values_that_mean_nothing(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=name):
+        settle({name: value})
+
+
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 

@@ -36,10 +36,10 @@ def test_records_come_back_as_they_were_appended() -> None:
 def test_a_record_that_fills_the_last_byte_fits_and_one_more_byte_does_not() -> None:
     size = record_size(0, 0, None, b"x" * 50)
     exact = make_batch(room=size)
-    assert exact.try_append(5000, None, b"x" * 50, (), None, 0) is not None
+    assert exact.try_append(5000, None, b"x" * 50, (), None) is not None
     assert exact.is_full
     assert exact.room_bytes == 0
-    assert make_batch(room=size - 1).try_append(5000, None, b"x" * 50, (), None, 0) is None
+    assert make_batch(room=size - 1).try_append(5000, None, b"x" * 50, (), None) is None
 
 
 def test_an_empty_batch_is_not_full() -> None:
@@ -51,9 +51,9 @@ def test_a_closed_batch_takes_nothing_more() -> None:
     batch.close_for_appends()
     assert batch.is_full
     assert batch.room_bytes == 0
-    assert batch.try_append(5000, None, b"two", (), None, 0) is None
+    assert batch.try_append(5000, None, b"two", (), None) is None
     with pytest.raises(ValueError, match="do not fit"):
-        batch.append_encoded(b"\x00", 1, 5000, 5000, None, 0)
+        batch.append_encoded(b"\x00", 1, 5000, 5000, None)
 
 
 def test_encoded_records_stand_where_single_ones_would() -> None:
@@ -64,7 +64,7 @@ def test_encoded_records_stand_where_single_ones_would() -> None:
     encoded = bytearray()
     for index in (1, 2):
         write_record(encoded, index, index, None, b"v%d" % index)
-    bulk.append_encoded(memoryview(encoded), 2, 5001, 5002, None, 0)
+    bulk.append_encoded(memoryview(encoded), 2, 5001, 5002, None)
     for batch in (single, bulk):
         batch.close()
     assert on_the_wire(single.wire) == on_the_wire(bulk.wire)
@@ -174,7 +174,7 @@ def test_a_run_of_rows_is_told_once_with_its_count_and_bytes() -> None:
     encoded = bytearray()
     for index in (1, 2, 3):
         write_record(encoded, index, 0, None, b"row")
-    batch.append_encoded(encoded, 3, 5000, 5000, seen.append, 0)
+    batch.append_encoded(encoded, 3, 5000, 5000, seen.append)
     batch.done(100, 6000, None)
     assert seen == [Delivery(TP, 101, 3, len(encoded), 6000, None)]
 

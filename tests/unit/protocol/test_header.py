@@ -134,3 +134,11 @@ class TestApiVersions:
         refusal = ApiVersionsResponse(ErrorCode.INVALID_REQUEST, throttle_time_ms=5)
         frame = b"".join(encode_response(ApiKey.API_VERSIONS, 4, 9, refusal))
         assert decode_response(ApiKey.API_VERSIONS, 4, frame) == (9, refusal)
+
+
+def test_a_refusal_of_the_version_that_is_not_in_version_0_is_understood_too() -> None:
+    """What librdkafka's mock broker (2.16) answers to ApiVersions version 4."""
+    frame = bytes.fromhex("0000000700230100120000000200000000")
+    correlation_id, body = decode_response(ApiKey.API_VERSIONS, 4, frame)
+    assert isinstance(body, ApiVersionsResponse)
+    assert (correlation_id, body.error_code, body.api_keys) == (7, 35, [])

@@ -1,0 +1,399 @@
+"""Our transactions on a real Kafka, at both transaction versions: librdkafka says what was committed."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import KafkaException as ForeignError
+from confluent_kafka import Producer as ForeignProducer
+from confluent_kafka import TopicPartition as ForeignPartition
+
+from kafka_sink import KafkaProducer, ProducerRecord
+from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking import BlockingClient
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.common.config import parse
+from kafka_sink.common.errors import (
+    ApiError,
+    KafkaError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionStateError,
+)
+from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.records.columns import BinaryColumn, ColumnChunk
+from tests.support.readback import read_topic
+from tests.support.transactional_worker import RECORDS_PER_ROUND
+
+if TYPE_CHECKING:
+    from tests.compat.conftest import RealKafka
+
+FEATURE_TOOL = "org.apache.kafka.tools.FeatureCommand"
+LAST_EPOCH = 2**15 - 2
+
+
+@pytest.fixture(scope="module", params=[2, 1], ids=["version 2", "version 1"])
+def level(request: pytest.FixtureRequest, real_kafka: RealKafka) -> Iterator[int]:
+    """The cluster's finalized transaction.version; as it was again afterwards."""
+    server = ("--bootstrap-server", real_kafka.bootstrap_servers)
+    if request.param == 1:
+        real_kafka.run_tool(FEATURE_TOOL, *server, "downgrade", "--feature", "transaction.version=1")
+    yield request.param
+    if request.param == 1:
+        real_kafka.run_tool(FEATURE_TOOL, *server, "upgrade", "--feature", "transaction.version=2")
+
+
+@pytest.fixture
+def topic(real_kafka: RealKafka) -> str:
+    name = f"transactions-{uuid.uuid4().hex[:8]}"
+    with AdminClient(real_kafka.bootstrap_servers) as admin:
+        admin.create_topic(name, partitions=3)
+    return name
+
+
+@pytest.fixture
+def transactional_id() -> str:
+    return f"id-{uuid.uuid4().hex[:8]}"
+
+
+class Producers:
+    """Makes producers that are closed, without waiting, at the end of the test."""
+
+    def __init__(self, bootstrap_servers: str, level: int) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._level = level
+        self._made: list[KafkaProducer] = []
+
+    def __call__(self, transactional_id: str, **properties: Any) -> KafkaProducer:
+        given = {name.replace("_", "."): value for name, value in properties.items()}
+        producer = KafkaProducer(
+            {"bootstrap.servers": self._bootstrap_servers, "transactional.id": transactional_id, **given}
+        )
+        self._made.append(producer)
+        producer.init_transactions()
+        assert producer._transactions is not None
+        assert producer._transactions.is_version_2 == (self._level == 2)
+        return producer
+
+    def close(self) -> None:
+        for producer in self._made:
+            producer.close(0)
+
+
+@pytest.fixture
+def make_producer(real_kafka: RealKafka, level: int) -> Iterator[Producers]:
+    producers = Producers(real_kafka.bootstrap_servers, level)
+    yield producers
+    producers.close()
+
+
+def values(real_kafka: RealKafka, topic: str, isolation: str = "read_committed") -> list[bytes | None]:
+    return sorted(
+        message.value or b"" for message in read_topic(real_kafka.bootstrap_servers, topic, isolation=isolation)
+    )
+
+
+def committed_offset(real_kafka: RealKafka, topic: str, group: str) -> int:
+    # While a transaction is open the stable offset is not told.
+    consumer = Consumer(
+        {
+            "bootstrap.servers": real_kafka.bootstrap_servers,
+            "group.id": group,
+            "isolation.level": "read_uncommitted",
+        }
+    )
+    try:
+        (place,) = consumer.committed([ForeignPartition(topic, 0)], timeout=30)
+        offset: int = place.offset
+        return offset
+    finally:
+        consumer.close()
+
+
+def send_all(producer: KafkaProducer, topic: str, name: str, count: int = 30) -> list[bytes]:
+    sent = [f"{name}-{number}".encode() for number in range(count)]
+    for number, value in enumerate(sent):
+        producer.send(ProducerRecord(topic, value, partition=number % 3))
+    return sent
+
+
+def chunk_of(name: str, count: int = 3000) -> tuple[ColumnChunk, list[bytes]]:
+    rows = [f"{name}-{number}".encode() for number in range(count)]
+    return ColumnChunk(value=BinaryColumn.from_arrow(pa.array(rows, pa.binary()))), rows
+
+
+def test_what_was_committed_is_read_and_what_was_aborted_is_not(
+    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+) -> None:
+    producer = make_producer(transactional_id)
+    expected: list[bytes] = []
+    written = 0
+    for number in range(4):
+        producer.begin_transaction()
+        sent = send_all(producer, topic, f"kept-{number}")
+        chunk, rows = chunk_of(f"rows-{number}")
+        producer.send_columns(topic, chunk, np.arange(len(rows), dtype=np.int32) % 3)
+        producer.commit_transaction()
+        expected += sent + rows
+        producer.begin_transaction()
+        written += len(send_all(producer, topic, f"dropped-{number}"))
+        producer.flush()
+        producer.abort_transaction()
+    assert values(real_kafka, topic) == sorted(expected)
+    assert len(values(real_kafka, topic, "read_uncommitted")) == len(expected) + written
+
+
+def test_nothing_is_seen_before_the_commit(
+    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+) -> None:
+    producer = make_producer(transactional_id)
+    producer.begin_transaction()
+    sent = send_all(producer, topic, "pending")
+    producer.flush()
+    assert values(real_kafka, topic) == []
+    producer.commit_transaction()
+    assert values(real_kafka, topic) == sorted(sent)
+
+
+def test_kafkas_own_tool_finds_transactional_batches_and_markers(
+    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+) -> None:
+    producer = make_producer(transactional_id)
+    producer.begin_transaction()
+    send_all(producer, topic, "kept")
+    producer.commit_transaction()
+    producer.close()
+    log = next(real_kafka.partition_directory(topic, 0).glob("*.log"))
+    dump = real_kafka.run_tool("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", str(log))
+    batches = [line for line in dump.splitlines() if line.startswith("baseOffset")]
+    assert all("isTransactional: true" in line and "isvalid: true" in line for line in batches)
+    assert "endTxnMarker: COMMIT" in dump
+
+
+def test_offsets_are_committed_with_the_transaction(
+    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+) -> None:
+    producer = make_producer(transactional_id)
+    group = f"group-{transactional_id}"
+    producer.begin_transaction()
+    send_all(producer, topic, "kept")
+    producer.send_offsets_to_transaction({TopicPartition(topic, 0): OffsetAndMetadata(17, "note")}, group)
+    producer.commit_transaction()
+    assert committed_offset(real_kafka, topic, group) == 17
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({TopicPartition(topic, 0): 99}, group)
+    producer.abort_transaction()
+    assert committed_offset(real_kafka, topic, group) == 17
+
+
+def test_a_member_that_the_group_does_not_know_can_only_abort(
+    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+) -> None:
+    producer = make_producer(transactional_id)
+    stranger = ConsumerGroupMetadata(f"group-{transactional_id}", generation_id=7, member_id="nobody")
+    producer.begin_transaction()
+    send_all(producer, topic, "dropped")
+    with pytest.raises(TransactionAbortableError, match=r"UNKNOWN_MEMBER_ID|ILLEGAL_GENERATION"):
+        producer.send_offsets_to_transaction({TopicPartition(topic, 0): 1}, stranger)
+    with pytest.raises(TransactionAbortableError):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    producer.begin_transaction()
+    sent = send_all(producer, topic, "kept")
+    producer.commit_transaction()
+    assert values(real_kafka, topic) == sorted(sent)
+
+
+def test_a_second_producer_fences_the_first(
+    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+) -> None:
+    first = make_producer(transactional_id)
+    first.begin_transaction()
+    send_all(first, topic, "open")
+    first.flush()
+    second = make_producer(transactional_id)
+    second.begin_transaction()
+    sent = send_all(second, topic, "second")
+    second.commit_transaction()
+    with pytest.raises(ProducerFencedError):
+        first.commit_transaction()
+    with pytest.raises(ProducerFencedError, match="must be closed"):
+        first.begin_transaction()
+    assert values(real_kafka, topic) == sorted(sent)
+
+
+def test_a_fenced_producer_that_goes_on_sending_writes_nothing(
+    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+) -> None:
+    first = make_producer(transactional_id)
+    make_producer(transactional_id)
+    first.begin_transaction()
+    send_all(first, topic, "late")
+    with pytest.raises(KafkaError):
+        first.commit_transaction()
+    with pytest.raises(ProducerFencedError):
+        first.abort_transaction()
+    assert values(real_kafka, topic, "read_uncommitted") == []
+
+
+def test_librdkafka_and_we_fence_each_other(
+    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+) -> None:
+    foreign = ForeignProducer({"bootstrap.servers": real_kafka.bootstrap_servers, "transactional.id": transactional_id})
+    foreign.init_transactions(30)
+    foreign.begin_transaction()
+    foreign.produce(topic, b"foreign")
+    foreign.flush()
+    ours = make_producer(transactional_id)
+    with pytest.raises(ForeignError):
+        foreign.commit_transaction(30)
+    ours.begin_transaction()
+    sent = send_all(ours, topic, "ours")
+    ours.commit_transaction()
+    successor = ForeignProducer(
+        {"bootstrap.servers": real_kafka.bootstrap_servers, "transactional.id": transactional_id}
+    )
+    successor.init_transactions(30)
+    ours.begin_transaction()
+    ours.send(ProducerRecord(topic, b"late"))
+    with pytest.raises(KafkaError):
+        ours.commit_transaction()
+    assert values(real_kafka, topic) == sorted(sent)
+
+
+def test_calls_out_of_order_are_refused(
+    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+) -> None:
+    producer = make_producer(transactional_id)
+    chunk, _ = chunk_of("rows", 3)
+    for attempt in (
+        lambda: producer.send(ProducerRecord(topic, b"outside")),
+        lambda: producer.send_columns(topic, chunk),
+        producer.commit_transaction,
+        producer.abort_transaction,
+        producer.init_transactions,
+    ):
+        with pytest.raises(TransactionStateError):
+            attempt()
+    assert values(real_kafka, topic, "read_uncommitted") == []
+
+
+def test_a_time_out_above_the_brokers_limit_is_explained(
+    real_kafka: RealKafka, make_producer: Producers, transactional_id: str
+) -> None:
+    with pytest.raises(ApiError, match=r"transaction\.max\.timeout\.ms"):
+        make_producer(transactional_id, transaction_timeout_ms=900_001)
+
+
+def test_closing_aborts_the_open_transaction(
+    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+) -> None:
+    producer = make_producer(transactional_id)
+    producer.begin_transaction()
+    send_all(producer, topic, "dropped")
+    producer.close()
+    other = make_producer(f"{transactional_id}-other")
+    other.begin_transaction()
+    sent = send_all(other, topic, "kept")
+    other.commit_transaction()
+    # Were the first transaction still open, nobody could read past its first record.
+    assert values(real_kafka, topic) == sorted(sent)
+
+
+@pytest.mark.usefixtures("level")
+def test_a_process_that_is_killed_again_and_again_writes_every_round_exactly_once(
+    real_kafka: RealKafka, topic: str, transactional_id: str
+) -> None:
+    rounds, lives = 60, 0
+    group = f"group-{transactional_id}"
+    rng = random.Random(5)
+    command = [sys.executable, "-m", "tests.support.transactional_worker"]
+    while True:
+        lives += 1
+        worker = subprocess.Popen(
+            [*command, real_kafka.bootstrap_servers, topic, group, transactional_id, str(rounds)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        assert worker.stdout is not None
+        with worker:
+            for _ in range(rng.randrange(2, 9)):
+                worker.stdout.readline()
+            time.sleep(rng.random() * 0.03)
+            worker.kill()
+        if committed_offset(real_kafka, topic, group) == rounds:
+            break
+        assert lives < 60, "it makes no progress"
+    assert lives > 3
+    # The last life may have left a transaction open; only its successor or the time-out ends it.
+    with KafkaProducer(
+        {"bootstrap.servers": real_kafka.bootstrap_servers, "transactional.id": transactional_id}
+    ) as last:
+        last.init_transactions()
+    expected = [f"{number}-{item}".encode() for number in range(rounds) for item in range(RECORDS_PER_ROUND)]
+    assert values(real_kafka, topic) == sorted(expected)
+
+
+def test_beyond_the_last_epoch_comes_another_id(
+    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str, level: int
+) -> None:
+    exhaust_epochs(real_kafka, transactional_id)
+    producer = make_producer(transactional_id)
+    assert producer._transactions is not None
+    last = producer._transactions.identity
+    assert last.epoch == LAST_EPOCH
+    producer.begin_transaction()
+    expected = send_all(producer, topic, "last")
+    producer.commit_transaction()
+    if level == 1:
+        # An epoch is made only after an error, here that a compacted topic takes no record without a key.
+        compacted = f"{topic}-compacted"
+        with AdminClient(real_kafka.bootstrap_servers) as admin:
+            admin.create_topic(compacted, partitions=1, configs={"cleanup.policy": "compact"})
+        producer.begin_transaction()
+        send_all(producer, topic, "dropped")
+        producer.send(ProducerRecord(compacted, b"without a key"))
+        with pytest.raises(TransactionAbortableError, match="INVALID_RECORD"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+    first = producer._transactions.identity
+    assert first.producer_id != last.producer_id
+    assert first.epoch == 0
+    for number in range(3):
+        producer.begin_transaction()
+        expected += send_all(producer, topic, f"round-{number}")
+        producer.commit_transaction()
+    assert values(real_kafka, topic) == sorted(expected)
+
+
+def exhaust_epochs(real_kafka: RealKafka, transactional_id: str) -> None:
+    """Have the coordinator count the id's epoch up to the one before its last."""
+    config = parse(ClientConfig, {"bootstrap.servers": real_kafka.bootstrap_servers})
+    client = BlockingClient(config, client_id="epochs", timeout_ms=30_000)
+    try:
+        epoch = -1
+        while epoch < LAST_EPOCH - 1:
+            answer = client.request(
+                None,
+                ApiKey.INIT_PRODUCER_ID,
+                lambda version: InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000),
+            )
+            assert isinstance(answer, InitProducerIdResponse)
+            if answer.error_code == 0:
+                epoch = answer.producer_epoch
+    finally:
+        client.close()

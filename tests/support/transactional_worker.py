@@ -1,0 +1,50 @@
+"""A process that moves numbers into a topic, a transaction each, until it is done or killed.
+
+    python -m tests.support.transactional_worker BOOTSTRAP TOPIC GROUP TRANSACTIONAL_ID ROUNDS
+
+How far it is lies in the offset of GROUP for partition 0 of TOPIC, which every transaction commits with its records:
+round n writes RECORDS_PER_ROUND records ``n-0`` … ``n-19``, and commits offset n + 1. Prints a line a round.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ForeignPartition
+
+from kafka_sink import KafkaProducer, ProducerRecord
+from kafka_sink.common.model import TopicPartition
+
+RECORDS_PER_ROUND = 20
+
+
+def progress(bootstrap_servers: str, topic: str, group: str) -> int:
+    """The round to go on with."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": group, "isolation.level": "read_committed"}
+    )
+    try:
+        (place,) = consumer.committed([ForeignPartition(topic, 0)], timeout=30)
+        return max(place.offset, 0)
+    finally:
+        consumer.close()
+
+
+def main(bootstrap_servers: str, topic: str, group: str, transactional_id: str, rounds: int) -> None:
+    producer = KafkaProducer({"bootstrap.servers": bootstrap_servers, "transactional.id": transactional_id})
+    # In this order: only when no older producer can commit any more is it certain how far they came.
+    producer.init_transactions()
+    print("ready", flush=True)
+    for number in range(progress(bootstrap_servers, topic, group), rounds):
+        producer.begin_transaction()
+        for item in range(RECORDS_PER_ROUND):
+            producer.send(ProducerRecord(topic, f"{number}-{item}".encode()))
+        producer.send_offsets_to_transaction({TopicPartition(topic, 0): number + 1}, group)
+        producer.commit_transaction()
+        print(number, flush=True)
+    producer.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:5], rounds=int(sys.argv[5]))

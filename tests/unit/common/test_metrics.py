@@ -1,0 +1,58 @@
+"""Sampled figures: windows come and go, totals stay."""
+
+from __future__ import annotations
+
+import math
+
+from kafka_sink.common.metrics import Metric, Sampled, render_prometheus
+
+
+def test_nothing_recorded_has_no_average_and_no_rate() -> None:
+    sampled = Sampled(2, 1000)
+    assert math.isnan(sampled.average(0))
+    assert math.isnan(sampled.maximum(0))
+    assert sampled.rate(0) == sampled.frequency(0) == sampled.total == sampled.count == 0
+
+
+def test_figures_are_those_of_the_last_windows_and_totals_for_ever() -> None:
+    sampled = Sampled(2, 1000)
+    for now_ms, value in ((0, 10), (999, 20), (1000, 60), (1500, 30)):
+        sampled.record(value, now_ms)
+    assert (sampled.average(1999), sampled.maximum(1999)) == (30, 60)
+    # The window that began at 0 has gone.
+    assert (sampled.average(2000), sampled.maximum(2500)) == (45, 60)
+    assert math.isnan(sampled.average(3000))
+    assert (sampled.total, sampled.count) == (120, 4)
+    sampled.record(1, 5000)
+    assert (sampled.average(5000), sampled.total) == (1, 121)
+
+
+def test_a_rate_begins_as_if_the_windows_before_had_been_empty() -> None:
+    sampled = Sampled(2, 1000)
+    sampled.record(30, 500)
+    assert sampled.rate(500) == 30
+    assert sampled.rate(1000) == 20
+    assert sampled.frequency(1000) == 1 / 1.5
+    assert sampled.rate(1500) == 30
+    sampled.record(30, 1600)
+    assert sampled.rate(2000) == 40
+    one = Sampled(1, 1000)
+    one.record(5, 0)
+    assert one.rate(500) == 5
+
+
+def test_prometheus_text() -> None:
+    metrics = [
+        Metric("record-send-total", "producer-topic-metrics", (("client-id", "a"), ("topic", 'x"\\\n')), 3),
+        Metric("record-send-total", "producer-topic-metrics", (("client-id", "a"), ("topic", "y.z")), 0.5),
+        Metric("batch-size-avg", "producer-metrics", (("client-id", "a"),), float("nan")),
+        Metric("batch-size-max", "producer-metrics", (("client-id", "a"),), 7),
+    ]
+    assert render_prometheus(metrics) == (
+        "# TYPE kafka_producer_topic_metrics_record_send_total counter\n"
+        'kafka_producer_topic_metrics_record_send_total{client_id="a",topic="x\\"\\\\\\n"} 3.0\n'
+        'kafka_producer_topic_metrics_record_send_total{client_id="a",topic="y.z"} 0.5\n'
+        "# TYPE kafka_producer_metrics_batch_size_max gauge\n"
+        'kafka_producer_metrics_batch_size_max{client_id="a"} 7.0\n'
+    )
+    assert render_prometheus([]) == ""

@@ -1,0 +1,135 @@
+"""Uniform sticky partitioning: turns of a batch's worth, equal chances, and fewer turns for slow brokers."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
+from kafka_sink.records.murmur2 import murmur2, positive_murmur2, to_positive
+from kafka_sink.records.vectorized import content_sizes
+from tests.fakes.chunks import Row, make_chunk
+from tests.fakes.producing import TOPIC, make_accumulator, make_cluster, tp
+from tests.fakes.scripted_clock import ScriptedClock
+
+BATCH = 1061
+ROOM = 1000
+
+
+def make(seed: int = 1, *, ignore_keys: bool = False) -> BuiltInPartitioner:
+    return BuiltInPartitioner(BATCH, ignore_keys=ignore_keys, rng=random.Random(seed))
+
+
+@pytest.mark.parametrize("key", [b"", b"a", b"21", b"foobar", b"x" * 67, b"y" * 200])
+def test_keys_go_where_the_hash_says(key: bytes) -> None:
+    cluster = make_cluster([0] * 7)
+    assert make().partition(TOPIC, key, cluster) == to_positive(murmur2(key)) % 7
+    assert positive_murmur2(key) == to_positive(murmur2(key))
+
+
+def test_a_turn_ends_when_a_new_batch_would_be_opened_and_a_batch_was_filled() -> None:
+    partitioner, cluster = make(), make_cluster([0] * 1000)
+    first = partitioner.partition(TOPIC, None, cluster)
+    partitioner.needs_new_batch(TOPIC, first, 100, cluster)
+    assert partitioner.partition(TOPIC, None, cluster) == first
+    partitioner.appended(TOPIC, first, ROOM - 100, cluster)
+    partitioner.needs_new_batch(TOPIC, first, 100, cluster)
+    assert partitioner.partition(TOPIC, None, cluster) == first
+    partitioner.needs_new_batch(TOPIC, first, 101, cluster)
+    second = partitioner.partition(TOPIC, None, cluster)
+    assert second != first
+    # Whoever comes late with the partition of the last turn changes nothing.
+    partitioner.needs_new_batch(TOPIC, first, ROOM, cluster)
+    partitioner.appended(TOPIC, first, 5 * ROOM, cluster)
+    assert partitioner.partition(TOPIC, None, cluster) == second
+
+
+def test_two_batches_worth_end_a_turn_in_any_case() -> None:
+    partitioner, cluster = make(), make_cluster([0] * 1000)
+    first = partitioner.partition(TOPIC, None, cluster)
+    partitioner.appended(TOPIC, first, 2 * ROOM - 1, cluster)
+    assert partitioner.partition(TOPIC, None, cluster) == first
+    partitioner.appended(TOPIC, first, 1, cluster)
+    assert partitioner.partition(TOPIC, None, cluster) != first
+
+
+def test_rows_and_records_share_their_turns() -> None:
+    partitioner, cluster = make(), make_cluster([0] * 1000)
+    current = partitioner.partition(TOPIC, None, cluster)
+    partitioner.appended(TOPIC, current, 500, cluster)
+    chunk = make_chunk([Row(b"x" * 88)] * 40)
+    rows = partitioner.partition_rows(TOPIC, chunk, content_sizes(chunk), cluster)
+    # A row takes 98 bytes: five go with the record before, ten make a turn.
+    assert [len(list(run)) for run in np.split(rows, np.flatnonzero(np.diff(rows)) + 1)] == [5, 10, 10, 10, 5]
+    assert rows[0] == current
+    assert partitioner.partition(TOPIC, None, cluster) == rows[-1]
+
+
+def test_ignored_keys_stick_like_none() -> None:
+    partitioner, cluster = make(ignore_keys=True), make_cluster([0] * 100)
+    chunk = make_chunk([Row(b"v", b"%d" % number) for number in range(20)])
+    rows = partitioner.partition_rows(TOPIC, chunk, content_sizes(chunk), cluster)
+    assert set(rows.tolist()) == {partitioner.partition(TOPIC, b"any", cluster)}
+
+
+def drawn(partitioner: BuiltInPartitioner, leaders: list[int | None], turns: int = 6000) -> Counter[int]:
+    cluster = make_cluster(leaders)
+    found: Counter[int] = Counter()
+    for _ in range(turns):
+        current = partitioner.partition(TOPIC, None, cluster)
+        found[current] += 1
+        partitioner.appended(TOPIC, current, 2 * ROOM, cluster)
+    return found
+
+
+def test_every_partition_with_a_leader_has_the_same_chance() -> None:
+    found = drawn(make(), [0, None, 1, 0])
+    assert set(found) == {0, 2, 3}
+    assert max(found.values()) - min(found.values()) < 300
+
+
+def test_short_queues_are_preferred_by_as_much_as_they_are_shorter() -> None:
+    partitioner = make()
+    drawn(partitioner, [0] * 3, 1)
+    partitioner.update_loads(TOPIC, [0, 1, 2], [0, 3, 1], 3)
+    found = drawn(partitioner, [0] * 3)
+    # 4 : 1 : 3, the longest queue still getting some.
+    assert [round(found[partition] / 6000 * 8) for partition in range(3)] == [4, 1, 3]
+    partitioner.update_loads(TOPIC, [0, 1, 2], [2, 2, 2], 3)
+    found = drawn(partitioner, [0] * 3)
+    assert max(found.values()) - min(found.values()) < 300
+
+
+def test_a_partition_that_is_not_available_is_left_out_even_where_all_queues_are_equal() -> None:
+    partitioner = make()
+    partitioner.update_loads(TOPIC, [0, 2], [1, 1], 3)
+    assert set(drawn(partitioner, [0] * 3)) == {0, 2}
+
+
+def test_the_accumulator_reports_queues_once_each_partition_was_used() -> None:
+    partitioner, clock = make(), ScriptedClock()
+    accumulator = make_accumulator(clock, batch_size=100)
+    accumulator._adaptive = partitioner
+    accumulator._availability_timeout_ms = 50
+    cluster = make_cluster([0, 0, 1])
+    partitioner.partition(TOPIC, None, cluster)
+    for partition in (0, 1):
+        accumulator.queue(tp(partition))
+    accumulator.report_loads(cluster)
+    assert TOPIC not in partitioner._loads
+    accumulator.queue(tp(2))
+    for _ in range(3):
+        accumulator.append(tp(0), 0, None, b"x" * 60, (), None, 0, abort_on_new_batch=False, now_ms=0)
+    accumulator.report_loads(cluster)
+    assert (partitioner._loads[TOPIC].partitions, partitioner._loads[TOPIC].ends) == ([0, 1, 2], [1, 5, 9])
+    # Node 1 has had something to take for more than the time-out, and has taken nothing.
+    accumulator.note_ready_node(1, 1000, can_take=False)
+    accumulator.note_ready_node(1, 1051, can_take=False)
+    accumulator.report_loads(cluster)
+    assert partitioner._loads[TOPIC].partitions == [0, 1]
+    accumulator.note_ready_node(1, 1052, can_take=True)
+    accumulator.report_loads(cluster)
+    assert partitioner._loads[TOPIC].partitions == [0, 1, 2]
