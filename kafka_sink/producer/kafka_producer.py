@@ -116,7 +116,12 @@ class KafkaProducer:
             clock=clock,
             log=self._log,
         )
-        self._thread = start_thread(f"kafka-producer-network-thread | {self.client_id}", self._sender.run)
+        try:
+            self._thread = start_thread(f"kafka-producer-network-thread | {self.client_id}", self._sender.run)
+        except BaseException:
+            # Nobody will ever close a producer that could not be made.
+            self._client.close()
+            raise
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -160,7 +165,6 @@ class KafkaProducer:
         self._check_record_size(upper_bound, f"the record for topic {record.topic}")
         timestamp = self._clock.wall_ms() if record.timestamp is None else record.timestamp
         partition = self._partition(record, cluster)
-        left_full_batch = False
         for abort_on_new_batch in (True, False):
             now_ms = self._clock.monotonic_ms()
             result = self._accumulator.append(
@@ -177,10 +181,9 @@ class KafkaProducer:
             if result.abort_for_new_batch:
                 self._partitioner.on_new_batch(record.topic, cluster, partition)
                 partition = self._partition(record, cluster)
-                # The batch that had no room left is full now, although the record goes to another partition.
-                left_full_batch = True
                 continue
-            if result.batch_is_full or result.new_batch_created or left_full_batch:
+            # The second attempt came because there was no batch with room: one was left as full, or a new one is open.
+            if result.batch_is_full or not abort_on_new_batch:
                 self._sender.wakeup()
             if result.future is not None:
                 return result.future
@@ -233,13 +236,8 @@ class KafkaProducer:
             order, run_partitions, run_starts = partition_order(rows)
             sorted_piece = piece if order is None else piece.take(order)
             left = max(deadline - self._clock.monotonic_ms(), 0)
-            # What was staged before a failure is sent all the same, so the sender must know of it.
-            wake = True
-            try:
-                wake = self._columns.append(topic, sorted_piece, run_partitions, run_starts, wall_ms, on_delivery, left)
-            finally:
-                if wake:
-                    self._sender.wakeup()
+            if self._columns.append(topic, sorted_piece, run_partitions, run_starts, wall_ms, on_delivery, left):
+                self._sender.wakeup()
             start = end
             # A chunk may be larger than buffer.memory: time spent waiting for room while rows flow is progress.
             deadline = self._clock.monotonic_ms() + self._config.max_block_ms
@@ -384,7 +382,6 @@ class KafkaProducer:
             self._sender.force_close()
             if not on_sender_thread:
                 self._thread.join()
-        self._metadata.close()
 
     def __enter__(self) -> Self:
         return self

@@ -25,9 +25,10 @@ from kafka_sink.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from kafka_sink.records.reader import RecordBatchView
+from tests.fakes.played_brokers import batches_of
 from tests.fakes.producing import TOPIC
 from tests.fakes.selectable import FakeConnection
-from tests.fakes.sender_world import SenderWorld, batches_of
+from tests.fakes.sender_world import SenderWorld
 
 PARTITIONS = 3
 #: How many batches a broker remembers of each producer (Kafka's number).
