@@ -88,27 +88,16 @@ class FutureRecordMetadata:
         create_timestamp: int,
         key_size: int,
         value_size: int,
-        clock: Clock,
     ) -> None:
         self._result = result
         self._relative_offset = relative_offset
         self._create_timestamp = create_timestamp
         self._key_size = key_size
         self._value_size = value_size
-        self._clock = clock
-        self._next: FutureRecordMetadata | None = None
-
-    def chain(self, following: FutureRecordMetadata) -> None:
-        """After a split the outcome is that of the record's new place."""
-        if self._next is None:
-            self._next = following
-        else:
-            self._next.chain(following)
 
     def done(self) -> bool:
         """Whether the outcome is known."""
-        following = self._next
-        return following.done() if following is not None else self._result.completed
+        return self._result.completed
 
     def get(self, timeout_ms: int = FOREVER_MS) -> RecordMetadata:
         """Wait for the outcome.
@@ -116,11 +105,8 @@ class FutureRecordMetadata:
         :raises KafkaTimeoutError: nothing was known after *timeout_ms*.
         :raises ApiError: the record was not stored; the text says why.
         """
-        deadline = self._clock.monotonic_ms() + timeout_ms
         if not self._result.wait(timeout_ms):
             raise KafkaTimeoutError(f"no answer for {self._result.topic_partition} after waiting for {timeout_ms} ms")
-        if self._next is not None:
-            return self._next.get(max(deadline - self._clock.monotonic_ms(), 0))
         if self._result.error is not None:
             # One exception serves all records of the batch: its traceback must not grow with every one that asks.
             raise self._result.error.with_traceback(None)

@@ -103,7 +103,6 @@ class ProducerBatch:
         #: Requests not yet answered that point into the buffer; while there is one the buffer must not be reused.
         self.unanswered_sends = 0
         self._compression = compression
-        self._clock = clock
         self._closed_for_appends = False
         self._thunks: list[_Thunk] = []
         self._body: Buffer | None = None
@@ -147,7 +146,6 @@ class ProducerBatch:
             timestamp,
             -1 if key is None else len(key),
             -1 if value is None else len(value),
-            self._clock,
         )
 
     def append_encoded(
