@@ -33,7 +33,11 @@ class SinkOptions:
     """What a write was told. ``producer_properties`` are Kafka's names without the ``kafka.`` prefix."""
 
     topic: str | None = c.key(
-        "topic", c.STRING, None, "the topic of every row; wins over a topic column", validator=c.NON_EMPTY
+        "topic",
+        c.STRING,
+        None,
+        "the topic of every row; wins over a topic column",
+        validator=c.Validator("a name", bool),
     )
     include_headers: bool | None = c.key(
         "includeHeaders",
