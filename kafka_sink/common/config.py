@@ -98,9 +98,6 @@ def one_of(*allowed: str) -> Validator:
     return Validator("one of " + ", ".join(allowed), lambda value: value in allowed)
 
 
-NON_EMPTY = Validator("at least one entry", bool)
-
-
 @dataclass(frozen=True)
 class ConfigKey:
     """One row of a component's configuration table."""

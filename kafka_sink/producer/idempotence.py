@@ -234,6 +234,9 @@ class IdempotenceManager:
         is_moving = code is ErrorCode.UNKNOWN_PRODUCER_ID and log_start_offset == NO_OFFSET
         if is_moving or batch.reopened_sequence or state.oldest is not batch:
             return True
+        if batch.may_be_stored:
+            # What the broker misses, or has beyond it, may be the whole that this was a part of.
+            return False
         is_forgotten = code is ErrorCode.UNKNOWN_PRODUCER_ID
         state.is_known_to_broker &= not is_forgotten
         if not self._transactional:

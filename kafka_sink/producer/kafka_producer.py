@@ -483,13 +483,8 @@ class KafkaProducer:
             order, run_partitions, run_starts = partition_order(rows)
             sorted_piece = piece if order is None else piece.take(order)
             left = max(deadline - self._clock.monotonic_ms(), 0)
-            # What was staged before a failure is sent all the same, so the sender must know of it.
-            wake = True
-            try:
-                wake = self._columns.append(topic, sorted_piece, run_partitions, run_starts, wall_ms, on_delivery, left)
-            finally:
-                if wake:
-                    self._sender.wakeup()
+            if self._columns.append(topic, sorted_piece, run_partitions, run_starts, wall_ms, on_delivery, left):
+                self._sender.wakeup()
             start = end
             # A chunk may be larger than buffer.memory: time spent waiting for room while rows flow is progress.
             deadline = self._clock.monotonic_ms() + self._config.max_block_ms
@@ -730,7 +725,6 @@ class KafkaProducer:
             self._sender.force_close()
             if not on_sender_thread:
                 self._thread.join()
-        self._metadata.close()
         closers, self._closers = self._closers, []
         for close in reversed(closers):
             close()

@@ -97,6 +97,8 @@ class ProducerBatch:
         self.leader_epoch: int | None = None
         #: The sequence was changed while an attempt under the old one was not answered, or its retry not yet sent.
         self.reopened_sequence = False
+        #: It was split from a batch of which an earlier attempt may be stored, so it must never get another sequence.
+        self.may_be_stored = False
         self.record_count = 0
         #: Size of the largest record: known once the batch is closed.
         self.largest_record_bytes = 0
@@ -371,6 +373,7 @@ class ProducerBatch:
             ends.append(len(encoded))
         buffer = bytearray(HEADER_BYTES + len(encoded))
         piece = ProducerBatch(self.topic_partition, buffer, self._compression, self._clock, self.created_ms)
+        piece.may_be_stored = self.may_be_stored or self.attempts > 0
         stamps = [self.base_timestamp + record.timestamp_delta for record in records[start:end]]
         piece.append_encoded(encoded, end - start, stamps[0], max(stamps), None)
         for thunk in self._thunks:

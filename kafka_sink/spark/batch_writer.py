@@ -61,15 +61,22 @@ class KafkaliteBatchWriter(DataSourceArrowWriter):
         report = json.dumps(_report(commits))
         _log.info("write committed: %s", report)
         if self._options.report_path is not None:
-            with Path(self._options.report_path).open("a", encoding="utf-8") as file:
+            self._append_report(self._options.report_path, report)
+
+    def _append_report(self, path: str, report: str) -> None:
+        try:
+            with Path(path).open("a", encoding="utf-8") as file:
                 file.write(report + "\n")
+        except OSError as error:
+            # All rows are written: failing now would only make somebody write them again.
+            _log.warning("option reportPath: %s cannot be written (%s); the report is: %s", path, error, report)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say what stays in the topics of a write that failed."""
         commits = [message for message in messages if isinstance(message, TaskCommit)]
         _log.warning(
-            "the write failed: %d of %d tasks had finished and their %d rows are acknowledged and stay in the topics; "
-            "write again (those rows will then be there twice), or delete them first",
+            "the write failed: %d of %d tasks had finished and their %d rows stay in the topics, and so do rows of the "
+            "other tasks that were acknowledged before; written again, all of these will be there twice",
             len(commits),
             len(messages),
             sum(commit.rows_acked for commit in commits),

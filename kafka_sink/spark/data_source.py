@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.spark.batch_writer import KafkaliteBatchWriter
-from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.options import check_report_path, parse_options
 from kafka_sink.spark.row_schema import check_schema
 
 
@@ -33,4 +33,5 @@ class KafkaliteDataSource(DataSource):
                 "or delete the topic first"
             )
         options = parse_options(self.options)
+        check_report_path(options)
         return KafkaliteBatchWriter(options, check_schema(schema, options))

@@ -6,8 +6,10 @@ to the tasks. It never connects to anything.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
@@ -34,7 +36,11 @@ class SinkOptions:
     """What a write was told. ``producer_properties`` are Kafka's names without the ``kafka.`` prefix."""
 
     topic: str | None = c.key(
-        "topic", c.STRING, None, "the topic of every row; wins over a topic column", validator=c.NON_EMPTY
+        "topic",
+        c.STRING,
+        None,
+        "the topic of every row; wins over a topic column",
+        validator=c.Validator("a name", bool),
     )
     include_headers: bool | None = c.key(
         "includeHeaders",
@@ -88,4 +94,24 @@ def check_producer_properties(values: Mapping[str, str]) -> None:
         if name in values:
             raise ConfigError(f"option {KAFKA_PREFIX}{name} is not supported: {reason}; remove it")
     config = c.parse(ProducerConfig, {**SINK_DEFAULTS, **values}, prefix=KAFKA_PREFIX)
+    if config.acks_code == 0:
+        raise ConfigError(
+            f"option {KAFKA_PREFIX}acks: '0' is not allowed, expected all or 1; without acknowledgements nobody would "
+            "know whether the rows were written"
+        )
     producer_config.reconcile(config, frozenset(values), prefix=KAFKA_PREFIX)
+
+
+def check_report_path(options: SinkOptions) -> None:
+    """Refuse a report that could not be written before any row is.
+
+    :raises ConfigError: the folder of reportPath is missing or may not be written to.
+    """
+    if options.report_path is None:
+        return
+    folder = Path(options.report_path).resolve().parent
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"option reportPath: {options.report_path!r} cannot be written on the driver's machine: the folder "
+            f"{folder} is missing or read-only; name a file in a folder that is there"
+        )

@@ -8,9 +8,7 @@ from typing import Any
 from kafka_sink.client.factory import create_client
 from kafka_sink.common import config as common_config
 from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import Node
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.buffer_pool import BufferPool
@@ -20,44 +18,20 @@ from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.producer_batch import Compression
 from kafka_sink.producer.sender import Sender
 from kafka_sink.producer.transactions import make_transactions
-from kafka_sink.protocol.header import RequestHeader
-from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.protocol.messages.metadata import MetadataRequest
-from kafka_sink.protocol.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
-from kafka_sink.protocol.registry import APIS
-from kafka_sink.protocol.schema import Struct
 from kafka_sink.records.compression import CompressionType
-from kafka_sink.records.reader import RecordBatchView, read_batches
-from tests.fakes import metadata_answers
+from tests.fakes.played_brokers import NO_LEADER, PlayedBrokers
 from tests.fakes.producing import TOPIC, append
 from tests.fakes.scripted_clock import ScriptedClock
-from tests.fakes.selectable import FakeSelectable
-
-#: Addresses, so that nothing has to be resolved.
-NODES = {1: Node(1, "127.0.0.1", 9001), 2: Node(2, "127.0.0.1", 9002)}
-BOOTSTRAP_ID = "-1"
-NO_LEADER = -1
 
 
-class SenderWorld:
-    """Brokers 1 and 2 answer whatever is not about records at once; produce requests are left to the test.
-
-    :param leaders: who leads partition 0, 1, … of the topic; may be changed later.
-    """
+class SenderWorld(PlayedBrokers):
+    """A sender and the brokers that it speaks to."""
 
     def __init__(self, leaders: Sequence[int] = (1,), **properties: Any) -> None:
         given = {"linger.ms": 0, **{name.replace("_", "."): value for name, value in properties.items()}}
         config = common_config.parse(ProducerConfig, {"bootstrap.servers": "127.0.0.1:9000", **given})
         self.config = producer_config.reconcile(config, frozenset(given))
-        self.leaders = list(leaders)
-        self.clock = ScriptedClock()
-        self.network = FakeSelectable(self.clock, self._answer)  # type: ignore[arg-type]
+        super().__init__(leaders, ScriptedClock())
         self.client, self.metadata = create_client(
             self.config, client_id="p", clock=self.clock, selectable=self.network
         )
@@ -91,13 +65,6 @@ class SenderWorld:
             clock=self.clock,
             log=log,
         )
-        #: Answers to InitProducerId; with none left the ids 77, 78, … are given out. None leaves one unanswered.
-        self.producer_ids: list[InitProducerIdResponse | None] = []
-        self.producer_ids_given = 0
-        #: What the brokers speak, where it is not everything.
-        self.versions: dict[Any, tuple[int, int]] = {}
-        #: Plays produce requests, where the test does not do so itself.
-        self.on_produce: Callable[[str, ProduceRequest], ProduceResponse | None] = lambda node, request: None
         self.metadata.add(TOPIC, self.now)
 
     # --- time --------------------------------------------------------------------------------------------------------
@@ -151,92 +118,3 @@ class SenderWorld:
     def figure(self, name: str) -> float:
         """A figure of ``producer-metrics``."""
         return self.metrics.snapshot(self.now)[name]
-
-    # --- brokers -----------------------------------------------------------------------------------------------------
-
-    def requests(self, node: int = 1) -> list[ProduceRequest]:
-        """Produce requests that wait for an answer, oldest first."""
-        if str(node) not in self.network.connections:
-            return []
-        return [body for _, body in self.network.requests(str(node)) if isinstance(body, ProduceRequest)]
-
-    def batches(self, node: int = 1, request: int = -1) -> dict[int, RecordBatchView]:
-        """What a request carries, by partition; the newest unless said otherwise."""
-        return batches_of(self.requests(node)[request])
-
-    def values(self, node: int = 1, request: int = -1) -> dict[int, list[bytes | None]]:
-        return {
-            partition: [record.value for record in view.records()]
-            for partition, view in self.batches(node, request).items()
-        }
-
-    def answer(self, node: int = 1, base_offset: int = 100, **answers: Any) -> None:
-        """Answer the oldest produce request: success, but for the partitions in *answers* (``p0=ErrorCode…``)."""
-        request = self.requests(node)[0]
-        errors = {int(name[1:]): code for name, code in answers.items()}
-        self.network.reply(str(node), produce_answer(request, base_offset, errors))
-
-    def fail(self, code: ErrorCode, node: int = 1, message: str | None = None) -> None:
-        """Answer the oldest produce request with *code* for every partition."""
-        request = self.requests(node)[0]
-        errors = dict.fromkeys(batches_of(request), code)
-        self.network.reply(str(node), produce_answer(request, -1, errors, message))
-
-    def lose(self, node: int = 1, cause: str = "connection reset") -> None:
-        self.network.lose(str(node), cause)
-
-    def _answer(self, connection_id: str, header: RequestHeader, body: Struct) -> Struct | None:
-        if isinstance(body, ApiVersionsRequest):
-            ranges = {key: (api.versions.min, api.versions.max) for key, api in APIS.items()} | self.versions
-            return ApiVersionsResponse(
-                api_keys=[
-                    ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in ranges.items()
-                ]
-            )
-        if isinstance(body, MetadataRequest):
-            partitions = [
-                metadata_answers.partition(index, leader, error=5 if leader == NO_LEADER else 0)
-                for index, leader in enumerate(self.leaders)
-            ]
-            return metadata_answers.answer(metadata_answers.topic(TOPIC, *partitions), nodes=tuple(NODES.values()))
-        if isinstance(body, InitProducerIdRequest):
-            if self.producer_ids:
-                return self.producer_ids.pop(0)
-            self.producer_ids_given += 1
-            return InitProducerIdResponse(producer_id=76 + self.producer_ids_given, producer_epoch=0)
-        assert isinstance(body, ProduceRequest)
-        return self.on_produce(connection_id, body)
-
-
-def batches_of(request: ProduceRequest) -> dict[int, RecordBatchView]:
-    """The batches of *request* by partition, their CRCs checked."""
-    found: dict[int, RecordBatchView] = {}
-    for topic in request.topic_data:
-        for part in topic.partition_data:
-            assert isinstance(part.records, memoryview)
-            (view,) = read_batches(part.records)
-            assert view.verify_crc()
-            found[part.index] = view
-    return found
-
-
-def produce_answer(
-    request: ProduceRequest, base_offset: int, errors: dict[int, ErrorCode], message: str | None = None
-) -> ProduceResponse:
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                partition_responses=[
-                    PartitionProduceResponse(
-                        index=part.index,
-                        error_code=errors.get(part.index, ErrorCode.NONE),
-                        base_offset=-1 if part.index in errors else base_offset,
-                        error_message=message,
-                    )
-                    for part in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ]
-    )

@@ -54,6 +54,8 @@ BOOTSTRAP = {"kafka__bootstrap__servers": "127.0.0.1:9092", "topic": "t"}
         ),
         ({**BOOTSTRAP, "includeHeaders": "true"}, ["includeHeaders", "no column 'headers'"]),
         ({**BOOTSTRAP, "path": "/tmp/x"}, ["topics", "save()"]),
+        ({**BOOTSTRAP, "kafka__acks": "0"}, ["kafka.acks", "'0'", "expected all or 1"]),
+        ({**BOOTSTRAP, "reportPath": "/no/such/folder/r.jsonl"}, ["reportPath", "/no/such/folder", "missing"]),
     ],
 )
 def test_wrong_options_fail_before_any_task(rows: DataFrame, options: dict[str, str], expected: list[str]) -> None:

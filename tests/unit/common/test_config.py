@@ -17,7 +17,9 @@ from kafka_sink.common.errors import ConfigError
 
 @dataclass(frozen=True)
 class Sample:
-    servers: tuple[str, ...] = key("servers", LIST, REQUIRED, "where to go", validator=config.NON_EMPTY)
+    servers: tuple[str, ...] = key(
+        "servers", LIST, REQUIRED, "where to go", validator=config.Validator("at least one entry", bool)
+    )
     linger_ms: int = key("linger.ms", INT, 5, "how long to wait", validator=config.at_least(0))
     ratio: float = key("ratio", DOUBLE, 0.5, "a share", validator=config.between(0, 1))
     idempotent: bool = key("idempotent", BOOLEAN, True, "no duplicates")

@@ -16,9 +16,7 @@ from tests.fakes.scripted_clock import ScriptedClock
 TP = TopicPartition("orders", 3)
 
 
-def make_future(
-    result: ProduceRequestResult, clock: ScriptedClock, *, relative_offset: int = 2
-) -> FutureRecordMetadata:
+def make_future(result: ProduceRequestResult, relative_offset: int = 2) -> FutureRecordMetadata:
     return FutureRecordMetadata(result, relative_offset, 5000, -1, 7)
 
 
@@ -30,7 +28,7 @@ def finish(result: ProduceRequestResult, base_offset: int = 40, log_time: int = 
 def test_the_offset_is_the_batchs_plus_the_records_own() -> None:
     clock = ScriptedClock()
     result = ProduceRequestResult(TP, clock)
-    future = make_future(result, clock)
+    future = make_future(result)
     assert not future.done()
     finish(result)
     assert future.done()
@@ -41,19 +39,19 @@ def test_the_brokers_timestamp_wins_over_the_records() -> None:
     clock = ScriptedClock()
     result = ProduceRequestResult(TP, clock)
     finish(result, log_time=6000)
-    assert make_future(result, clock).get().timestamp == 6000
+    assert make_future(result).get().timestamp == 6000
 
 
 def test_an_offset_the_broker_did_not_tell_stays_unknown() -> None:
     clock = ScriptedClock()
     result = ProduceRequestResult(TP, clock)
     finish(result, base_offset=NO_OFFSET)
-    assert make_future(result, clock).get().offset == NO_OFFSET
+    assert make_future(result).get().offset == NO_OFFSET
 
 
 def test_no_answer_in_time_says_how_long_it_was_waited() -> None:
     clock = ScriptedClock()
-    future = make_future(ProduceRequestResult(TP, clock), clock)
+    future = make_future(ProduceRequestResult(TP, clock))
     with pytest.raises(KafkaTimeoutError, match="no answer for orders-3 after waiting for 250 ms"):
         future.get(250)
     assert clock.waits == [250]
@@ -86,7 +84,7 @@ def test_the_error_of_the_batch_is_raised_for_each_record_without_growing() -> N
     depths = []
     for relative in range(3):
         with pytest.raises(RecordTooLargeError) as caught:
-            make_future(result, clock, relative_offset=relative).get()
+            make_future(result, relative).get()
         assert caught.value is error
         depths.append(len(traceback.extract_tb(error.__traceback__)))
     assert depths[0] == depths[1] == depths[2]

@@ -276,6 +276,19 @@ def test_the_halves_of_a_split_batch_count_as_batches_that_a_broker_remembers() 
     assert not manager.must_wait(fresh())
 
 
+@pytest.mark.parametrize("code", [OUT_OF_ORDER, UNKNOWN_ID])
+def test_part_of_a_batch_that_may_be_stored_as_a_whole_never_gets_another_sequence(code: ErrorCode) -> None:
+    manager = make_manager()
+    whole = drained(manager, 2)
+    whole.attempts = 1
+    pieces = whole.split()
+    manager.split(whole, pieces)
+    assert not manager.can_retry(pieces[0], code, LOG_START), "the whole may be what the broker has instead"
+    assert manager.can_retry(pieces[0], ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_OFFSET)
+    settle(manager)
+    assert [place(piece) for piece in pieces] == [(9, 0, 0), (9, 0, 1)]
+
+
 def test_a_forgotten_producer_without_log_start_is_just_asked_again() -> None:
     manager = make_manager()
     batch = drained(manager)

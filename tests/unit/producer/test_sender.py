@@ -19,7 +19,8 @@ from kafka_sink.producer.accumulator import AppendInProgress
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
-from tests.fakes.sender_world import NO_LEADER, SenderWorld, produce_answer
+from tests.fakes.played_brokers import NO_LEADER, produce_answer
+from tests.fakes.sender_world import SenderWorld
 
 #: Too long for any test to wait out by chance.
 LONG_MS = 20_000
@@ -34,10 +35,6 @@ def settled(leaders: tuple[int, ...] = (1,), **properties: Any) -> SenderWorld:
 def plain(leaders: tuple[int, ...] = (1,), **properties: Any) -> SenderWorld:
     """Without idempotence."""
     return settled(leaders, enable_idempotence=False, **properties)
-
-
-def answer_all(world: SenderWorld) -> None:
-    world.on_produce = lambda node, request: produce_answer(request, 100, {})
 
 
 # --- sending and sleeping --------------------------------------------------------------------------------------------
@@ -426,7 +423,7 @@ def test_queues_are_only_searched_for_expired_records_when_there_may_be_some(mon
     monkeypatch.setattr(
         world.accumulator, "expired_batches", lambda now_ms: (searched.append(now_ms), search(now_ms))[1]
     )
-    answer_all(world)
+    world.acknowledge_everything()
     started = world.now
     while world.now < started + 12_000:
         world.append()
@@ -535,7 +532,7 @@ def test_a_partition_whose_batch_expired_on_the_wire_goes_on_after_the_answer() 
     world.step()
     future = world.append(value=b"next")
     world.network.held.clear()
-    answer_all(world)
+    world.acknowledge_everything()
     world.run_until(future.done)
     assert future.get(0).offset == 100
 
@@ -718,7 +715,7 @@ def test_the_producer_id_is_asked_for_again_after_a_retriable_error() -> None:
     world.producer_ids = [InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 3
     future = world.append()
     started = world.now
-    answer_all(world)
+    world.acknowledge_everything()
     world.run_until(future.done)
     assert world.now == started + 900
     assert future.get(0).offset == 100
@@ -731,7 +728,7 @@ def test_the_producer_id_is_asked_for_again_after_the_connection_was_lost() -> N
     world.run_until(lambda: not world.producer_ids)
     for node in list(world.network.connections):
         world.network.lose(node)
-    answer_all(world)
+    world.acknowledge_everything()
     world.run_until(future.done)
     assert future.get(0).offset == 100
 
@@ -797,7 +794,7 @@ def test_without_idempotence_no_producer_id_is_asked_for() -> None:
 
 def test_close_sends_what_is_queued_and_waits_for_the_answers() -> None:
     world = SenderWorld((1, 2), linger_ms=60_000, delivery_timeout_ms=120_000)
-    answer_all(world)
+    world.acknowledge_everything()
     futures = [world.append(partition) for partition in (0, 1)]
     started = world.now
     world.sender.initiate_close()
@@ -811,7 +808,7 @@ def test_close_sends_what_is_queued_and_waits_for_the_answers() -> None:
 
 def test_close_waits_for_an_append_that_was_let_in_before() -> None:
     world = settled()
-    answer_all(world)
+    world.acknowledge_everything()
     straggler = AppendInProgress(world.accumulator)
     straggler.__enter__()
     buffer = world.accumulator.pool.allocate(16384, 0)
@@ -892,7 +889,7 @@ def test_an_error_in_one_pass_does_not_end_the_sender(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = settled()
-    answer_all(world)
+    world.acknowledge_everything()
     future = world.append()
     fetch = world.metadata.fetch
     failures = [RuntimeError("once")]
@@ -934,7 +931,7 @@ def test_a_request_that_cannot_be_sent_fails_its_records_alone(monkeypatch: pyte
         futures[0].get(0)
     assert not futures[1].done()
     after = world.append(0)
-    answer_all(world)
+    world.acknowledge_everything()
     world.run_until(after.done)
     world.answer(2)
     world.run_until(lambda: not world.accumulator.has_incomplete)
@@ -958,7 +955,7 @@ def test_a_callback_that_raises_does_not_keep_the_others_from_their_answer(caplo
 
 def test_a_waiting_thread_wakes_a_sender_that_is_asleep() -> None:
     world = settled(batch_size=1000, buffer_memory=1000, linger_ms=LONG_MS)
-    answer_all(world)
+    world.acknowledge_everything()
     world.append(value=b"x" * 500)
     world.step(2)
     assert not world.requests()

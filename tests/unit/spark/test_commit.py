@@ -53,7 +53,15 @@ def test_the_report_adds_the_tasks_up(tmp_path: Path) -> None:
 def test_abort_says_what_stays_and_never_raises(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         make_writer().abort([make_commit(0, 10, 10), None])
-    assert "1 of 2 tasks had finished and their 10 rows are acknowledged" in caplog.text
+    assert "1 of 2 tasks had finished and their 10 rows stay in the topics" in caplog.text
+
+
+def test_a_report_that_cannot_be_written_does_not_undo_a_write(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_writer(tmp_path / "gone" / "report.jsonl").commit([make_commit(0, 10, 10)])
+    assert "option reportPath" in caplog.text
+    assert '"rows": 10' in caplog.text
 
 
 def test_the_tracker_keeps_the_first_error_and_counts_what_arrived() -> None:

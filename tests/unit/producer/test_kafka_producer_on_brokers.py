@@ -1,0 +1,404 @@
+"""The producer's public face, against brokers in this process."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import multiprocessing
+import pickle
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.common.errors import (
+    ConfigError,
+    KafkaError,
+    KafkaTimeoutError,
+    RecordTooLargeError,
+    SerializationError,
+    UnknownTopicOrPartitionError,
+)
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata
+from kafka_sink.consumer.fetched_partition import ConsumedRecord
+from kafka_sink.consumer.log_reader import LogReader
+from kafka_sink.producer.futures import Delivery
+from kafka_sink.records.columns import BinaryColumn, ColumnChunk
+from tests.fakes.plugins import Failing, LengthPartitioner, Recorder, UpperSerializer
+
+PLUGINS = "tests.fakes.plugins"
+TOPIC = "orders"
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(auto_create_topics=False) as running:
+        running.create_topic(TOPIC, partitions=4)
+        yield running
+
+
+def make(cluster: EmbeddedCluster, properties: dict[str, Any] | None = None, **plugins: Any) -> KafkaProducer:
+    return KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, **(properties or {})}, **plugins)
+
+
+def stored(cluster: EmbeddedCluster, topic: str = TOPIC) -> list[ConsumedRecord]:
+    with LogReader({"bootstrap.servers": cluster.bootstrap_servers}) as reader:
+        return sorted(reader.read(topic), key=lambda record: (record.partition, record.offset))
+
+
+def sender_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("kafka-producer-network")]
+
+
+# --- sending ---------------------------------------------------------------------------------------------------------
+
+
+def test_many_records_arrive_once_in_order_whatever_way_they_took(cluster: EmbeddedCluster) -> None:
+    count = 3000
+    with make(cluster, {"batch.size": 2000}) as producer:
+        futures = [
+            producer.send(ProducerRecord(TOPIC, b"%d" % number, None if number % 3 else b"k%d" % (number % 7)))
+            for number in range(count)
+        ]
+        places = [future.get(30_000) for future in futures]
+    found = {(record.partition, record.offset): record.value for record in stored(cluster)}
+    assert len(found) == count
+    assert [found[place.partition, place.offset] for place in places] == [b"%d" % number for number in range(count)]
+    for key in range(7):
+        offsets = [places[n].offset for n in range(0, count, 3) if n % 7 == key]
+        assert offsets == sorted(offsets)
+
+
+def test_records_without_key_fill_batches_before_they_move_on(cluster: EmbeddedCluster) -> None:
+    with make(cluster, {"batch.size": 1000, "linger.ms": 10_000}) as producer:
+        partitions = [producer.send(ProducerRecord(TOPIC, b"x" * 90)) for _ in range(200)]
+        producer.flush()
+        found = [future.get().partition for future in partitions]
+    turns = [1 + sum(1 for _ in group) for group in _groups(found)]
+    # Nine records fill a batch; two turns after each other may go to the same partition.
+    assert all(turn % 9 == 0 for turn in turns[:-1])
+    assert len(set(found)) > 1
+
+
+def _groups(values: list[int]) -> list[list[int]]:
+    groups: list[list[int]] = [[]]
+    for left, right in itertools.pairwise(values):
+        if left != right:
+            groups.append([])
+        else:
+            groups[-1].append(right)
+    return groups
+
+
+def test_a_record_over_a_limit_ends_in_its_future_and_callback_also_when_an_open_batch_had_room(
+    cluster: EmbeddedCluster,
+) -> None:
+    told: list[Delivery] = []
+    with make(cluster, {"batch.size": 16384, "max.request.size": 500, "linger.ms": 10_000}) as producer:
+        producer.send(ProducerRecord(TOPIC, b"small", partition=0))
+        future = producer.send(ProducerRecord(TOPIC, b"x" * 600, partition=0), told.append)
+        assert future.done()
+        with pytest.raises(RecordTooLargeError, match=r"max\.request\.size \(500 bytes\)"):
+            future.get()
+        assert [(delivery.topic_partition, delivery.base_offset) for delivery in told] == [((TOPIC, 0), NO_OFFSET)]
+        assert producer.metrics()["record-error-total"] == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "error", "text"),
+    [
+        (ProducerRecord(TOPIC, "text"), SerializationError, r"value \(str\).*BytesSerializer \(value.serializer\)"),
+        (ProducerRecord(TOPIC, b"", 7), SerializationError, r"key \(int\).*BytesSerializer \(key.serializer\)"),
+        (ProducerRecord(TOPIC, b"", headers=[("h", "x")]), SerializationError, r"header 0 \(h\)"),  # type: ignore[list-item]
+        (ProducerRecord(TOPIC, b"", partition=-1), ValueError, "partition must not be negative, got -1"),
+        (ProducerRecord(TOPIC, b"", timestamp=-2), ValueError, "timestamp must not be negative, got -2"),
+    ],
+)
+def test_misuse_is_raised(cluster: EmbeddedCluster, record: ProducerRecord, error: type[Exception], text: str) -> None:
+    with make(cluster) as producer, pytest.raises(error, match=text):
+        producer.send(record)
+
+
+def test_one_budget_covers_waiting_for_metadata_and_memory(cluster: EmbeddedCluster) -> None:
+    with make(cluster, {"max.block.ms": 150}) as producer:
+        for record in (ProducerRecord("nowhere", b""), ProducerRecord(TOPIC, b"", partition=9)):
+            with pytest.raises((UnknownTopicOrPartitionError, KafkaTimeoutError), match=r"after 150 ms"):
+                producer.send(record).get()
+        with pytest.raises(UnknownTopicOrPartitionError):
+            producer.partitions_for("nowhere")
+        assert [info.partition for info in producer.partitions_for(TOPIC)] == [0, 1, 2, 3]
+        assert producer.metrics()["metadata-wait-time-ns-total"] >= 300e6
+
+
+# --- serializers -----------------------------------------------------------------------------------------------------
+
+
+def test_serializers_by_name_path_and_object(cluster: EmbeddedCluster) -> None:
+    upper = UpperSerializer()
+    properties = {"key.serializer": "org.apache.kafka.common.serialization.IntegerSerializer"}
+    with make(cluster, properties, value_serializer=upper) as producer:
+        producer.send(ProducerRecord(TOPIC, "text", 258, headers=[("own", None)])).get()
+        producer.send(ProducerRecord(TOPIC, None, None, 0)).get()
+    assert [(record.key, record.value, record.headers) for record in stored(cluster) if record.value] == [
+        (b"\x00\x00\x01\x02", b"TEXT", (("own", None), ("upper", TOPIC.encode())))
+    ]
+    ((configs, is_key),) = upper.configured
+    assert (configs["batch.size"], is_key, upper.closed) == (16384, False, 1)
+
+
+def test_json_and_path(cluster: EmbeddedCluster) -> None:
+    properties = {"key.serializer": f"{PLUGINS}.UpperSerializer", "value.serializer": "json"}
+    with make(cluster, properties) as producer:
+        producer.send(ProducerRecord(TOPIC, {"ü": [1, None]}, "k"))
+        with pytest.raises(SerializationError, match=r"value \(float\) for topic orders.*JsonSerializer"):
+            producer.send(ProducerRecord(TOPIC, float("nan")))
+    assert [(record.key, record.value) for record in stored(cluster)] == [(b"K", '{"ü":[1,null]}'.encode())]
+
+
+# --- interceptors ----------------------------------------------------------------------------------------------------
+
+
+def test_the_chain_replaces_records_and_hears_of_outcomes_before_the_caller(
+    cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, last = Recorder("first"), Recorder("last")
+    seen: list[tuple[int, int]] = []
+    caplog.set_level(logging.WARNING)
+    with make(cluster, {"client.id": "me"}, interceptors=[first, Failing(), last]) as producer:
+        future = producer.send(
+            ProducerRecord(TOPIC, b"v", partition=2, timestamp=77),
+            lambda delivery: seen.append((len(first.acknowledged), len(last.acknowledged))),
+        )
+        assert future.get() == RecordMetadata(TOPIC, 2, 0, 77, -1, 12)
+    assert [record.value for record in stored(cluster)] == [b"v+first+last"]
+    assert first.acknowledged == last.acknowledged == [(RecordMetadata(TOPIC, 2, 0, 77, -1, 12), None)]
+    assert seen == [(1, 1)]
+    assert (first.configs["client.id"], first.closed, last.closed) == ("me", 1, 1)
+    assert [record.message for record in caplog.records if "Failing" in record.message] == [
+        "[producer client.id=me] on_send of Failing raised and is skipped",
+        "[producer client.id=me] on_acknowledgement of Failing raised",
+        "[producer client.id=me] closing Failing failed",
+    ]
+
+
+def test_a_record_that_is_never_staged_is_told_once(cluster: EmbeddedCluster) -> None:
+    recorder = Recorder()
+    told: list[Delivery] = []
+    with make(cluster, {"max.block.ms": 50, "max.request.size": 300}, interceptors=[recorder]) as producer:
+        producer.send(ProducerRecord("nowhere", b""), told.append)
+        producer.send(ProducerRecord(TOPIC, b"x" * 300, partition=3), told.append)
+        with pytest.raises(SerializationError):
+            producer.send(ProducerRecord(TOPIC, b"", 5))
+    assert [metadata for metadata, _ in recorder.acknowledged] == [
+        RecordMetadata("nowhere", -1, NO_OFFSET, NO_TIMESTAMP, -1, -1),
+        RecordMetadata(TOPIC, 3, NO_OFFSET, NO_TIMESTAMP, -1, -1),
+        RecordMetadata(TOPIC, -1, NO_OFFSET, NO_TIMESTAMP, -1, -1),
+    ]
+    assert [type(error) for _, error in recorder.acknowledged] == [
+        UnknownTopicOrPartitionError,
+        RecordTooLargeError,
+        SerializationError,
+    ]
+    assert len(told) == 2
+
+
+def test_an_interceptor_must_return_a_record(cluster: EmbeddedCluster) -> None:
+    recorder = Recorder()
+    recorder.on_send = lambda record: None  # type: ignore[method-assign,assignment,return-value]
+    text = "on_send returned NoneType instead of a ProducerRecord"
+    with make(cluster, interceptors=[recorder]) as producer, pytest.raises(KafkaError, match=text):
+        producer.send(ProducerRecord(TOPIC, b""))
+    assert len(recorder.acknowledged) == 1
+
+
+def test_columns_and_interceptors_do_not_go_together(cluster: EmbeddedCluster) -> None:
+    chunk = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"v"])))
+    properties = {"interceptor.classes": f"{PLUGINS}.Recorder"}
+    with make(cluster, properties) as producer, pytest.raises(KafkaError, match="interceptors see single records"):
+        producer.send_columns(TOPIC, chunk)
+
+
+# --- partitioners ----------------------------------------------------------------------------------------------------
+
+
+def test_a_partitioner_by_path_serves_records_and_columns(cluster: EmbeddedCluster) -> None:
+    with make(cluster, {"partitioner.class": f"{PLUGINS}.LengthPartitioner"}) as producer:
+        assert [producer.send(ProducerRecord(TOPIC, b"x" * size)).get().partition for size in (0, 3, 1)] == [0, 3, 1]
+        with pytest.raises(ValueError, match=r"LengthPartitioner \(partitioner.class\) chose partition 4 of topic"):
+            producer.send(ProducerRecord(TOPIC, b"long"))
+        assert producer.send(ProducerRecord(TOPIC, b"long", partition=1)).get().partition == 1
+        producer.send_columns(TOPIC, ColumnChunk(BinaryColumn.from_arrow(pa.array([b"ab", b"", b"c"]))))
+        producer.flush()
+    by_partition = [[r.value for r in stored(cluster) if r.partition == partition] for partition in range(4)]
+    assert by_partition == [[b"", b""], [b"x", b"long", b"c"], [b"ab"], [b"xxx"]]
+
+
+def test_round_robin_and_sticky_by_name(cluster: EmbeddedCluster) -> None:
+    with make(cluster, {"partitioner.class": "round-robin"}) as producer:
+        found = [producer.send(ProducerRecord(TOPIC, b"", b"same key")).get().partition for _ in range(8)]
+    assert found == [0, 1, 2, 3] * 2
+    with make(cluster, {"partitioner.class": "sticky", "batch.size": 500, "linger.ms": 10_000}) as producer:
+        futures = [producer.send(ProducerRecord(TOPIC, b"x" * 100)) for _ in range(60)]
+        producer.flush()
+        partitions = [future.get().partition for future in futures]
+    # Four fit into a batch, and the next partition is never the one before.
+    assert [partitions[n : n + 4] for n in range(0, 60, 4)] == [[partitions[n]] * 4 for n in range(0, 60, 4)]
+    assert all(partitions[n] != partitions[n + 4] for n in range(0, 56, 4))
+
+
+def test_keys_can_be_ignored(cluster: EmbeddedCluster) -> None:
+    with make(cluster, {"partitioner.ignore.keys": "true", "linger.ms": 10_000}) as producer:
+        futures = [producer.send(ProducerRecord(TOPIC, b"v", b"%d" % key)) for key in range(50)]
+        producer.flush()
+        assert len({future.get().partition for future in futures}) == 1
+
+
+# --- construction ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({"key.serializer": "strin"}, r"key\.serializer.*did you mean string"),
+        ({"value.serializer": "no.such.Module"}, r"value\.serializer: no\.such\.Module cannot be imported"),
+        ({"value.serializer": "tests.fakes.plugins.Nope"}, "module tests.fakes.plugins has no class Nope"),
+        ({"partitioner.class": f"{PLUGINS}.NeedsArguments"}, "NeedsArguments could not be made without arguments"),
+        ({"partitioner.class": f"{PLUGINS}.Recorder"}, "Recorder has no method partition"),
+        ({"bootstrap.servers": "no.such.host.invalid:1"}, "no usable address"),
+    ],
+)
+def test_a_producer_that_cannot_be_made_leaves_nothing_behind(properties: dict[str, str], text: str) -> None:
+    before = sender_threads()
+    with pytest.raises(ConfigError, match=f"Failed to construct kafka producer: .*{text}"):
+        KafkaProducer({"bootstrap.servers": "127.0.0.1:1", **properties})
+    assert sender_threads() == before
+
+
+def test_what_was_made_before_a_failure_is_closed() -> None:
+    upper, recorder = UpperSerializer(), Recorder()
+    with pytest.raises(ConfigError, match="no usable address"):
+        KafkaProducer({"bootstrap.servers": "no.such.host.invalid:1"}, key_serializer=upper, interceptors=[recorder])
+    assert (upper.closed, recorder.closed) == (1, 1)
+
+
+def test_a_plugin_that_fails_to_configure_is_the_reason(cluster: EmbeddedCluster) -> None:
+    upper = UpperSerializer()
+    upper.configure = lambda configs, is_key: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    with pytest.raises(KafkaError, match="Failed to construct kafka producer: division by zero") as caught:
+        make(cluster, key_serializer=upper)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_close_is_final_and_may_be_repeated(cluster: EmbeddedCluster) -> None:
+    recorder = Recorder()
+    producer = make(cluster, {"linger.ms": 10_000}, interceptors=[recorder])
+    future = producer.send(ProducerRecord(TOPIC, b"v"))
+    with pytest.raises(ValueError, match="must not be negative"):
+        producer.close(-1)
+    producer.close()
+    producer.close(0)
+    assert future.get(0).offset == 0
+    assert recorder.closed == 1
+    for use in (
+        lambda: producer.send(ProducerRecord(TOPIC, b"")),
+        lambda: producer.partitions_for(TOPIC),
+        producer.flush,
+    ):
+        with pytest.raises(KafkaError, match="after the producer has been closed"):
+            use()
+    assert producer.metrics()["record-send-total"] == 1
+
+
+def test_close_in_a_callback_does_not_wait_for_itself(cluster: EmbeddedCluster) -> None:
+    producer = make(cluster)
+    closed = threading.Event()
+
+    def close(delivery: Delivery) -> None:
+        producer.close()
+        closed.set()
+
+    producer.send(ProducerRecord(TOPIC, b"v"), close)
+    assert closed.wait(30)
+    producer.close()
+
+
+def test_a_flush_in_a_callback_and_one_that_takes_too_long_say_so(cluster: EmbeddedCluster) -> None:
+    errors: list[BaseException] = []
+
+    def flush(delivery: Delivery) -> None:
+        try:
+            producer.flush()
+        except KafkaError as error:
+            errors.append(error)
+
+    with make(cluster) as producer:
+        producer.send(ProducerRecord(TOPIC, b"v"), flush).get(30_000)
+        assert "flush in a delivery callback" in str(errors[0])
+        cluster.stop()
+        producer.send(ProducerRecord(TOPIC, b"v"))
+        with pytest.raises(KafkaTimeoutError, match="flush did not end within 50 ms"):
+            producer.flush(50)
+        producer.close(0)
+
+
+def test_a_producer_can_be_neither_pickled_nor_taken_across_a_fork(cluster: EmbeddedCluster) -> None:
+    with make(cluster) as producer:
+        with pytest.raises(TypeError, match="make one in the process that sends"):
+            pickle.dumps(producer)
+        producer.send(ProducerRecord(TOPIC, b"v")).get()
+        context = multiprocessing.get_context("fork")
+        answers: Any = context.SimpleQueue()
+
+        def use() -> None:
+            try:
+                producer.send(ProducerRecord(TOPIC, b"v"))
+            except KafkaError as error:
+                answers.put(str(error))
+            producer.close()
+
+        child = context.Process(target=use)
+        child.start()
+        child.join(30)
+        assert "made before a fork" in answers.get()
+        assert producer.send(ProducerRecord(TOPIC, b"v")).get().offset >= 0
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+
+def test_figures_of_the_producer_its_nodes_and_topics(cluster: EmbeddedCluster) -> None:
+    with make(cluster, {"client.id": "me", "compression.type": "gzip"}) as producer:
+        for _ in range(100):
+            producer.send(ProducerRecord(TOPIC, b"x" * 100, partition=1))
+        producer.flush()
+        values = pa.array([b"y" * 1000] * 5)
+        producer.send_columns(TOPIC, ColumnChunk(BinaryColumn.from_arrow(values)), np.zeros(5, dtype=np.int32))
+        producer.flush()
+        figures = producer.metrics()
+        text = producer.prometheus()
+        groups = {(metric.group, metric.tags[1:]) for metric in producer.all_metrics()}
+    assert figures["record-send-total"] == 105
+    assert figures["record-error-total"] == figures["record-retry-total"] == figures["requests-in-flight"] == 0
+    assert figures["record-size-max"] > 1000
+    assert 0 < figures["compression-rate-avg"] < 1
+    assert figures["buffer-available-bytes"] == figures["buffer-total-bytes"] == 33554432
+    assert figures["connection-count"] == 2
+    assert figures["outgoing-byte-total"] > figures["batch-byte-total"] > 0
+    assert figures["response-total"] == figures["request-total"]
+    assert figures["io-wait-ratio"] <= 1
+    assert {("producer-metrics", ()), ("producer-topic-metrics", (("topic", TOPIC),))} < groups
+    assert any(group == "producer-node-metrics" and tags[0][0] == "node-id" for group, tags in groups)
+    assert f'kafka_producer_topic_metrics_record_send_total{{client_id="me",topic="{TOPIC}"}} 105.0' in text
+
+
+def test_the_length_partitioner_is_one() -> None:
+    chunk = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"ab", None])))
+    rows = LengthPartitioner().partition_rows(TOPIC, chunk, np.zeros(2, dtype=np.int64), None)  # type: ignore[arg-type]
+    assert rows.tolist() == [2, 0]
