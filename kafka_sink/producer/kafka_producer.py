@@ -670,7 +670,14 @@ class KafkaProducer:
 
     def _finish(self, result: TransactionalResult, timeout_ms: int | None) -> None:
         self._sender.wakeup()
-        result.wait(self._config.max_block_ms if timeout_ms is None else timeout_ms)
+        try:
+            result.wait(self._config.max_block_ms if timeout_ms is None else timeout_ms)
+        except KafkaTimeoutError as error:
+            failures = self._client.connection_failures()
+            if result.is_completed or not failures:
+                raise
+            unreachable = ", ".join(f"{failure.host}:{failure.port} ({failure.cause})" for failure in failures)
+            raise KafkaTimeoutError(f"{error}; unreachable: {unreachable}") from None
 
     # --- flush, metrics, close ---------------------------------------------------------------------------------------
 

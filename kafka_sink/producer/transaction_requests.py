@@ -496,5 +496,6 @@ _TRANSACTIONAL_ID_REMEDIES: Final[Mapping[ErrorCode, str]] = {
         "transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms; lower the one or raise the other"
     ),
     ErrorCode.PRODUCER_FENCED: "a newer producer with the same id has taken over",
+    ErrorCode.INVALID_REQUEST: "these brokers have no transactions",
     ErrorCode.UNSUPPORTED_VERSION: "transactions need brokers of version 0.11 or newer; upgrade them",
 }
