@@ -55,7 +55,7 @@ from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture
 from kafka_sink.producer.interceptors import ProducerInterceptors
 from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.producer_batch import Compression
-from kafka_sink.producer.producer_record import ProducerRecord
+from kafka_sink.producer.producer_record import NO_HEADERS, ProducerRecord, check_record, check_topic
 from kafka_sink.producer.sender import Sender
 from kafka_sink.producer.serializers import FieldSerializer
 from kafka_sink.producer.transaction_state import TransactionalResult
@@ -253,7 +253,7 @@ class KafkaProducer:
         *on_delivery* is told of them on this thread, with partition −1 where the record had none yet; misuse raises.
 
         :raises SerializationError: key, value or a header cannot be turned into bytes.
-        :raises ValueError: the partition is negative, or the timestamp before 1970.
+        :raises ValueError: topic, partition or timestamp is of the wrong type, or out of its range.
         :raises KafkaError: the producer is closed.
         :raises TransactionStateError: it has a transactional.id, and no transaction is open.
         :raises TransactionAbortableError: the open transaction can only be aborted.
@@ -273,6 +273,8 @@ class KafkaProducer:
         topic, value, key, partition, timestamp, headers = record
         now_ms = self._monotonic_ms()
         try:
+            if type(topic) is not str or partition is not None or timestamp is not None or headers is not NO_HEADERS:
+                check_record(topic, partition, timestamp, headers)
             known = self._known.get(topic)
             if known is None or now_ms >= known.until_ms or partition is not None:
                 known = self._find_topic(topic, partition, now_ms)
@@ -285,8 +287,6 @@ class KafkaProducer:
                     partition = self._choose_partition(record, key, value, known.cluster)
             if timestamp is None:
                 timestamp = self._wall_ms()
-            elif timestamp < 0:
-                raise ValueError(f"the record's timestamp must not be negative, got {timestamp}")
             callback = on_delivery
             if self._interceptors is not None:
                 callback = self._interceptors.acknowledging(timestamp, key, value, on_delivery)
@@ -339,7 +339,6 @@ class KafkaProducer:
 
     def _find_topic(self, topic: str, partition: int | None, now_ms: int) -> _KnownTopic:
         """*topic* in a cluster that knows it (and *partition*): mostly as a record shortly before found it."""
-        _check_not_negative("partition", partition)
         found = self._known.get(topic)
         if found is not None and now_ms < found.until_ms and (partition is None or partition < found.partition_count):
             return found
@@ -430,6 +429,7 @@ class KafkaProducer:
         :raises RecordTooLargeError: a row is over max.request.size or buffer.memory; no row of the chunk is staged.
         :raises UnknownTopicOrPartitionError: a row names a partition that the topic does not have; likewise.
         :raises ValueError: a row names a negative partition, or a timestamp before 1970; likewise.
+            Or *topic* is no name.
         :raises ApiError: no metadata or no memory within max.block.ms.
         :raises KafkaError: the producer has interceptors, which know records only.
         :raises TransactionStateError: it has a transactional.id, and no transaction is open.
@@ -547,12 +547,14 @@ class KafkaProducer:
         """The partitions of *topic*, fetched if they are not known yet.
 
         :raises ApiError: not known within max.block.ms; the text says why.
+        :raises ValueError: *topic* is no name.
         """
         self._check_usable()
         return self._wait_on_metadata(topic, None, self._config.max_block_ms).partitions_for_topic(topic)
 
     def _wait_on_metadata(self, topic: str, partition: int | None, max_wait_ms: int) -> Cluster:
         """The newest cluster that knows *topic* (and *partition*), waiting for it if need be."""
+        check_topic(topic)
         started = self._clock.monotonic_ms()
         cluster = self._metadata.fetch()
         self._metadata.add(topic, started)
@@ -800,8 +802,3 @@ def _sticky_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Head
     if value is not None:
         size += len(value)
     return size + sum(len(name) + len(data or b"") for name, data in headers) if headers else size
-
-
-def _check_not_negative(field: str, value: int | None) -> None:
-    if value is not None and value < 0:
-        raise ValueError(f"the record's {field} must not be negative, got {value}")

@@ -123,6 +123,46 @@ def test_misuse_is_raised(cluster: EmbeddedCluster, record: ProducerRecord, erro
         producer.send(record)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"topic": 5},
+        {"topic": None},
+        {"topic": ""},
+        {"topic": [TOPIC]},
+        {"topic": "\ud800"},
+        {"topic": "x" * 40_000},
+        {"partition": 1.5},
+        {"partition": True},
+        {"timestamp": 1.5},
+        {"timestamp": 2**63},
+        {"headers": {"h": b"x"}},
+        {"headers": [("h", b"x"), None]},
+    ],
+)
+def test_a_wrong_record_fails_alone(cluster: EmbeddedCluster, wrong: dict[str, Any]) -> None:
+    with make(cluster, {"linger.ms": 50, "max.block.ms": 5000}) as producer:
+        before = producer.send(ProducerRecord(TOPIC, b"before", partition=1))
+        with pytest.raises(ValueError, match=rf"{next(iter(wrong)).rstrip('s')}|surrogates"):
+            producer.send(ProducerRecord(**{"topic": TOPIC, "value": b"wrong", **wrong}))
+        after = producer.send(ProducerRecord(TOPIC, b"after", partition=1))
+        assert [before.get(5000).offset, after.get(5000).offset] == [0, 1]
+        cluster.create_topic("later", partitions=1)
+        assert producer.send(ProducerRecord("later", b"v")).get(5000).offset == 0
+
+
+def test_a_wrong_topic_is_refused_wherever_one_is_named(cluster: EmbeddedCluster) -> None:
+    chunk = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"v"])))
+    wrong: Any
+    with make(cluster, {"max.block.ms": 5000}) as producer:
+        for wrong in (5, None, "", b"orders"):
+            with pytest.raises(ValueError, match="topic must be"):
+                producer.partitions_for(wrong)
+            with pytest.raises(ValueError, match="topic must be"):
+                producer.send_columns(wrong, chunk)
+        assert len(producer.partitions_for(TOPIC)) == 4
+
+
 def test_one_budget_covers_waiting_for_metadata_and_memory(cluster: EmbeddedCluster) -> None:
     with make(cluster, {"max.block.ms": 150}) as producer:
         for record in (ProducerRecord("nowhere", b""), ProducerRecord(TOPIC, b"", partition=9)):
