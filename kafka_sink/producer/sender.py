@@ -2,11 +2,12 @@
 
 :meth:`Sender.run` is the thread; :meth:`Sender.run_once` is one bounded step of it, which a simulator can drive
 alone. It owns the NetworkClient, the drain side of the accumulator and the idempotence state. It never waits but in
-the client's poll, and never lets one bad batch or callback stop the others.
+the client's poll (and after an error that nobody foresaw), and never lets one bad batch or callback stop the others.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 from kafka_sink.client.metadata import Metadata
@@ -83,6 +84,9 @@ class Sender:
             )
         self._running = True
         self._force_close = False
+        # After an error that nobody foresaw; a forced close ends the pause.
+        self._pause = threading.Condition()
+        self._last_uncaught: str | None = None
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
@@ -134,8 +138,24 @@ class Sender:
     def _step(self) -> None:
         try:
             self.run_once()
-        except Exception:
+        except Exception as error:
+            self._note_uncaught(error)
+            self._wait_after_uncaught()
+        else:
+            self._last_uncaught = None
+
+    def _note_uncaught(self, error: Exception) -> None:
+        """Log *error*, unless the step before failed in the same way."""
+        kind = repr(error)
+        if kind != self._last_uncaught:
+            self._last_uncaught = kind
             self._log.exception("uncaught error in the sender thread; it goes on")
+
+    def _wait_after_uncaught(self) -> None:
+        # A step that fails before it polls has not waited for anything, and the next may fail as fast.
+        with self._pause:
+            if not self._force_close:
+                self._clock.wait(self._pause, max(self._config.retry_backoff_ms, 1))
 
     def run_once(self) -> None:
         """One iteration: expiry, identity, sends, then at most one wait for the network.
@@ -159,6 +179,8 @@ class Sender:
         """Stop now; what is not acknowledged fails. Any thread."""
         self._force_close = True
         self.initiate_close()
+        with self._pause:
+            self._pause.notify_all()
 
     def wakeup(self) -> None:
         """End the sender's wait. Any thread."""

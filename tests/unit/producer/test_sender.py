@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 
 import pytest
 
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError
 from kafka_sink.common.model import Node
+from kafka_sink.common.threads import start_thread
 from kafka_sink.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.producing import TOPIC, queued, tp
 from tests.fakes.sending import SILENCE, FakeBrokers, SenderWorld
 
@@ -277,3 +280,50 @@ def test_without_a_backoff_and_without_a_broker_to_ask_a_step_ends() -> None:
     for _ in range(20):
         world.sender.run_once()
     assert min(world.network.poll_timeouts[1:]) > 0
+
+
+class _Broken:
+    """Stands for the sender's step: raises what it is given, then closes the sender."""
+
+    def __init__(self, world: SenderWorld, *errors: Exception | None) -> None:
+        self._world = world
+        self._errors = deque(errors)
+
+    def __call__(self) -> None:
+        error = self._errors.popleft()
+        if not self._errors:
+            self._world.sender.initiate_close()
+        if error is not None:
+            raise error
+
+
+def test_after_an_error_that_nobody_foresaw_the_sender_pauses_and_does_not_repeat_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = SenderWorld(retry_backoff_ms=70)
+    clock = ManualClock()
+    monkeypatch.setattr(world.sender, "_clock", clock)
+    step = _Broken(world, *[ValueError("a")] * 3, None, ValueError("a"), KeyError("b"), KeyError("b"))
+    monkeypatch.setattr(world.sender, "run_once", step)
+    world.sender.run()
+    assert clock.waits == [70] * 6
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ValueError, ValueError, KeyError]
+
+
+def test_the_sender_never_spins_on_such_an_error_and_a_forced_close_ends_its_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = SenderWorld(retry_backoff_ms=0)
+    clock = ManualClock()
+    monkeypatch.setattr(world.sender, "_clock", clock)
+    monkeypatch.setattr(world.sender, "run_once", _Broken(world, ValueError("a"), ValueError("a")))
+    world.sender.run()
+    assert clock.waits == [1, 1]
+
+    world = SenderWorld(retry_backoff_ms=100_000)
+    monkeypatch.setattr(world.sender, "run_once", _Broken(world, *[ValueError("a")] * 1000))
+    thread = start_thread("sender", world.sender.run)
+    world.clock.until_somebody_waits()
+    world.sender.force_close()
+    thread.join(10)
+    assert not thread.is_alive()
