@@ -78,9 +78,6 @@ class IdempotenceManager:
     def assign_producer_id(self, producer_id: int, epoch: int) -> None:
         """The answer of InitProducerId, or of the EndTxn that brings an epoch."""
         self._log.debug("producer id %d, epoch %d", producer_id, epoch)
-        if self._transactional:
-            # Between two transactions nothing is in flight: every partition begins anew with its next batch.
-            self._unresolved.clear()
         self._adopt(ProducerIdAndEpoch(producer_id, epoch))
 
     def bump_epoch_if_required(self) -> None:

@@ -97,7 +97,7 @@ class Sender:
                 self._step()
             # An append that was let in before the close may still add its batch.
             self._accumulator.await_appends()
-            while not self._force_close and (self._accumulator.has_incomplete or self._has_transactional_work):
+            while not self._force_close and self._accumulator.has_incomplete:
                 self._step()
             self._abort_open_transaction()
         finally:
@@ -110,11 +110,6 @@ class Sender:
             if self._transactions is not None:
                 self._transactions.close()
             self._close_client()
-
-    @property
-    def _has_transactional_work(self) -> bool:
-        transactions = self._transactions
-        return transactions is not None and transactions.has_ongoing_transaction and transactions.has_pending_requests
 
     def _abort_open_transaction(self) -> None:
         """Nobody can commit it any more; brokers would wait for its time-out, and readers with them."""
