@@ -180,6 +180,7 @@ class IdempotenceManager:
         sequence = batch.base_sequence
         for piece in pieces:
             piece.set_producer_state(batch.producer_id, batch.producer_epoch, sequence)
+            piece.is_transactional = batch.is_transactional
             sequence = sequence_after(sequence, piece.record_count)
 
     def resolve_sequences(self) -> list[TopicPartition]:
