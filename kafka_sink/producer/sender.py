@@ -224,7 +224,7 @@ class Sender:
             self._metadata.request_update()
         not_ready_timeout_ms = FOREVER_MS
         nodes: list[Node] = []
-        self._accumulator.report_loads(cluster)
+        self._accumulator.report_loads(cluster, now_ms)
         # By id: the same in every run, whatever the hashes of host names are.
         for node in sorted(ready.ready_nodes, key=lambda node: node.id):
             can_take = self._client.ready(node, now_ms)
