@@ -348,12 +348,16 @@ class KafkaProducer:
 
     def _ask_partitioner(self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster) -> int:
         partition = self._partitioner.partition(record.topic, record.key, key, record.value, value, cluster)
-        if not 0 <= partition < (cluster.partition_count(record.topic) or 0):
-            raise ValueError(
-                f"{name_of(self._partitioner)} (partitioner.class) chose partition {partition} of topic "
-                f"{record.topic}, which has {cluster.partition_count(record.topic)}"
-            )
+        self._check_choice(record.topic, partition, cluster)
         return int(partition)
+
+    def _check_choice(self, topic: str, partition: int, cluster: Cluster) -> None:
+        count = cluster.partition_count(topic) or 0
+        if not 0 <= partition < count:
+            raise ValueError(
+                f"{name_of(self._partitioner)} (partitioner.class) chose partition {partition} of topic {topic}, "
+                f"which has {count}"
+            )
 
     def _append(
         self, record: ProducerRecord, staged: _Staged, partition: int, cluster: Cluster, started_ms: int
@@ -482,14 +486,22 @@ class KafkaProducer:
         given: NDArray[np.int32] | None,
         cluster: Cluster,
     ) -> NDArray[np.int32]:
-        partitioner = self._built_in if self._built_in is not None else self._partitioner
         if given is None:
-            chosen: NDArray[np.int32] = partitioner.partition_rows(topic, chunk, sizes, cluster)
-            return chosen
+            return self._choose_partitions(topic, chunk, sizes, cluster)
         free = given == ANY_PARTITION
         if not free.any():
             return given
-        return np.where(free, partitioner.partition_rows(topic, chunk, sizes, cluster), given)
+        return np.where(free, self._choose_partitions(topic, chunk, sizes, cluster), given)
+
+    def _choose_partitions(
+        self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
+    ) -> NDArray[np.int32]:
+        if self._built_in is not None:
+            return self._built_in.partition_rows(topic, chunk, sizes, cluster)
+        chosen: NDArray[np.int32] = self._partitioner.partition_rows(topic, chunk, sizes, cluster)
+        for extreme in (int(chosen.min()), int(chosen.max())):
+            self._check_choice(topic, extreme, cluster)
+        return chosen
 
     def _check_record_size(self, size: int, what: str) -> None:
         for name, limit in (

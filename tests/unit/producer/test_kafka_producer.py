@@ -442,3 +442,13 @@ def test_the_length_partitioner_is_one() -> None:
     chunk = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"ab", None])))
     rows = LengthPartitioner().partition_rows(TOPIC, chunk, np.zeros(2, dtype=np.int64), None)  # type: ignore[arg-type]
     assert rows.tolist() == [2, 0]
+    assert stored(cluster) == []
+
+
+def test_rows_that_a_partitioner_sends_nowhere_are_refused(cluster: EmbeddedCluster) -> None:
+    rows = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"a", b"long"])))
+    with make(cluster, partitioner=LengthPartitioner()) as producer:
+        with pytest.raises(ValueError, match="chose partition 4 of topic orders, which has 4"):
+            producer.send_columns(TOPIC, rows)
+        producer.flush()
+    assert stored(cluster) == []
