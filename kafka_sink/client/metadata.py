@@ -23,6 +23,9 @@ from kafka_sink.protocol.messages.metadata import MetadataResponse
 
 _NEVER_MS: Final = -FOREVER_MS
 
+#: The protocol writes the length of a name in 16 bits.
+_NAME_MAX_BYTES: Final = 32767
+
 
 @dataclass(frozen=True, slots=True)
 class UpdateRequest:
@@ -90,9 +93,15 @@ class Metadata:
         return 0 if self._update_version == 0 else now_ms - self._last_successful_refresh_ms
 
     def add(self, topic: str, now_ms: int) -> None:
-        """Be interested in *topic* for max_idle_ms from now; a new one is asked for as soon as possible."""
+        """Be interested in *topic* for max_idle_ms from now; a new one is asked for as soon as possible.
+
+        :raises ValueError: no request can carry this name, so it would keep all others from being asked for.
+        """
+        if not isinstance(topic, str):
+            raise ValueError(f"a topic must be str, got {type(topic).__name__} ({topic!r:.50})")
         with self._changed:
             if topic not in self._topics:
+                _check_can_be_asked_for(topic)
                 self._new_topics.add(topic)
                 self._request_update_for_new_topics()
             self._topics[topic] = now_ms + self._max_idle_ms
@@ -252,3 +261,12 @@ class Metadata:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+
+
+def _check_can_be_asked_for(topic: str) -> None:
+    try:
+        size = len(topic.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"topic {topic!r:.50} cannot be written in UTF-8: {error.reason}") from None
+    if size > _NAME_MAX_BYTES:
+        raise ValueError(f"topic {topic[:50]!r}… takes {size} bytes, and names have at most {_NAME_MAX_BYTES}")

@@ -7,10 +7,14 @@ from typing import Final
 
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.common.config import BOOLEAN, INT, STRING, at_least, between, key, one_of
+from kafka_sink.common.errors import ConfigError
 
 READ_COMMITTED: Final = "read_committed"
 READ_UNCOMMITTED: Final = "read_uncommitted"
 _INT32_MAX: Final = 2**31 - 1
+
+#: What an answer has beside the batches.
+_ANSWER_OVERHEAD_BYTES: Final = 512
 
 
 @dataclass(frozen=True)
@@ -59,3 +63,15 @@ class ConsumerConfig(ClientConfig):
         "longest time without any answer for a partition before reading it fails",
         validator=at_least(1),
     )
+
+
+def check(config: ConsumerConfig) -> None:
+    """Hold the keys against each other.
+
+    :raises ConfigError: answers as large as fetch.max.bytes would be refused.
+    """
+    if config.fetch_max_bytes + _ANSWER_OVERHEAD_BYTES > config.receive_message_max_bytes:
+        raise ConfigError(
+            f"option receive.message.max.bytes ({config.receive_message_max_bytes}) is less than fetch.max.bytes "
+            f"({config.fetch_max_bytes}) + {_ANSWER_OVERHEAD_BYTES}; raise the one or lower the other"
+        )

@@ -14,7 +14,7 @@ from typing import Any, Self
 from kafka_sink.client.blocking import BlockingClient
 from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.consumer.config import ConsumerConfig
+from kafka_sink.consumer.config import ConsumerConfig, check
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.topic_reading import EARLIEST, TopicReading
 
@@ -23,11 +23,12 @@ class LogReader:
     """Iterates over the records of a topic.
 
     :param properties: see :class:`~kafka_sink.consumer.config.ConsumerConfig`; ``bootstrap.servers`` is required.
-    :raises ConfigError: unknown option or wrong value.
+    :raises ConfigError: unknown option, wrong value, or options that contradict each other.
     """
 
     def __init__(self, properties: Mapping[str, Any], *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._config = common_config.parse(ConsumerConfig, properties)
+        check(self._config)
         self._clock = clock
         self._client = BlockingClient(
             self._config,

@@ -30,6 +30,9 @@ from kafka_sink.records.layout import HEADER_BYTES
 
 _log = logging.getLogger(__name__)
 
+#: How often the lengths of the queues are looked at for the partitioner, ms: with many partitions that takes time.
+_LOADS_EVERY_MS = 10
+
 #: How often a close looks again for appends that are still under way, ms.
 _STRAGGLER_CHECK_MS = 100
 
@@ -107,6 +110,7 @@ class RecordAccumulator:
         self._drain_index: dict[int, int] = {}
         self._adaptive = adaptive
         self._availability_timeout_ms = availability_timeout_ms
+        self._loads_due_ms = 0
         # Node id → when it was last found with something to send, and when it last could take it.
         self._wanted_ms: dict[int, int] = {}
         self._taken_ms: dict[int, int] = {}
@@ -285,10 +289,11 @@ class RecordAccumulator:
         if can_take or node_id not in self._taken_ms:
             self._taken_ms[node_id] = now_ms
 
-    def report_loads(self, cluster: Cluster) -> None:
+    def report_loads(self, cluster: Cluster, now_ms: int) -> None:
         """Tell the partitioner how long the queues are, so that it can spare the slow ones (KIP-794)."""
-        if self._adaptive is None:
+        if self._adaptive is None or now_ms < self._loads_due_ms:
             return
+        self._loads_due_ms = now_ms + _LOADS_EVERY_MS
         for topic in self._adaptive.topics:
             queues = self._topics.get(topic, {})
             partitions: list[int] = []

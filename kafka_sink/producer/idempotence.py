@@ -87,9 +87,6 @@ class IdempotenceManager:
     def assign_producer_id(self, producer_id: int, epoch: int) -> None:
         """The answer of InitProducerId, or of the EndTxn that brings an epoch."""
         self._log.debug("producer id %d, epoch %d", producer_id, epoch)
-        if self._transactional:
-            # Between two transactions nothing is in flight: every partition begins anew with its next batch.
-            self._unresolved.clear()
         self._adopt(ProducerIdAndEpoch(producer_id, epoch))
 
     def bump_epoch_if_required(self) -> None:
@@ -207,6 +204,7 @@ class IdempotenceManager:
         sequence = batch.base_sequence
         for piece in pieces:
             piece.set_producer_state(batch.producer_id, batch.producer_epoch, sequence)
+            piece.is_transactional = batch.is_transactional
             sequence = sequence_after(sequence, piece.record_count)
 
     def resolve_sequences(self) -> list[TopicPartition]:

@@ -24,13 +24,11 @@ from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import (
     ApiError,
-    BrokersUnreachableError,
     ConfigError,
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
     TransactionStateError,
-    UnknownTopicOrPartitionError,
 )
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric, render_prometheus
@@ -55,9 +53,10 @@ from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture
 from kafka_sink.producer.interceptors import ProducerInterceptors
 from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.producer_batch import Compression
-from kafka_sink.producer.producer_record import ProducerRecord
+from kafka_sink.producer.producer_record import NO_HEADERS, ProducerRecord, check_record
 from kafka_sink.producer.sender import Sender
 from kafka_sink.producer.serializers import FieldSerializer
+from kafka_sink.producer.topic_metadata import ANY_PARTITION, TopicMetadata
 from kafka_sink.producer.transaction_state import TransactionalResult
 from kafka_sink.producer.transactions import TransactionManager, make_transactions
 from kafka_sink.records import reference
@@ -70,14 +69,8 @@ from kafka_sink.records.vectorized import content_sizes, partition_order
 #: Columns are staged in pieces of about this many bytes, so that what is encoded beside buffer.memory stays small.
 _PIECE_BYTES = 4 * 1024 * 1024
 
-#: How long records of a topic go by the cluster that one of them found, ms: looking costs, and leaders move seldom.
-_TOPIC_LOOK_MS = 20
-
 #: About what a record adds to its key, value and headers.
 _RECORD_OVERHEAD_BYTES = 10
-
-#: In the partitions given to :meth:`KafkaProducer.send_columns`: let the partitioner choose.
-ANY_PARTITION = -1
 
 __all__ = ["ANY_PARTITION", "KafkaProducer", "ProducerRecord"]
 
@@ -220,7 +213,6 @@ class KafkaProducer:
             network=network.figures,
             nodes=lambda: {node: traffic.figures for node, traffic in tuple(network.by_connection.items())},
         )
-        self._known: dict[str, _KnownTopic] = {}
         self._hashes_keys = self._built_in is not None and not self._built_in.ignore_keys
         # Bound once, for the records: looking them up would be paid for with each.
         self._monotonic_ms, self._wall_ms = clock.monotonic_ms, clock.wall_ms
@@ -240,6 +232,10 @@ class KafkaProducer:
             clock=clock,
             log=self._log,
         )
+        self._topics = TopicMetadata(
+            self._metadata, self._sender, self._metrics, clock, config.max_block_ms, self._client.connection_failures
+        )
+        self._known_topics = self._topics.known
         self._thread = start_thread(f"kafka-producer-network-thread | {self.client_id}", self._sender.run)
 
     # --- sending -----------------------------------------------------------------------------------------------------
@@ -253,7 +249,7 @@ class KafkaProducer:
         *on_delivery* is told of them on this thread, with partition −1 where the record had none yet; misuse raises.
 
         :raises SerializationError: key, value or a header cannot be turned into bytes.
-        :raises ValueError: the partition is negative, or the timestamp before 1970.
+        :raises ValueError: topic, partition or timestamp is of the wrong type, or out of its range.
         :raises KafkaError: the producer is closed.
         :raises TransactionStateError: it has a transactional.id, and no transaction is open.
         :raises TransactionAbortableError: the open transaction can only be aborted.
@@ -273,9 +269,11 @@ class KafkaProducer:
         topic, value, key, partition, timestamp, headers = record
         now_ms = self._monotonic_ms()
         try:
-            known = self._known.get(topic)
+            if type(topic) is not str or partition is not None or timestamp is not None or headers is not NO_HEADERS:
+                check_record(topic, partition, timestamp, headers)
+            known = self._known_topics.get(topic)
             if known is None or now_ms >= known.until_ms or partition is not None:
-                known = self._find_topic(topic, partition, now_ms)
+                known = self._topics.find(topic, partition, now_ms)
             if type(value) is not bytes or (key is not None and type(key) is not bytes) or not self._takes_bytes:
                 key, value, headers = self._serialize(record)
             if partition is None:
@@ -285,8 +283,6 @@ class KafkaProducer:
                     partition = self._choose_partition(record, key, value, known.cluster)
             if timestamp is None:
                 timestamp = self._wall_ms()
-            elif timestamp < 0:
-                raise ValueError(f"the record's timestamp must not be negative, got {timestamp}")
             callback = on_delivery
             if self._interceptors is not None:
                 callback = self._interceptors.acknowledging(timestamp, key, value, on_delivery)
@@ -337,21 +333,6 @@ class KafkaProducer:
         except Exception:
             self._log.exception("the delivery callback of a record for topic %s raised", topic)
 
-    def _find_topic(self, topic: str, partition: int | None, now_ms: int) -> _KnownTopic:
-        """*topic* in a cluster that knows it (and *partition*): mostly as a record shortly before found it."""
-        _check_not_negative("partition", partition)
-        found = self._known.get(topic)
-        if found is not None and now_ms < found.until_ms and (partition is None or partition < found.partition_count):
-            return found
-        try:
-            cluster = self._wait_on_metadata(topic, partition, self._config.max_block_ms)
-        finally:
-            ended_ms = self._monotonic_ms()
-            self._metrics.waited_for_metadata(ended_ms - now_ms)
-        count = cluster.partition_count(topic) or 0
-        found = self._known[topic] = _KnownTopic(cluster, ended_ms + _TOPIC_LOOK_MS, count)
-        return found
-
     def _serialize(self, record: ProducerRecord) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
         headers = list(record.headers)
         key = self._key_serializer.serialize(record.topic, headers, record.key)
@@ -367,12 +348,16 @@ class KafkaProducer:
 
     def _ask_partitioner(self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster) -> int:
         partition = self._partitioner.partition(record.topic, record.key, key, record.value, value, cluster)
-        if not 0 <= partition < (cluster.partition_count(record.topic) or 0):
-            raise ValueError(
-                f"{name_of(self._partitioner)} (partitioner.class) chose partition {partition} of topic "
-                f"{record.topic}, which has {cluster.partition_count(record.topic)}"
-            )
+        self._check_choice(record.topic, partition, cluster)
         return int(partition)
+
+    def _check_choice(self, topic: str, partition: int, cluster: Cluster) -> None:
+        count = cluster.partition_count(topic) or 0
+        if not 0 <= partition < count:
+            raise ValueError(
+                f"{name_of(self._partitioner)} (partitioner.class) chose partition {partition} of topic {topic}, "
+                f"which has {count}"
+            )
 
     def _append(
         self, record: ProducerRecord, staged: _Staged, partition: int, cluster: Cluster, started_ms: int
@@ -430,6 +415,7 @@ class KafkaProducer:
         :raises RecordTooLargeError: a row is over max.request.size or buffer.memory; no row of the chunk is staged.
         :raises UnknownTopicOrPartitionError: a row names a partition that the topic does not have; likewise.
         :raises ValueError: a row names a negative partition, or a timestamp before 1970; likewise.
+            Or *topic* is no name.
         :raises ApiError: no metadata or no memory within max.block.ms.
         :raises KafkaError: the producer has interceptors, which know records only.
         :raises TransactionStateError: it has a transactional.id, and no transaction is open.
@@ -467,9 +453,7 @@ class KafkaProducer:
         now_ms = self._clock.monotonic_ms()
         self._metrics.staged_rows(int(sizes.max()) + _RECORD_OVERHEAD_BYTES, now_ms)
         deadline = now_ms + self._config.max_block_ms
-        cluster = self._wait_on_metadata(topic, None, self._config.max_block_ms)
-        if partitions is not None:
-            cluster = self._check_partitions(topic, partitions, cluster)
+        cluster = self._topics.wait_for_rows(topic, partitions)
         wall_ms = self._clock.wall_ms()
         ends = np.cumsum(sizes)
         start = 0
@@ -497,33 +481,22 @@ class KafkaProducer:
         given: NDArray[np.int32] | None,
         cluster: Cluster,
     ) -> NDArray[np.int32]:
-        partitioner = self._built_in if self._built_in is not None else self._partitioner
         if given is None:
-            chosen: NDArray[np.int32] = partitioner.partition_rows(topic, chunk, sizes, cluster)
-            return chosen
+            return self._choose_partitions(topic, chunk, sizes, cluster)
         free = given == ANY_PARTITION
         if not free.any():
             return given
-        return np.where(free, partitioner.partition_rows(topic, chunk, sizes, cluster), given)
+        return np.where(free, self._choose_partitions(topic, chunk, sizes, cluster), given)
 
-    def _check_partitions(self, topic: str, partitions: NDArray[np.int32], cluster: Cluster) -> Cluster:
-        lowest, highest = int(partitions.min()), int(partitions.max())
-        if lowest < ANY_PARTITION:
-            raise ValueError(f"row {int(partitions.argmin())} names partition {lowest}; partitions are 0 or more")
-        if highest >= (cluster.partition_count(topic) or 0):
-            # The topic may have grown since the metadata was fetched.
-            version = self._metadata.request_update()
-            self._sender.wakeup()
-            self._metadata.await_update(version, self._config.max_block_ms)
-            cluster = self._metadata.fetch()
-        count = cluster.partition_count(topic) or 0
-        if highest >= count:
-            row = int(partitions.argmax())
-            raise UnknownTopicOrPartitionError(
-                f"row {row} names partition {highest} of topic {topic}, which has only {count} (0 to {count - 1}); "
-                "correct the partition column, or add partitions to the topic"
-            )
-        return cluster
+    def _choose_partitions(
+        self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
+    ) -> NDArray[np.int32]:
+        if self._built_in is not None:
+            return self._built_in.partition_rows(topic, chunk, sizes, cluster)
+        chosen: NDArray[np.int32] = self._partitioner.partition_rows(topic, chunk, sizes, cluster)
+        for extreme in (int(chosen.min()), int(chosen.max())):
+            self._check_choice(topic, extreme, cluster)
+        return chosen
 
     def _check_record_size(self, size: int, what: str) -> None:
         for name, limit in (
@@ -542,56 +515,10 @@ class KafkaProducer:
         """The partitions of *topic*, fetched if they are not known yet.
 
         :raises ApiError: not known within max.block.ms; the text says why.
+        :raises ValueError: *topic* is no name.
         """
         self._check_usable()
-        return self._wait_on_metadata(topic, None, self._config.max_block_ms).partitions_for_topic(topic)
-
-    def _wait_on_metadata(self, topic: str, partition: int | None, max_wait_ms: int) -> Cluster:
-        """The newest cluster that knows *topic* (and *partition*), waiting for it if need be."""
-        started = self._clock.monotonic_ms()
-        cluster = self._metadata.fetch()
-        self._metadata.add(topic, started)
-        count = cluster.partition_count(topic)
-        remaining = max_wait_ms
-        while count is None or (partition is not None and partition >= count):
-            self._metadata.add(topic, self._clock.monotonic_ms())
-            version = self._metadata.request_update_for_topic(topic)
-            self._sender.wakeup()
-            try:
-                self._metadata.await_update(version, remaining)
-            except KafkaTimeoutError:
-                raise self._metadata_timeout(topic, partition, max_wait_ms) from None
-            cluster = self._metadata.fetch()
-            elapsed = self._clock.monotonic_ms() - started
-            if elapsed >= max_wait_ms:
-                raise self._metadata_timeout(topic, partition, max_wait_ms)
-            self._metadata.raise_for_topic(topic)
-            remaining = max_wait_ms - elapsed
-            count = cluster.partition_count(topic)
-        return cluster
-
-    def _metadata_timeout(self, topic: str, partition: int | None, max_wait_ms: int) -> ApiError:
-        cluster = self._metadata.fetch()
-        failures = self._client.connection_failures()
-        if cluster.is_bootstrap:
-            tried = "; ".join(f"{f.host}:{f.port}: {f.cause}" for f in failures) or "no answer yet from " + ", ".join(
-                f"{node.host}:{node.port}" for node in cluster.nodes
-            )
-            return BrokersUnreachableError(
-                f"no broker could be reached within {max_wait_ms} ms (max.block.ms): {tried}; "
-                "check bootstrap.servers and that the brokers' listeners are open to this machine"
-            )
-        count = cluster.partition_count(topic)
-        if partition is not None and count is not None:
-            return KafkaTimeoutError(
-                f"partition {partition} of topic {topic} with partition count {count} is not present in metadata after "
-                f"{max_wait_ms} ms"
-            )
-        others = f"; unreachable: {', '.join(f'{f.host}:{f.port} ({f.cause})' for f in failures)}" if failures else ""
-        return UnknownTopicOrPartitionError(
-            f"topic {topic} is not present in metadata after {max_wait_ms} ms (max.block.ms): it does not exist and "
-            f"the brokers do not create it, or it has no leader yet; create it first, or correct the name{others}"
-        )
+        return self._topics.wait_for(topic).partitions_for_topic(topic)
 
     # --- transactions ------------------------------------------------------------------------------------------------
 
@@ -665,7 +592,14 @@ class KafkaProducer:
 
     def _finish(self, result: TransactionalResult, timeout_ms: int | None) -> None:
         self._sender.wakeup()
-        result.wait(self._config.max_block_ms if timeout_ms is None else timeout_ms)
+        try:
+            result.wait(self._config.max_block_ms if timeout_ms is None else timeout_ms)
+        except KafkaTimeoutError as error:
+            failures = self._client.connection_failures()
+            if result.is_completed or not failures:
+                raise
+            unreachable = ", ".join(f"{failure.host}:{failure.port} ({failure.cause})" for failure in failures)
+            raise KafkaTimeoutError(f"{error}; unreachable: {unreachable}") from None
 
     # --- flush, metrics, close ---------------------------------------------------------------------------------------
 
@@ -754,17 +688,6 @@ class KafkaProducer:
             raise KafkaError("cannot perform this operation after the producer has been closed")
 
 
-class _KnownTopic:
-    """What a topic was found to be in a cluster that was the newest a moment ago; good until ``until_ms``."""
-
-    __slots__ = ("cluster", "partition_count", "until_ms")
-
-    def __init__(self, cluster: Cluster, until_ms: int, partition_count: int) -> None:
-        self.cluster = cluster
-        self.until_ms = until_ms
-        self.partition_count = partition_count
-
-
 class _Staged(NamedTuple):
     """A record as it goes into a batch."""
 
@@ -787,8 +710,3 @@ def _sticky_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Head
     if value is not None:
         size += len(value)
     return size + sum(len(name) + len(data or b"") for name, data in headers) if headers else size
-
-
-def _check_not_negative(field: str, value: int | None) -> None:
-    if value is not None and value < 0:
-        raise ValueError(f"the record's {field} must not be negative, got {value}")

@@ -2,11 +2,12 @@
 
 :meth:`Sender.run` is the thread; :meth:`Sender.run_once` is one bounded step of it, which a simulator can drive
 alone. It owns the NetworkClient, the drain side of the accumulator and the idempotence state. It never waits but in
-the client's poll, and never lets one bad batch or callback stop the others.
+the client's poll (and after an error that nobody foresaw), and never lets one bad batch or callback stop the others.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 
 from kafka_sink.client.metadata import Metadata
@@ -85,6 +86,9 @@ class Sender:
             )
         self._running = True
         self._force_close = False
+        # After an error that nobody foresaw; a forced close ends the pause.
+        self._pause = threading.Condition()
+        self._last_uncaught: str | None = None
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
@@ -95,7 +99,7 @@ class Sender:
                 self._step()
             # An append that was let in before the close may still add its batch.
             self._accumulator.await_appends()
-            while not self._force_close and (self._accumulator.has_incomplete or self._has_transactional_work):
+            while not self._force_close and self._accumulator.has_incomplete:
                 self._step()
             self._abort_open_transaction()
         finally:
@@ -107,11 +111,6 @@ class Sender:
             if self._transactions is not None:
                 self._transactions.close()
             self._close_client()
-
-    @property
-    def _has_transactional_work(self) -> bool:
-        transactions = self._transactions
-        return transactions is not None and transactions.has_ongoing_transaction and transactions.has_pending_requests
 
     def _abort_open_transaction(self) -> None:
         """Nobody can commit it any more; brokers would wait for its time-out, and readers with them."""
@@ -135,8 +134,24 @@ class Sender:
     def _step(self) -> None:
         try:
             self.run_once()
-        except Exception:
+        except Exception as error:
+            self._note_uncaught(error)
+            self._wait_after_uncaught()
+        else:
+            self._last_uncaught = None
+
+    def _note_uncaught(self, error: Exception) -> None:
+        """Log *error*, unless the step before failed in the same way."""
+        kind = repr(error)
+        if kind != self._last_uncaught:
+            self._last_uncaught = kind
             self._log.exception("uncaught error in the sender thread; it goes on")
+
+    def _wait_after_uncaught(self) -> None:
+        # A step that fails before it polls has not waited for anything, and the next may fail as fast.
+        with self._pause:
+            if not self._force_close:
+                self._clock.wait(self._pause, max(self._config.retry_backoff_ms, 1))
 
     def run_once(self) -> None:
         """One iteration: expiry, identity, sends, then at most one wait for the network.
@@ -160,6 +175,8 @@ class Sender:
         """Stop now; what is not acknowledged fails. Any thread."""
         self._force_close = True
         self.initiate_close()
+        with self._pause:
+            self._pause.notify_all()
 
     def wakeup(self) -> None:
         """End the sender's wait. Any thread."""
@@ -213,7 +230,7 @@ class Sender:
             self._metadata.request_update()
         not_ready_timeout_ms = FOREVER_MS
         nodes: list[Node] = []
-        self._accumulator.report_loads(cluster)
+        self._accumulator.report_loads(cluster, now_ms)
         # By id: the same in every run, whatever the hashes of host names are.
         for node in sorted(ready.ready_nodes, key=lambda node: node.id):
             can_take = self._client.ready(node, now_ms)

@@ -1,8 +1,8 @@
 """The requests of a transactional producer, and what each answer means for it.
 
 Made by :class:`~kafka_sink.producer.transactions.TransactionManager` on any thread; built and answered on the sender
-thread. They know no connection: who sends them asks where to and tells what came back. How an error is taken is a table
-(:func:`reaction_to`), so that no two requests take the same error differently by accident.
+thread. They know no connection: who sends them asks where to and tells what came back. How an error is taken is a
+table: :mod:`transaction_reactions`.
 
 Source: the handlers of apache/kafka ``TransactionManager``; KIP-98, KIP-360 (expected id and epoch), KIP-890
 (transaction version 2), KIP-1050 (classes of errors).
@@ -11,13 +11,13 @@ Source: the handlers of apache/kafka ``TransactionManager``; KIP-98, KIP-360 (ex
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
-from enum import Enum
+from collections.abc import Collection, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from kafka_sink.common.errors import ErrorCode, KafkaError, ProtocolError, UnsupportedVersionError, error_for
 from kafka_sink.common.model import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
+from kafka_sink.producer.transaction_reactions import Reaction, gravest, reaction_to
 from kafka_sink.producer.transaction_state import Priority, TransactionalResult
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -60,71 +60,6 @@ INIT_PRODUCER_ID_BUMP_VERSION: Final = 3
 
 #: Just after a transaction its partitions are busy for a moment: worth asking again sooner than after an error, ms.
 _CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 20
-
-
-class Reaction(Enum):
-    """What an error code does to the request, and to the producer."""
-
-    RETRY = "the request is sent again after a pause"
-    LOOK_UP = "likewise, to the coordinator that is found anew"
-    ABORT = "the transaction can only be aborted"
-    BUMP = "likewise, and the next one needs a new epoch"
-    UNINITIALIZE = "no id was given; asking for one may be tried again"
-    FENCED = "another producer holds the transactional id: an error for good"
-    FATAL = "an error for good"
-
-
-_COMMON: Final[Mapping[ErrorCode, Reaction]] = {
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.LOOK_UP,
-    ErrorCode.NOT_COORDINATOR: Reaction.LOOK_UP,
-    ErrorCode.INVALID_PRODUCER_EPOCH: Reaction.FENCED,
-    ErrorCode.PRODUCER_FENCED: Reaction.FENCED,
-    ErrorCode.TRANSACTION_ABORTABLE: Reaction.ABORT,
-}
-
-_OWN: Final[Mapping[ApiKey, Mapping[ErrorCode, Reaction]]] = {
-    ApiKey.FIND_COORDINATOR: {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.RETRY,
-        ErrorCode.NOT_COORDINATOR: Reaction.RETRY,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.ABORT,
-    },
-    ApiKey.INIT_PRODUCER_ID: {
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Reaction.UNINITIALIZE,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Reaction.UNINITIALIZE,
-        ErrorCode.TRANSACTION_ABORTABLE: Reaction.UNINITIALIZE,
-    },
-    ApiKey.ADD_PARTITIONS_TO_TXN: {
-        ErrorCode.UNKNOWN_PRODUCER_ID: Reaction.BUMP,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING: Reaction.FATAL,
-        ErrorCode.INVALID_TXN_STATE: Reaction.FATAL,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Reaction.FATAL,
-        ErrorCode.UNSUPPORTED_VERSION: Reaction.FATAL,
-    },
-    ApiKey.ADD_OFFSETS_TO_TXN: {
-        ErrorCode.UNKNOWN_PRODUCER_ID: Reaction.BUMP,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.ABORT,
-    },
-    ApiKey.TXN_OFFSET_COMMIT: {
-        ErrorCode.REQUEST_TIMED_OUT: Reaction.LOOK_UP,
-        ErrorCode.UNKNOWN_PRODUCER_ID: Reaction.BUMP,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.ABORT,
-        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.ABORT,
-        ErrorCode.ILLEGAL_GENERATION: Reaction.ABORT,
-        ErrorCode.FENCED_INSTANCE_ID: Reaction.ABORT,
-    },
-    ApiKey.END_TXN: {ErrorCode.UNKNOWN_PRODUCER_ID: Reaction.BUMP},
-}
-
-
-def reaction_to(api_key: ApiKey, code: ErrorCode) -> Reaction:
-    """How the error *code* in an answer of *api_key* is taken."""
-    reaction = _OWN[api_key].get(code) or _COMMON.get(code)
-    if reaction is not None:
-        return reaction
-    if code.is_retriable:
-        return Reaction.RETRY
-    # A partition that cannot be added concerns this transaction only.
-    return Reaction.ABORT if api_key is ApiKey.ADD_PARTITIONS_TO_TXN else Reaction.FATAL
 
 
 S = TypeVar("S", bound=Struct)
@@ -311,20 +246,11 @@ class AddPartitionsToTxn(TransactionalRequest):
             self._manager.partitions_added(self._partitions)
             self.result.done()
             return
-        code = _gravest(self.api_key, failed.values())
+        code = gravest(self.api_key, failed.values())
         texts = ", ".join(f"{partition}: {reason.name}" for partition, reason in sorted(failed.items()))
         first = code is ErrorCode.CONCURRENT_TRANSACTIONS and not self._manager.partitions_in_transaction
         backoff_ms = _CONCURRENT_TRANSACTIONS_BACKOFF_MS if first else None
         self._react(code, f"partitions could not be added to the transaction: {texts}", now_ms, backoff_ms=backoff_ms)
-
-
-def _gravest(api_key: ApiKey, codes: Iterable[ErrorCode]) -> ErrorCode:
-    """The code that decides for all: OPERATION_NOT_ATTEMPTED says nothing by itself, and what is final comes first."""
-    order = list(Reaction)
-    told = [code for code in codes if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
-    return max(
-        told, key=lambda code: order.index(reaction_to(api_key, code)), default=ErrorCode.OPERATION_NOT_ATTEMPTED
-    )
 
 
 class AddOffsetsToTxn(TransactionalRequest):
@@ -430,7 +356,7 @@ class TxnOffsetCommit(TransactionalRequest):
         if failed:
             texts = ", ".join(f"{partition}: {reason.name}" for partition, reason in sorted(failed.items()))
             detail = f"offsets of the group {self._group.group_id!r} could not be committed: {texts}"
-            self._react(_gravest(self.api_key, failed.values()), detail, now_ms)
+            self._react(gravest(self.api_key, failed.values()), detail, now_ms)
         elif self._pending:
             self._manager.retry(self, now_ms)
         else:
@@ -496,5 +422,6 @@ _TRANSACTIONAL_ID_REMEDIES: Final[Mapping[ErrorCode, str]] = {
         "transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms; lower the one or raise the other"
     ),
     ErrorCode.PRODUCER_FENCED: "a newer producer with the same id has taken over",
+    ErrorCode.INVALID_REQUEST: "these brokers have no transactions",
     ErrorCode.UNSUPPORTED_VERSION: "transactions need brokers of version 0.11 or newer; upgrade them",
 }

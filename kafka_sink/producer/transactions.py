@@ -11,8 +11,6 @@ Source: apache/kafka ``TransactionManager``; KIP-98, KIP-360, KIP-588, KIP-890.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -44,6 +42,7 @@ from kafka_sink.producer.transaction_requests import (
     TxnOffsetCommit,
 )
 from kafka_sink.producer.transaction_state import ONGOING, TRANSITIONS, Priority, State, TransactionalResult
+from kafka_sink.producer.transactional_request_queue import TransactionalRequestQueue
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.find_coordinator import TRANSACTION
 
@@ -101,8 +100,7 @@ class TransactionManager:
         self._lock = threading.RLock()
         self._state = State.UNINITIALIZED
         self._last_error: KafkaError | None = None
-        self._requests: list[tuple[Priority, int, TransactionalRequest]] = []
-        self._request_numbers = itertools.count()
+        self._requests = TransactionalRequestQueue()
         self._pending_call: _PendingCall | None = None
         self._new_partitions: set[TopicPartition] = set()
         #: Read without the lock: a partition that has come in stays until the sender thread ends the transaction.
@@ -160,7 +158,7 @@ class TransactionManager:
 
     @property
     def has_pending_requests(self) -> bool:
-        return bool(self._requests)
+        return self._requests.head is not None
 
     def is_send_allowed(self, topic_partition: TopicPartition) -> bool:
         """Whether batches of the partition may leave: it is part of the transaction, as far as that is needed."""
@@ -173,7 +171,7 @@ class TransactionManager:
 
         def start(result: TransactionalResult) -> None:
             self._transition(State.INITIALIZING)
-            self._enqueue(InitProducerId(self, result, expects_current=False))
+            self._requests.add(InitProducerId(self, result, expects_current=False))
 
         return self._call("init_transactions", State.INITIALIZING, start)
 
@@ -189,7 +187,7 @@ class TransactionManager:
 
         def start(result: TransactionalResult) -> None:
             self._transition(State.COMMITTING_TRANSACTION)
-            self._enqueue(EndTxn(self, result, commits=True))
+            self._requests.add(EndTxn(self, result, commits=True))
 
         return self._call("commit_transaction", State.COMMITTING_TRANSACTION, start)
 
@@ -199,7 +197,7 @@ class TransactionManager:
         def start(result: TransactionalResult) -> None:
             self._transition(State.ABORTING_TRANSACTION)
             self._drop_additions(TransactionAbortableError("the transaction is being aborted"))
-            self._enqueue(EndTxn(self, result, commits=False))
+            self._requests.add(EndTxn(self, result, commits=False))
 
         return self._call("abort_transaction", State.ABORTING_TRANSACTION, start, after_abortable_error=True)
 
@@ -216,7 +214,7 @@ class TransactionManager:
                 request = TxnOffsetCommit(self, result, offsets, group)
             else:
                 request = AddOffsetsToTxn(self, result, offsets, group)
-            self._enqueue(request)
+            self._requests.add(request)
             return result
 
     def check_can_send(self) -> None:
@@ -311,14 +309,13 @@ class TransactionManager:
         """
         with self._lock:
             if self._new_partitions:
-                self._enqueue(
+                self._requests.add(
                     AddPartitionsToTxn(
                         self, TransactionalResult("adding partitions", self._clock), self._new_partitions
                     )
                 )
                 self._new_partitions = set()
-            while self._requests:
-                request = self._requests[0][2]
+            while (request := self._requests.head) is not None:
                 if not isinstance(request, EndTxn):
                     return request
                 if has_incomplete:
@@ -326,7 +323,7 @@ class TransactionManager:
                 if self._started:
                     return request
                 # No broker has heard of this transaction; or one has whose answer was lost, and the next epoch ends it.
-                heapq.heappop(self._requests)
+                self._requests.remove(request)
                 self._needs_new_epoch |= self._start_requested and self._bumps_epochs_itself
                 self._complete(request.result)
             return None
@@ -334,8 +331,7 @@ class TransactionManager:
     def taken(self, request: TransactionalRequest) -> None:
         """*request* is about to be sent."""
         with self._lock:
-            self._requests = [entry for entry in self._requests if entry[2] is not request]
-            heapq.heapify(self._requests)
+            self._requests.remove(request)
 
     def retry(self, request: TransactionalRequest, now_ms: int, *, backoff_ms: int | None = None) -> None:
         """Send *request* again after a pause, unless it has become pointless."""
@@ -350,24 +346,11 @@ class TransactionManager:
             if pointless.get(self._state, False):
                 request.result.fail(self._last_error or TransactionAbortableError("the transaction is being aborted"))
                 return
-            self._enqueue(request)
-
-    def _enqueue(self, request: TransactionalRequest) -> None:
-        heapq.heappush(self._requests, (request.priority, next(self._request_numbers), request))
-
-    def _drop(self, error: KafkaError, is_dropped: Callable[[TransactionalRequest], bool]) -> None:
-        kept = []
-        for entry in self._requests:
-            if is_dropped(entry[2]):
-                entry[2].result.fail(error)
-            else:
-                kept.append(entry)
-        self._requests = kept
-        heapq.heapify(self._requests)
+            self._requests.add(request)
 
     def _drop_additions(self, error: KafkaError) -> None:
         self._new_partitions = set()
-        self._drop(error, lambda request: request.priority is Priority.ADD_PARTITIONS_OR_OFFSETS)
+        self._requests.drop(error, lambda request: request.priority is Priority.ADD_PARTITIONS_OR_OFFSETS)
 
     # --- coordinators (sender thread) --------------------------------------------------------------------------------
 
@@ -379,11 +362,11 @@ class TransactionManager:
         """Forget who coordinates *key*, and ask."""
         self._coordinators.pop(key, None)
         with self._lock:
-            if any(isinstance(entry[2], FindCoordinator) and entry[2].sought == key for entry in self._requests):
+            if self._requests.is_sought(key):
                 return
             request = FindCoordinator(self, TransactionalResult("finding a coordinator", self._clock), key)
             request.not_before_ms = not_before_ms
-            self._enqueue(request)
+            self._requests.add(request)
 
     def coordinator_found(self, key: CoordinatorKey, node: Node) -> None:
         self._coordinators[key] = node
@@ -431,7 +414,7 @@ class TransactionManager:
         with self._lock:
             self._started = True
             if self._state is State.IN_TRANSACTION or self._state is State.COMMITTING_TRANSACTION:
-                self._enqueue(commit)
+                self._requests.add(commit)
             else:
                 commit.result.fail(self._last_error or TransactionAbortableError("the transaction is being aborted"))
 
@@ -455,7 +438,7 @@ class TransactionManager:
             self._needs_new_epoch = True
         if self._needs_new_epoch:
             self._transition(State.INITIALIZING)
-            self._enqueue(InitProducerId(self, result, expects_current=True))
+            self._requests.add(InitProducerId(self, result, expects_current=True))
         else:
             self._transition(State.READY)
             result.done()
@@ -517,7 +500,7 @@ class TransactionManager:
             failure.__cause__ = error
         self._transition(State.ABORTABLE_ERROR, failure)
         self._new_partitions = set()
-        self._drop(failure, lambda request: not isinstance(request, FindCoordinator))
+        self._requests.drop(failure, lambda request: not isinstance(request, FindCoordinator))
 
     def fail_for_good(self, error: KafkaError) -> None:
         """Nothing but closing is possible any more."""
@@ -526,7 +509,7 @@ class TransactionManager:
                 return
             self._log.error("the producer cannot go on: %s", error)
             self._transition(State.FATAL_ERROR, error)
-            self._drop(error, lambda request: True)
+            self._requests.drop(error, lambda request: True)
             if self._pending_call is not None:
                 self._pending_call.result.fail(error)
 
@@ -534,7 +517,7 @@ class TransactionManager:
         """The sender has ended: whoever waits for an outcome will never get another."""
         with self._lock:
             error = KafkaError("the producer was closed before this transactional call ended")
-            self._drop(error, lambda request: True)
+            self._requests.drop(error, lambda request: True)
             if self._pending_call is not None:
                 self._pending_call.result.fail(error)
 
@@ -572,7 +555,7 @@ class TransactionManager:
                     self, TransactionalResult("getting a producer id", self._clock), expects_current=False
                 )
                 request.not_before_ms = max(self._initialize_at_ms, now_ms)
-                self._enqueue(request)
+                self._requests.add(request)
 
     def take_denial(self) -> KafkaError | None:
         """Why the last request for an id was refused; told once."""

@@ -2,7 +2,7 @@
 
 Run by ``scripts/bench.sh records``, which starts a real broker. After a warm-up the clients take turns, so that
 whatever else the machine does falls on all. Every run sends to a fresh topic whose end offsets are then counted: a fast
-client that loses records is no result. ``--outcomes each`` has every client call back once a record; ``none`` only waits
+client that loses records is no result. With ``--outcomes each`` every client calls back once a record, else it waits
 until everything is sent.
 """
 

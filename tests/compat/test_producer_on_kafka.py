@@ -13,6 +13,7 @@ import pytest
 
 from kafka_sink import KafkaProducer, ProducerRecord
 from kafka_sink.client.admin import AdminClient
+from kafka_sink.common.errors import RecordTooLargeError
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
 from tests.support.readback import Message, read_topic
@@ -129,3 +130,35 @@ def test_partitions_and_timestamps_are_kept(real_kafka: RealKafka, topic: str) -
         row = int(message.value or b"")
         assert message.partition == row % 3
         assert message.timestamp == stamps[row]
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_batches_over_the_topics_limit_are_split_until_they_fit(real_kafka: RealKafka, codec: str) -> None:
+    topic = f"small-{uuid.uuid4().hex[:8]}"
+    with AdminClient(real_kafka.bootstrap_servers) as admin:
+        admin.create_topic(topic, partitions=2, configs={"max.message.bytes": "20000"})
+    properties = {
+        "bootstrap.servers": real_kafka.bootstrap_servers,
+        "batch.size": 300_000,
+        "linger.ms": 100,
+        "compression.type": codec,
+    }
+    values = [b"%d " % number + random.Random(number).randbytes(150) for number in range(10_000)]
+    told: list[Delivery] = []
+    with KafkaProducer(properties) as producer:
+        for start in range(0, len(values), 2_000):
+            column = BinaryColumn.from_arrow(pa.array(values[start : start + 2_000], pa.binary()))
+            partitions = np.zeros(2_000, dtype=np.int32)
+            producer.send_columns(topic, ColumnChunk(value=column), partitions, on_delivery=told.append)
+        futures = [producer.send(ProducerRecord(topic, value, partition=1)) for value in values[:2_000]]
+        too_large = producer.send(ProducerRecord(topic, random.Random(1).randbytes(30_000), partition=1))
+        futures += [producer.send(ProducerRecord(topic, value, partition=1)) for value in values[2_000:4_000]]
+        producer.flush()
+        assert [future.get(0).offset for future in futures] == list(range(4_000))
+        with pytest.raises(RecordTooLargeError, match="raise the topic's max"):
+            too_large.get(0)
+        assert producer.metrics()["batch-split-total"] > 10
+    assert sum(delivery.count for delivery in told) == len(values)
+    found = read_topic(real_kafka.bootstrap_servers, topic)
+    assert [message.value for message in found if message.partition == 0] == values
+    assert [message.value for message in found if message.partition == 1] == values[:4_000]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 _READY_LIMIT_S = 20.0
@@ -47,6 +49,16 @@ class BrokerProcess:
         """``kill -9``."""
         self.kills += 1
         self._signal(signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """``kill -STOP``, and ``kill -CONT`` afterwards: it is there, and does not answer."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """``SIGTERM``; harmless when it does not run."""

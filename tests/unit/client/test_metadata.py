@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,14 @@ def test_a_new_topic_is_asked_for_at_once_and_alone() -> None:
     assert metadata.time_to_next_update_ms(NOW + MAX_AGE_MS) == 0
     metadata.add("t", NOW)
     assert metadata.time_to_next_update_ms(NOW) == MAX_AGE_MS
+
+
+@pytest.mark.parametrize("name", [5, None, b"orders", "\ud800", "x" * 32768])
+def test_a_name_that_no_request_can_carry_is_refused(name: Any) -> None:
+    metadata = make()
+    with pytest.raises(ValueError, match="topic"):
+        metadata.add(name, NOW)
+    assert metadata.next_request(NOW).topics == ()
 
 
 def test_a_full_update_asks_for_every_topic() -> None:

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_sink.common.errors import ErrorCode, RecordTooLargeError
+from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.producer.futures import Delivery
+from kafka_sink.producer.idempotence import IdempotenceManager
 from kafka_sink.producer.producer_batch import FinalState, ProducerBatch
 from kafka_sink.records.layout import HEADER_BYTES
 from tests.fakes.batches import append, make_batch, read_wire
@@ -208,3 +210,21 @@ def test_an_abort_ends_the_pieces() -> None:
         with pytest.raises(RecordTooLargeError, match="given up"):
             future.get(0)
     assert world.failed == 3
+
+
+def test_the_pieces_of_a_transactional_batch_are_transactional() -> None:
+    manager = IdempotenceManager(ContextLogger(__name__, "test"), transactional=True)
+    manager.assign_producer_id(9, 3)
+    batch = make_batch(room=ROOMY, values=[b"a", b"b", b"c", b"d"])
+    manager.assign_sequence(batch)
+    pieces = batch.split()
+    manager.split(batch, pieces)
+    headers = []
+    for piece in pieces:
+        piece.close()
+        view, _ = read_wire(piece.wire)
+        headers.append(view.header)
+        assert view.is_transactional
+    assert [(h.producer_id, h.producer_epoch, h.base_sequence) for h in headers] == [(9, 3, 0), (9, 3, 2)]
+    assert not manager.must_wait(pieces[0])
+    assert manager.must_wait(pieces[1]), "it follows the first"

@@ -259,3 +259,29 @@ def test_a_machine_without_memory_gets_its_reservation_back(monkeypatch: pytest.
     with pytest.raises(MemoryError):
         pool.allocate(100, 0)
     assert pool.available_memory == 100
+
+
+def test_memory_that_replaces_a_buffer_is_accounted_for_in_its_place() -> None:
+    pool = BufferPool(3000, 1000, ScriptedClock(), on_wait=lambda: None)
+    whole = pool.allocate(1000, 0)
+    pieces = [bytearray(520), bytearray(530)]
+    pool.exchange(whole, [len(piece) for piece in pieces])
+    assert pool.available_memory == 1950
+    for piece in pieces:
+        pool.deallocate(piece)
+    assert pool.available_memory == 3000
+
+
+def test_a_full_pool_lends_what_the_pieces_are_larger_and_takes_it_back_first() -> None:
+    pool = BufferPool(1000, 1000, ScriptedClock(), on_wait=lambda: None)
+    whole = pool.allocate(1000, 0)
+    pool.exchange(whole, [540, 530])
+    assert pool.available_memory == -70
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(100, 0)
+    pool.deallocate(bytearray(540))
+    assert pool.available_memory == 470
+    assert len(pool.allocate(470, 0)) == 470
+    pool.deallocate(bytearray(530))
+    pool.deallocate(bytearray(470))
+    assert pool.available_memory == 1000

@@ -118,18 +118,34 @@ def test_the_accumulator_reports_queues_once_each_partition_was_used() -> None:
     partitioner.partition(TOPIC, None, cluster)
     for partition in (0, 1):
         accumulator.queue(tp(partition))
-    accumulator.report_loads(cluster)
+    accumulator.report_loads(cluster, 10)
     assert TOPIC not in partitioner._loads
     accumulator.queue(tp(2))
     for _ in range(3):
         accumulator.append(tp(0), 0, None, b"x" * 60, (), None, 0, abort_on_new_batch=False, now_ms=0)
-    accumulator.report_loads(cluster)
+    accumulator.report_loads(cluster, 20)
     assert (partitioner._loads[TOPIC].partitions, partitioner._loads[TOPIC].ends) == ([0, 1, 2], [1, 5, 9])
     # Node 1 has had something to take for more than the time-out, and has taken nothing.
     accumulator.note_ready_node(1, 1000, can_take=False)
     accumulator.note_ready_node(1, 1051, can_take=False)
-    accumulator.report_loads(cluster)
+    accumulator.report_loads(cluster, 30)
     assert partitioner._loads[TOPIC].partitions == [0, 1]
     accumulator.note_ready_node(1, 1052, can_take=True)
-    accumulator.report_loads(cluster)
+    accumulator.report_loads(cluster, 40)
     assert partitioner._loads[TOPIC].partitions == [0, 1, 2]
+
+
+def test_queues_are_looked_at_now_and_then_only() -> None:
+    partitioner = make()
+    accumulator = make_accumulator(ScriptedClock())
+    accumulator._adaptive = partitioner
+    cluster = make_cluster([0, 0])
+    partitioner.partition(TOPIC, None, cluster)
+    accumulator.report_loads(cluster, 100)
+    for partition in (0, 1):
+        accumulator.queue(tp(partition))
+    accumulator.append(tp(0), 0, None, b"x", (), None, 0, abort_on_new_batch=False, now_ms=0)
+    accumulator.report_loads(cluster, 109)
+    assert TOPIC not in partitioner._loads
+    accumulator.report_loads(cluster, 110)
+    assert TOPIC in partitioner._loads

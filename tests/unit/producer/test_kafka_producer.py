@@ -1,571 +1,453 @@
-"""The facade: what its callers may rely on, whichever thread does the work."""
+"""The producer's public face, against brokers in this process."""
 
 from __future__ import annotations
 
+import itertools
+import logging
+import multiprocessing
 import pickle
-from collections.abc import Callable
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from numpy.typing import NDArray
 
+from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.common.errors import (
-    ApiError,
-    BrokersUnreachableError,
-    BufferExhaustedError,
     ConfigError,
-    ErrorCode,
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
     SerializationError,
     UnknownTopicOrPartitionError,
 )
-from kafka_sink.common.model import Header
-from kafka_sink.producer import kafka_producer
-from kafka_sink.producer.futures import Delivery, FailedFuture
-from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, ProducerRecord
-from kafka_sink.protocol.messages.produce import ProduceRequest
-from kafka_sink.records.layout import HEADER_BYTES
-from kafka_sink.records.reference import record_size
-from tests.fakes.chunks import Row, make_chunk
-from tests.fakes.driven_producer import DrivenProducer, DrivenThread
-from tests.fakes.played_brokers import NO_LEADER, batches_of, produce_answer
-from tests.fakes.producing import TOPIC
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata
+from kafka_sink.consumer.fetched_partition import ConsumedRecord
+from kafka_sink.consumer.log_reader import LogReader
+from kafka_sink.producer.futures import Delivery
+from kafka_sink.records.columns import BinaryColumn, ColumnChunk
+from tests.fakes.plugins import Failing, LengthPartitioner, Recorder, UpperSerializer
 
-Make = Callable[..., DrivenProducer]
+PLUGINS = "tests.fakes.plugins"
+TOPIC = "orders"
 
 
 @pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch) -> Make:
-    return lambda *args, **properties: DrivenProducer(monkeypatch, *args, **properties)
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(auto_create_topics=False) as running:
+        running.create_topic(TOPIC, partitions=4)
+        yield running
 
 
-class Stored:
-    """Takes down what the brokers are sent, by partition."""
-
-    def __init__(self, driven: DrivenProducer) -> None:
-        self.values: dict[int, list[bytes | None]] = {}
-        self.headers: list[tuple[Header, ...]] = []
-        self.timestamps: list[int] = []
-        driven.brokers.on_produce = self._take
-
-    def _take(self, node: str, request: ProduceRequest) -> Any:
-        for partition, view in batches_of(request).items():
-            for record in view.records():
-                self.values.setdefault(partition, []).append(record.value)
-                self.headers.append(record.headers)
-                self.timestamps.append(record.timestamp)
-        return produce_answer(request, 100, {})
+def make(cluster: EmbeddedCluster, properties: dict[str, Any] | None = None, **plugins: Any) -> KafkaProducer:
+    return KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, **(properties or {})}, **plugins)
 
 
-def int32s(*values: int) -> NDArray[np.int32]:
-    return np.array(values, dtype=np.int32)
+def stored(cluster: EmbeddedCluster, topic: str = TOPIC) -> list[ConsumedRecord]:
+    with LogReader({"bootstrap.servers": cluster.bootstrap_servers}) as reader:
+        return sorted(reader.read(topic), key=lambda record: (record.partition, record.offset))
 
 
-# --- one record ------------------------------------------------------------------------------------------------------
+def sender_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("kafka-producer-network")]
 
 
-def test_a_record_is_staged_at_once_and_its_future_tells_where_it_went(make: Make) -> None:
-    driven = make((1, 2))
-    stored = Stored(driven)
-    headers = [("trace", b"1")]
-    future = driven.producer.send(ProducerRecord(TOPIC, b"v", key=b"abc", partition=1, timestamp=7000, headers=headers))
-    assert not future.done(), "sending does not wait for the brokers"
-    metadata = future.get()
-    assert (metadata.topic, metadata.partition, metadata.offset, metadata.timestamp) == (TOPIC, 1, 100, 7000)
-    assert (metadata.serialized_key_size, metadata.serialized_value_size) == (3, 1)
-    assert stored.values == {1: [b"v"]}
-    assert stored.headers == [(("trace", b"1"),)]
+# --- sending ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_without_a_timestamp_gets_the_time_of_its_sending(make: Make) -> None:
-    driven = make()
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
-    before = driven.clock.wall_ms()
-    assert driven.producer.send(ProducerRecord(TOPIC, b"v")).get().timestamp == before
+def test_many_records_arrive_once_in_order_whatever_way_they_took(cluster: EmbeddedCluster) -> None:
+    count = 3000
+    with make(cluster, {"batch.size": 2000}) as producer:
+        futures = [
+            producer.send(ProducerRecord(TOPIC, b"%d" % number, None if number % 3 else b"k%d" % (number % 7)))
+            for number in range(count)
+        ]
+        places = [future.get(30_000) for future in futures]
+    found = {(record.partition, record.offset): record.value for record in stored(cluster)}
+    assert len(found) == count
+    assert [found[place.partition, place.offset] for place in places] == [b"%d" % number for number in range(count)]
+    for key in range(7):
+        offsets = [places[n].offset for n in range(0, count, 3) if n % 7 == key]
+        assert offsets == sorted(offsets)
 
 
-def test_keys_choose_the_partition(make: Make) -> None:
-    driven = make((1, 1, 1))
-    # murmur2 of abc is 479470107.
-    assert driven.producer.send(ProducerRecord(TOPIC, b"v", key=b"abc")).get().partition == 479470107 % 3
+def test_records_without_key_fill_batches_before_they_move_on(cluster: EmbeddedCluster) -> None:
+    with make(cluster, {"batch.size": 1000, "linger.ms": 10_000}) as producer:
+        partitions = [producer.send(ProducerRecord(TOPIC, b"x" * 90)) for _ in range(200)]
+        producer.flush()
+        found = [future.get().partition for future in partitions]
+    turns = [1 + sum(1 for _ in group) for group in _groups(found)]
+    # Nine records fill a batch; two turns after each other may go to the same partition.
+    assert all(turn % 9 == 0 for turn in turns[:-1])
+    assert len(set(found)) > 1
 
 
-def test_records_without_a_key_fill_a_batch_and_move_on(make: Make) -> None:
-    driven = make((1, 1, 1), batch_size=1000, linger_ms=1000)
-    futures = [driven.producer.send(ProducerRecord(TOPIC, b"x" * 200)) for _ in range(80)]
-    driven.producer.flush()
-    partitions = [future.get().partition for future in futures]
-    for start in range(0, 80, 4):
-        assert len(set(partitions[start : start + 4])) == 1
-    assert len(set(partitions)) > 1
+def _groups(values: list[int]) -> list[list[int]]:
+    groups: list[list[int]] = [[]]
+    for left, right in itertools.pairwise(values):
+        if left != right:
+            groups.append([])
+        else:
+            groups[-1].append(right)
+    return groups
 
 
-def test_the_sender_is_woken_by_a_new_or_full_batch_only(make: Make) -> None:
-    driven = make(linger_ms=1000, batch_size=HEADER_BYTES + 3 * record_size(0, 0, None, b"v"))
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
-    network = driven.brokers.network
-    woken = []
-    for _ in range(3):
-        network._woken = False
-        driven.producer.send(ProducerRecord(TOPIC, b"v"))
-        woken.append(network._woken)
-    assert woken == [True, False, True]
-
-
-def test_rows_wake_the_sender(make: Make) -> None:
-    driven = make(linger_ms=1000)
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
-    for expected in (True, False):
-        driven.brokers.network._woken = False
-        driven.producer.send_columns(TOPIC, make_chunk([Row()]))
-        assert driven.brokers.network._woken is expected
-
-
-def test_leaving_a_full_batch_for_another_partitions_open_one_wakes_the_sender(make: Make) -> None:
-    driven = make((1, 1), linger_ms=1000, batch_size=1000)
-    send = driven.producer.send
-    for partition in (0, 1):
-        send(ProducerRecord(TOPIC, b"v", partition=partition))
-    driven.brokers.network._woken = False
-    built_in = driven.producer._built_in
-    assert built_in is not None
-    before = built_in.partition(TOPIC, None, driven.producer._metadata.fetch())
-    send(ProducerRecord(TOPIC, b"x" * 900, partition=before))
-    driven.brokers.network._woken = False
-    send(ProducerRecord(TOPIC, b"y" * 100))
-    assert driven.brokers.network._woken
-
-
-@pytest.mark.parametrize("field", ["key", "value"])
-def test_keys_and_values_must_be_bytes(make: Make, field: str) -> None:
-    record = ProducerRecord(TOPIC, **{"value": b"", field: "text"})  # type: ignore[arg-type]
-    with pytest.raises(SerializationError, match=rf"the record's {field} \(str\) .* expected bytes"):
-        make().producer.send(record)
-
-
-@pytest.mark.parametrize("field", ["partition", "timestamp"])
-def test_partitions_and_timestamps_must_not_be_negative(make: Make, field: str) -> None:
-    with pytest.raises(ValueError, match=f"the record's {field} must not be negative, got -1"):
-        make().producer.send(ProducerRecord(TOPIC, b"", **{field: -1}))
+def test_a_record_over_a_limit_ends_in_its_future_and_callback_also_when_an_open_batch_had_room(
+    cluster: EmbeddedCluster,
+) -> None:
+    told: list[Delivery] = []
+    with make(cluster, {"batch.size": 16384, "max.request.size": 500, "linger.ms": 10_000}) as producer:
+        producer.send(ProducerRecord(TOPIC, b"small", partition=0))
+        future = producer.send(ProducerRecord(TOPIC, b"x" * 600, partition=0), told.append)
+        assert future.done()
+        with pytest.raises(RecordTooLargeError, match=r"max\.request\.size \(500 bytes\)"):
+            future.get()
+        assert [(delivery.topic_partition, delivery.base_offset) for delivery in told] == [((TOPIC, 0), NO_OFFSET)]
+        assert producer.metrics()["record-error-total"] == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "properties"),
-    [("max.request.size", {"max_request_size": 500}), ("buffer.memory", {"buffer_memory": 500, "batch_size": 100})],
-)
-def test_a_record_that_is_too_large_fails_in_its_future_and_its_callback(
-    make: Make, name: str, properties: dict[str, int]
-) -> None:
-    driven = make(**properties)
-    told: list[Delivery] = []
-    future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 500), told.append)
-    assert future.done()
-    with pytest.raises(RecordTooLargeError, match=rf"more than {name} \(500 bytes\)"):
-        future.get()
-    assert [(delivery.topic_partition, type(delivery.error)) for delivery in told] == [
-        ((TOPIC, 0), RecordTooLargeError)
-    ]
-    assert driven.memory_in_use == 0
-
-
-def test_a_callback_that_raises_for_a_record_not_staged_does_not_reach_the_sender_of_it(
-    make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(delivery: Delivery) -> None:
-        raise RuntimeError("mine")
-
-    future = make(max_request_size=500).producer.send(ProducerRecord(TOPIC, b"x" * 500), fail)
-    assert isinstance(future, FailedFuture)
-    assert "the delivery callback of a record for topic orders raised" in caplog.text
-
-
-# --- metadata --------------------------------------------------------------------------------------------------------
-
-
-def test_metadata_that_is_known_is_not_waited_for(make: Make) -> None:
-    driven = make()
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
-    waits = len(driven.clock.waits)
-    driven.producer.send(ProducerRecord(TOPIC, b"v"))
-    assert len(driven.clock.waits) == waits
-
-
-def test_a_topic_that_does_not_exist_fails_after_max_block(make: Make) -> None:
-    driven = make(max_block_ms=3000)
-    started = driven.clock.now_ms
-    future = driven.producer.send(ProducerRecord("nowhere", b"v"))
-    assert isinstance(future, FailedFuture)
-    with pytest.raises(UnknownTopicOrPartitionError, match=r"topic nowhere is not present in metadata after 3000 ms"):
-        future.get()
-    assert 3000 <= driven.clock.now_ms - started < 4000
-
-
-def test_brokers_that_cannot_be_reached_are_named_with_the_cause(make: Make) -> None:
-    driven = make(max_block_ms=2000)
-    driven.brokers.network.refusals = {"-1": ConnectionRefusedError(111, "Connection refused")}
-    with pytest.raises(BrokersUnreachableError) as caught:
-        driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
-    assert "no broker could be reached within 2000 ms" in str(caught.value)
-    assert "127.0.0.1:9000: connection refused" in str(caught.value)
-
-
-def test_a_partition_out_of_range_is_waited_for_and_named(make: Make) -> None:
-    driven = make((1, 1), max_block_ms=2000)
-    with pytest.raises(KafkaTimeoutError, match="partition 2 of topic orders with partition count 2 is not present"):
-        driven.producer.send(ProducerRecord(TOPIC, b"v", partition=2)).get()
-
-
-def test_a_partition_that_was_added_meanwhile_is_found(make: Make) -> None:
-    driven = make((1, 1), max_block_ms=2000)
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
-    driven.brokers.leaders = [1, 1, 2]
-    assert driven.producer.send(ProducerRecord(TOPIC, b"v", partition=2)).get().partition == 2
-
-
-def test_the_time_to_block_is_that_of_all_attempts_together(make: Make) -> None:
-    driven = make(max_block_ms=1000)
-    given: list[int] = []
-    await_update = driven.producer._metadata.await_update
-
-    def note(version: int, timeout_ms: int) -> None:
-        given.append(timeout_ms)
-        await_update(version, timeout_ms)
-
-    driven.producer._metadata.await_update = note  # type: ignore[method-assign]
-    assert isinstance(driven.producer.send(ProducerRecord("nowhere", b"v")), FailedFuture)
-    assert given[0] == 1000
-    assert len(given) > 2
-    assert given == sorted(given, reverse=True)
-    assert given[-1] < 200
-
-
-def test_metadata_that_comes_at_the_very_end_is_too_late(make: Make) -> None:
-    driven = make(max_block_ms=1000)
-    await_update = driven.producer._metadata.await_update
-
-    def until_the_end(version: int, timeout_ms: int) -> None:
-        await_update(version, timeout_ms)
-        driven.clock.advance(1000)
-
-    driven.producer._metadata.await_update = until_the_end  # type: ignore[method-assign]
-    with pytest.raises(UnknownTopicOrPartitionError, match="after 1000 ms"):
-        driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
-
-
-def test_a_topic_that_is_forbidden_is_not_waited_for(make: Make) -> None:
-    driven = make(max_block_ms=60_000)
-    driven.brokers.topic_errors["secret"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    started = driven.clock.now_ms
-    with pytest.raises(ApiError, match="TOPIC_AUTHORIZATION_FAILED: topic 'secret'"):
-        driven.producer.send(ProducerRecord("secret", b"v")).get()
-    assert driven.clock.now_ms < started + 1000
-
-
-def test_metadata_and_memory_share_the_time_to_block(make: Make) -> None:
-    driven = make(max_block_ms=1000, buffer_memory=1000, batch_size=1000)
-    driven.brokers.on_produce = lambda node, request: None
-    driven.producer.send(ProducerRecord(TOPIC, b"x" * 600))
-    waited: list[int] = []
-    allocate = driven.producer._accumulator.pool.allocate
-    driven.producer._accumulator.pool.allocate = (  # type: ignore[method-assign]
-        lambda size, max_block_ms: (waited.append(max_block_ms), allocate(size, max_block_ms))[1]
-    )
-    wait_on_metadata = driven.producer._wait_on_metadata
-
-    def slow(*args: Any) -> Any:
-        driven.clock.advance(400)
-        return wait_on_metadata(*args)
-
-    driven.producer._wait_on_metadata = slow  # type: ignore[method-assign]
-    driven.producer._known.clear()
-    future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 600))
-    assert waited == [600]
-    with pytest.raises(BufferExhaustedError):
-        future.get()
-
-
-def test_the_partitions_of_a_topic_can_be_asked_for(make: Make) -> None:
-    infos = make((1, 2, NO_LEADER)).producer.partitions_for(TOPIC)
-    assert [info.leader.id if info.leader else None for info in infos] == [1, 2, None]
-
-
-# --- columns ---------------------------------------------------------------------------------------------------------
-
-
-def test_rows_go_to_the_partitions_they_name_and_the_others_where_the_partitioner_says(make: Make) -> None:
-    driven = make((1, 1, 1))
-    stored = Stored(driven)
-    rows = [Row(b"%d" % index, key=b"abc") for index in range(6)]
-    hashed = 479470107 % 3
-    driven.producer.send_columns(TOPIC, make_chunk(rows), int32s(2, 0, ANY_PARTITION, 2, 0, ANY_PARTITION))
-    driven.producer.flush()
-    expected: dict[int, list[bytes | None]] = {}
-    for row, partition in zip(rows, (2, 0, hashed, 2, 0, hashed), strict=True):
-        expected.setdefault(partition, []).append(row.value)
-    assert stored.values == expected
-
-
-def test_rows_without_a_timestamp_get_the_time_of_their_sending(make: Make) -> None:
-    driven = make()
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
-    stored = Stored(driven)
-    now = driven.clock.wall_ms()
-    driven.producer.send_columns(TOPIC, make_chunk([Row(b"a"), Row(b"b")]))
-    driven.producer.send_columns(TOPIC, make_chunk([Row(b"c", timestamp=7)], has_timestamps=True))
-    driven.producer.flush()
-    assert stored.timestamps == [now, now, 7]
-
-
-def test_each_row_is_told_of_once(make: Make) -> None:
-    driven = make((1, 1, 1), batch_size=300)
-    told: list[Delivery] = []
-    for _ in range(3):
-        driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 50)] * 100), None, told.append)
-    driven.producer.flush()
-    assert sum(delivery.count for delivery in told) == 300
-    assert driven.memory_in_use == 0
-
-
-def test_no_rows_are_no_work(make: Make) -> None:
-    driven = make()
-    driven.producer.send_columns("any topic", make_chunk([]))
-    assert driven.clock.waits == []
-
-
-def test_a_chunk_larger_than_the_memory_goes_through_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_producer, "_PIECE_BYTES", 3000)
-    driven = make((1, 1), buffer_memory=2000, batch_size=1000, linger_ms=60_000)
-    stored = Stored(driven)
-    rows = [Row(b"%03d" % index * 50) for index in range(200)]
-    driven.producer.send_columns(TOPIC, make_chunk(rows), int32s(*(index % 2 for index in range(200))))
-    driven.producer.flush()
-    for partition in (0, 1):
-        assert stored.values[partition] == [row.value for row in rows[partition::2]]
-    assert driven.memory_in_use == 0
-
-
-def test_waits_for_memory_while_rows_flow_do_not_add_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_producer, "_PIECE_BYTES", 900)
-    driven = make(buffer_memory=1000, batch_size=1000, max_block_ms=400, enable_idempotence=False)
-
-    def slowly(node: str, request: ProduceRequest) -> Any:
-        driven.clock.advance(150)
-        return produce_answer(request, 100, {})
-
-    driven.brokers.on_produce = slowly
-    started = driven.clock.now_ms
-    driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 800)] * 10))
-    assert driven.clock.now_ms > started + 1000
-
-
-def test_when_memory_stays_short_what_was_staged_is_sent_all_the_same(make: Make) -> None:
-    driven = make(buffer_memory=1000, batch_size=1000, linger_ms=60_000, max_block_ms=200)
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
-    driven.brokers.on_produce = lambda node, request: None
-    with pytest.raises(BufferExhaustedError):
-        driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 600)] * 2))
-    assert driven.brokers.requests()
-
-
-def test_a_row_that_is_too_large_is_named_and_nothing_is_staged(make: Make) -> None:
-    driven = make(max_request_size=500)
-    with pytest.raises(RecordTooLargeError, match="row 1 of the 2 rows for topic orders needs up to"):
-        driven.producer.send_columns(TOPIC, make_chunk([Row(b""), Row(b"x" * 500)]))
-    assert driven.memory_in_use == 0
-
-
-def test_a_row_for_a_partition_that_does_not_exist_is_named_and_nothing_is_staged(make: Make) -> None:
-    driven = make((1, 1))
-    with pytest.raises(UnknownTopicOrPartitionError, match=r"row 1 names partition 2 .* has only 2 \(0 to 1\)"):
-        driven.producer.send_columns(TOPIC, make_chunk([Row(), Row()]), int32s(0, 2))
-    assert driven.memory_in_use == 0
-
-
-def test_a_row_for_a_partition_that_was_added_meanwhile_is_sent(make: Make) -> None:
-    driven = make((1, 1))
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
-    driven.brokers.leaders = [1, 1, 2]
-    stored = Stored(driven)
-    driven.producer.send_columns(TOPIC, make_chunk([Row(b"new")]), int32s(2))
-    driven.producer.flush()
-    assert stored.values == {2: [b"new"]}
-
-
-def test_a_row_with_a_negative_partition_is_named(make: Make) -> None:
-    with pytest.raises(ValueError, match="row 1 names partition -2"):
-        make().producer.send_columns(TOPIC, make_chunk([Row(), Row()]), int32s(0, -2))
-
-
-def test_a_row_from_before_1970_is_named(make: Make) -> None:
-    rows = [Row(timestamp=0), Row(timestamp=-1)]
-    with pytest.raises(ValueError, match="row 1 has the timestamp -1"):
-        make().producer.send_columns(TOPIC, make_chunk(rows, has_timestamps=True))
-
-
-# --- flush and close -------------------------------------------------------------------------------------------------
-
-
-def test_flush_sends_what_lingers_and_waits_for_the_outcome(make: Make) -> None:
-    driven = make(linger_ms=60_000)
-    started = driven.clock.now_ms
-    futures = [driven.producer.send(ProducerRecord(TOPIC, b"v")) for _ in range(3)]
-    driven.producer.flush()
-    assert all(future.done() for future in futures)
-    assert driven.clock.now_ms < started + 5000
-
-
-def test_flush_gives_up_after_its_time(make: Make) -> None:
-    driven = make()
-    driven.brokers.on_produce = lambda node, request: None
-    driven.producer.send(ProducerRecord(TOPIC, b"v"))
-    with pytest.raises(KafkaTimeoutError, match="flush did not end within 500 ms"):
-        driven.producer.flush(500)
-
-
-def test_flush_and_endless_waits_in_a_callback_are_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    driven = make()
-    monkeypatch.setattr(kafka_producer.threading, "current_thread", lambda: driven.thread)
-    with pytest.raises(KafkaError, match="flush in a delivery callback would wait for the very thread"):
-        driven.producer.flush()
-
-
-def test_close_sends_what_is_staged_and_ends_the_thread(make: Make) -> None:
-    driven = make(linger_ms=60_000)
-    future = driven.producer.send(ProducerRecord(TOPIC, b"v"))
-    driven.producer.close()
-    assert future.get().offset == 100
-    assert not driven.thread.is_alive()
-    assert driven.brokers.network.is_closed
-    driven.producer.close()
-
-
-def test_close_without_time_fails_what_is_not_acknowledged(make: Make) -> None:
-    driven = make()
-    future = driven.producer.send(ProducerRecord(TOPIC, b"v"))
-    driven.producer.close(0)
-    with pytest.raises(KafkaError, match="closed before this record was acknowledged"):
-        future.get()
-    assert not driven.thread.is_alive()
-
-
-def test_close_fails_the_rest_when_its_time_is_up(make: Make) -> None:
-    driven = make()
-    future = driven.producer.send(ProducerRecord(TOPIC, b"v"))
-    driven.thread.is_stuck = True
-    driven.producer.close(700)
-    assert driven.thread.joined_ms == [700, None]
-    with pytest.raises(KafkaError, match="closed before"):
-        future.get()
-
-
-def test_close_in_a_callback_does_not_wait_for_itself(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    driven = make()
-    monkeypatch.setattr(kafka_producer.threading, "current_thread", lambda: driven.thread)
-    driven.producer.close()
-    assert driven.thread.joined_ms == []
-
-
-def test_a_negative_time_to_close_is_refused(make: Make) -> None:
-    with pytest.raises(ValueError, match="must not be negative, got -1"):
-        make().producer.close(-1)
-
-
-@pytest.mark.parametrize(
-    "use",
+    ("record", "error", "text"),
     [
-        lambda producer: producer.send(ProducerRecord(TOPIC, b"v")),
-        lambda producer: producer.send_columns(TOPIC, make_chunk([Row()])),
-        lambda producer: producer.flush(),
-        lambda producer: producer.partitions_for(TOPIC),
+        (ProducerRecord(TOPIC, "text"), SerializationError, r"value \(str\).*BytesSerializer \(value.serializer\)"),
+        (ProducerRecord(TOPIC, b"", 7), SerializationError, r"key \(int\).*BytesSerializer \(key.serializer\)"),
+        (ProducerRecord(TOPIC, b"", headers=[("h", "x")]), SerializationError, r"header 0 \(h\)"),  # type: ignore[list-item]
+        (ProducerRecord(TOPIC, b"", partition=-1), ValueError, "partition must not be negative, got -1"),
+        (ProducerRecord(TOPIC, b"", timestamp=-2), ValueError, "timestamp must not be negative, got -2"),
     ],
 )
-def test_after_close_nothing_may_be_asked_of_it(make: Make, use: Callable[[KafkaProducer], object]) -> None:
-    driven = make()
-    driven.producer.close()
-    with pytest.raises(KafkaError, match="after the producer has been closed"):
-        use(driven.producer)
+def test_misuse_is_raised(cluster: EmbeddedCluster, record: ProducerRecord, error: type[Exception], text: str) -> None:
+    with make(cluster) as producer, pytest.raises(error, match=text):
+        producer.send(record)
 
 
-def test_as_a_context_it_closes_and_after_an_error_without_waiting(make: Make) -> None:
-    driven = make()
-    with driven.producer as producer:
-        future = producer.send(ProducerRecord(TOPIC, b"v"))
-    assert future.get().offset == 100
-    driven = make()
-    with pytest.raises(KeyError), driven.producer as producer:
-        future = producer.send(ProducerRecord(TOPIC, b"v"))
-        raise KeyError
-    with pytest.raises(KafkaError, match="closed before"):
-        future.get()
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"topic": 5},
+        {"topic": None},
+        {"topic": ""},
+        {"topic": [TOPIC]},
+        {"topic": "\ud800"},
+        {"topic": "x" * 40_000},
+        {"partition": 1.5},
+        {"partition": True},
+        {"timestamp": 1.5},
+        {"timestamp": 2**63},
+        {"headers": {"h": b"x"}},
+        {"headers": [("h", b"x"), None]},
+    ],
+)
+def test_a_wrong_record_fails_alone(cluster: EmbeddedCluster, wrong: dict[str, Any]) -> None:
+    with make(cluster, {"linger.ms": 50, "max.block.ms": 5000}) as producer:
+        before = producer.send(ProducerRecord(TOPIC, b"before", partition=1))
+        with pytest.raises(ValueError, match=rf"{next(iter(wrong)).rstrip('s')}|surrogates"):
+            producer.send(ProducerRecord(**{"topic": TOPIC, "value": b"wrong", **wrong}))
+        after = producer.send(ProducerRecord(TOPIC, b"after", partition=1))
+        assert [before.get(5000).offset, after.get(5000).offset] == [0, 1]
+        cluster.create_topic("later", partitions=1)
+        assert producer.send(ProducerRecord("later", b"v")).get(5000).offset == 0
 
 
-def test_a_callback_sees_its_records_outcome(make: Make) -> None:
-    driven = make()
+def test_a_wrong_topic_is_refused_wherever_one_is_named(cluster: EmbeddedCluster) -> None:
+    chunk = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"v"])))
+    wrong: Any
+    with make(cluster, {"max.block.ms": 5000}) as producer:
+        for wrong in (5, None, "", b"orders"):
+            with pytest.raises(ValueError, match="topic must be"):
+                producer.partitions_for(wrong)
+            with pytest.raises(ValueError, match="topic must be"):
+                producer.send_columns(wrong, chunk)
+        assert len(producer.partitions_for(TOPIC)) == 4
+
+
+def test_one_budget_covers_waiting_for_metadata_and_memory(cluster: EmbeddedCluster) -> None:
+    with make(cluster, {"max.block.ms": 150}) as producer:
+        for record in (ProducerRecord("nowhere", b""), ProducerRecord(TOPIC, b"", partition=9)):
+            with pytest.raises((UnknownTopicOrPartitionError, KafkaTimeoutError), match=r"after 150 ms"):
+                producer.send(record).get()
+        with pytest.raises(UnknownTopicOrPartitionError):
+            producer.partitions_for("nowhere")
+        assert [info.partition for info in producer.partitions_for(TOPIC)] == [0, 1, 2, 3]
+        assert producer.metrics()["metadata-wait-time-ns-total"] >= 300e6
+
+
+# --- serializers -----------------------------------------------------------------------------------------------------
+
+
+def test_serializers_by_name_path_and_object(cluster: EmbeddedCluster) -> None:
+    upper = UpperSerializer()
+    properties = {"key.serializer": "org.apache.kafka.common.serialization.IntegerSerializer"}
+    with make(cluster, properties, value_serializer=upper) as producer:
+        producer.send(ProducerRecord(TOPIC, "text", 258, headers=[("own", None)])).get()
+        producer.send(ProducerRecord(TOPIC, None, None, 0)).get()
+    assert [(record.key, record.value, record.headers) for record in stored(cluster) if record.value] == [
+        (b"\x00\x00\x01\x02", b"TEXT", (("own", None), ("upper", TOPIC.encode())))
+    ]
+    ((configs, is_key),) = upper.configured
+    assert (configs["batch.size"], is_key, upper.closed) == (16384, False, 1)
+
+
+def test_json_and_path(cluster: EmbeddedCluster) -> None:
+    properties = {"key.serializer": f"{PLUGINS}.UpperSerializer", "value.serializer": "json"}
+    with make(cluster, properties) as producer:
+        producer.send(ProducerRecord(TOPIC, {"ü": [1, None]}, "k"))
+        with pytest.raises(SerializationError, match=r"value \(float\) for topic orders.*JsonSerializer"):
+            producer.send(ProducerRecord(TOPIC, float("nan")))
+    assert [(record.key, record.value) for record in stored(cluster)] == [(b"K", '{"ü":[1,null]}'.encode())]
+
+
+# --- interceptors ----------------------------------------------------------------------------------------------------
+
+
+def test_the_chain_replaces_records_and_hears_of_outcomes_before_the_caller(
+    cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, last = Recorder("first"), Recorder("last")
+    seen: list[tuple[int, int]] = []
+    caplog.set_level(logging.WARNING)
+    with make(cluster, {"client.id": "me"}, interceptors=[first, Failing(), last]) as producer:
+        future = producer.send(
+            ProducerRecord(TOPIC, b"v", partition=2, timestamp=77),
+            lambda delivery: seen.append((len(first.acknowledged), len(last.acknowledged))),
+        )
+        assert future.get() == RecordMetadata(TOPIC, 2, 0, 77, -1, 12)
+    assert [record.value for record in stored(cluster)] == [b"v+first+last"]
+    assert first.acknowledged == last.acknowledged == [(RecordMetadata(TOPIC, 2, 0, 77, -1, 12), None)]
+    assert seen == [(1, 1)]
+    assert (first.configs["client.id"], first.closed, last.closed) == ("me", 1, 1)
+    assert [record.message for record in caplog.records if "Failing" in record.message] == [
+        "[producer client.id=me] on_send of Failing raised and is skipped",
+        "[producer client.id=me] on_acknowledgement of Failing raised",
+        "[producer client.id=me] closing Failing failed",
+    ]
+
+
+def test_a_record_that_is_never_staged_is_told_once(cluster: EmbeddedCluster) -> None:
+    recorder = Recorder()
     told: list[Delivery] = []
-    future = driven.producer.send(ProducerRecord(TOPIC, b"v"), told.append)
-    future.get()
-    assert [(delivery.base_offset, delivery.count, delivery.error) for delivery in told] == [(100, 1, None)]
-    driven.brokers.on_produce = lambda node, request: produce_answer(request, -1, {0: ErrorCode.INVALID_RECORD})
-    with pytest.raises(ApiError):
-        driven.producer.send(ProducerRecord(TOPIC, b"v"), told.append).get()
-    assert isinstance(told[1].error, ApiError)
+    with make(cluster, {"max.block.ms": 50, "max.request.size": 300}, interceptors=[recorder]) as producer:
+        producer.send(ProducerRecord("nowhere", b""), told.append)
+        producer.send(ProducerRecord(TOPIC, b"x" * 300, partition=3), told.append)
+        with pytest.raises(SerializationError):
+            producer.send(ProducerRecord(TOPIC, b"", 5))
+    assert [metadata for metadata, _ in recorder.acknowledged] == [
+        RecordMetadata("nowhere", -1, NO_OFFSET, NO_TIMESTAMP, -1, -1),
+        RecordMetadata(TOPIC, 3, NO_OFFSET, NO_TIMESTAMP, -1, -1),
+        RecordMetadata(TOPIC, -1, NO_OFFSET, NO_TIMESTAMP, -1, -1),
+    ]
+    assert [type(error) for _, error in recorder.acknowledged] == [
+        UnknownTopicOrPartitionError,
+        RecordTooLargeError,
+        SerializationError,
+    ]
+    assert len(told) == 2
 
 
-# --- processes and construction --------------------------------------------------------------------------------------
+def test_an_interceptor_must_return_a_record(cluster: EmbeddedCluster) -> None:
+    recorder = Recorder()
+    recorder.on_send = lambda record: None  # type: ignore[method-assign,assignment,return-value]
+    text = "on_send returned NoneType instead of a ProducerRecord"
+    with make(cluster, interceptors=[recorder]) as producer, pytest.raises(KafkaError, match=text):
+        producer.send(ProducerRecord(TOPIC, b""))
+    assert len(recorder.acknowledged) == 1
 
 
-def test_it_cannot_be_pickled(make: Make) -> None:
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(make().producer)
+def test_columns_and_interceptors_do_not_go_together(cluster: EmbeddedCluster) -> None:
+    chunk = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"v"])))
+    properties = {"interceptor.classes": f"{PLUGINS}.Recorder"}
+    with make(cluster, properties) as producer, pytest.raises(KafkaError, match="interceptors see single records"):
+        producer.send_columns(TOPIC, chunk)
 
 
-def test_it_cannot_be_used_after_a_fork(make: Make) -> None:
-    driven = make()
-    driven.producer._forked()
-    with pytest.raises(KafkaError, match="made before a fork"):
-        driven.producer.send(ProducerRecord(TOPIC, b"v"))
-    driven.producer.close()
-    assert driven.thread.is_alive(), "the parent's thread is the parent's to close"
+# --- partitioners ----------------------------------------------------------------------------------------------------
 
 
-def test_producers_without_a_name_are_told_apart(make: Make) -> None:
-    assert make().producer.client_id != make().producer.client_id
-    assert make(client_id="mine").producer.client_id == "mine"
+def test_a_partitioner_by_path_serves_records_and_columns(cluster: EmbeddedCluster) -> None:
+    with make(cluster, {"partitioner.class": f"{PLUGINS}.LengthPartitioner"}) as producer:
+        assert [producer.send(ProducerRecord(TOPIC, b"x" * size)).get().partition for size in (0, 3, 1)] == [0, 3, 1]
+        with pytest.raises(ValueError, match=r"LengthPartitioner \(partitioner.class\) chose partition 4 of topic"):
+            producer.send(ProducerRecord(TOPIC, b"long"))
+        assert producer.send(ProducerRecord(TOPIC, b"long", partition=1)).get().partition == 1
+        producer.send_columns(TOPIC, ColumnChunk(BinaryColumn.from_arrow(pa.array([b"ab", b"", b"c"]))))
+        producer.flush()
+    by_partition = [[r.value for r in stored(cluster) if r.partition == partition] for partition in range(4)]
+    assert by_partition == [[b"", b""], [b"x", b"long", b"c"], [b"ab"], [b"xxx"]]
 
 
-def test_wrong_options_are_refused_before_anything_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_producer, "create_client", lambda *args, **kw: pytest.fail("opened"))
-    with pytest.raises(ConfigError, match="acks"):
-        KafkaProducer({"bootstrap.servers": "127.0.0.1:1", "acks": "2"})
+def test_round_robin_and_sticky_by_name(cluster: EmbeddedCluster) -> None:
+    with make(cluster, {"partitioner.class": "round-robin"}) as producer:
+        found = [producer.send(ProducerRecord(TOPIC, b"", b"same key")).get().partition for _ in range(8)]
+    assert found == [0, 1, 2, 3] * 2
+    with make(cluster, {"partitioner.class": "sticky", "batch.size": 500, "linger.ms": 10_000}) as producer:
+        futures = [producer.send(ProducerRecord(TOPIC, b"x" * 100)) for _ in range(60)]
+        producer.flush()
+        partitions = [future.get().partition for future in futures]
+    # Four fit into a batch, and the next partition is never the one before.
+    assert [partitions[n : n + 4] for n in range(0, 60, 4)] == [[partitions[n]] * 4 for n in range(0, 60, 4)]
+    assert all(partitions[n] != partitions[n + 4] for n in range(0, 56, 4))
 
 
-def test_without_a_thread_nothing_stays_open(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Any] = []
-    create = kafka_producer.create_client
-
-    def remember(*args: Any, **kw: Any) -> Any:
-        opened.append(create(*args, **kw))
-        return opened[0]
-
-    def fail(name: str, run: Callable[[], None]) -> DrivenThread:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(kafka_producer, "create_client", remember)
-    monkeypatch.setattr(kafka_producer, "start_thread", fail)
-    with pytest.raises(KafkaError, match="Failed to construct kafka producer: can't start new thread"):
-        KafkaProducer({"bootstrap.servers": "127.0.0.1:1"})
-    assert opened[0][0]._is_closed
+def test_keys_can_be_ignored(cluster: EmbeddedCluster) -> None:
+    with make(cluster, {"partitioner.ignore.keys": "true", "linger.ms": 10_000}) as producer:
+        futures = [producer.send(ProducerRecord(TOPIC, b"v", b"%d" % key)) for key in range(50)]
+        producer.flush()
+        assert len({future.get().partition for future in futures}) == 1
 
 
-def test_the_real_thread_ends_with_its_producer() -> None:
-    producer = KafkaProducer({"bootstrap.servers": "127.0.0.1:1", "client.id": "mine", "max.block.ms": 20})
-    thread = producer._thread
-    assert thread.name == "kafka-producer-network-thread | mine"
-    assert thread.daemon
-    with pytest.raises(BrokersUnreachableError):
-        producer.send(ProducerRecord(TOPIC, b"v")).get()
+# --- construction ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({"key.serializer": "strin"}, r"key\.serializer.*did you mean string"),
+        ({"value.serializer": "no.such.Module"}, r"value\.serializer: no\.such\.Module cannot be imported"),
+        ({"value.serializer": "tests.fakes.plugins.Nope"}, "module tests.fakes.plugins has no class Nope"),
+        ({"partitioner.class": f"{PLUGINS}.NeedsArguments"}, "NeedsArguments could not be made without arguments"),
+        ({"partitioner.class": f"{PLUGINS}.Recorder"}, "Recorder has no method partition"),
+        ({"bootstrap.servers": "no.such.host.invalid:1"}, "no usable address"),
+    ],
+)
+def test_a_producer_that_cannot_be_made_leaves_nothing_behind(properties: dict[str, str], text: str) -> None:
+    before = sender_threads()
+    with pytest.raises(ConfigError, match=f"Failed to construct kafka producer: .*{text}"):
+        KafkaProducer({"bootstrap.servers": "127.0.0.1:1", **properties})
+    assert sender_threads() == before
+
+
+def test_what_was_made_before_a_failure_is_closed() -> None:
+    upper, recorder = UpperSerializer(), Recorder()
+    with pytest.raises(ConfigError, match="no usable address"):
+        KafkaProducer({"bootstrap.servers": "no.such.host.invalid:1"}, key_serializer=upper, interceptors=[recorder])
+    assert (upper.closed, recorder.closed) == (1, 1)
+
+
+def test_a_plugin_that_fails_to_configure_is_the_reason(cluster: EmbeddedCluster) -> None:
+    upper = UpperSerializer()
+    upper.configure = lambda configs, is_key: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    with pytest.raises(KafkaError, match="Failed to construct kafka producer: division by zero") as caught:
+        make(cluster, key_serializer=upper)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_close_is_final_and_may_be_repeated(cluster: EmbeddedCluster) -> None:
+    recorder = Recorder()
+    producer = make(cluster, {"linger.ms": 10_000}, interceptors=[recorder])
+    future = producer.send(ProducerRecord(TOPIC, b"v"))
+    with pytest.raises(ValueError, match="must not be negative"):
+        producer.close(-1)
+    producer.close()
     producer.close(0)
-    assert not thread.is_alive()
+    assert future.get(0).offset == 0
+    assert recorder.closed == 1
+    for use in (
+        lambda: producer.send(ProducerRecord(TOPIC, b"")),
+        lambda: producer.partitions_for(TOPIC),
+        producer.flush,
+    ):
+        with pytest.raises(KafkaError, match="after the producer has been closed"):
+            use()
+    assert producer.metrics()["record-send-total"] == 1
+
+
+def test_close_in_a_callback_does_not_wait_for_itself(cluster: EmbeddedCluster) -> None:
+    producer = make(cluster)
+    closed = threading.Event()
+
+    def close(delivery: Delivery) -> None:
+        producer.close()
+        closed.set()
+
+    producer.send(ProducerRecord(TOPIC, b"v"), close)
+    assert closed.wait(30)
+    producer.close()
+
+
+def test_a_flush_in_a_callback_and_one_that_takes_too_long_say_so(cluster: EmbeddedCluster) -> None:
+    errors: list[BaseException] = []
+
+    def flush(delivery: Delivery) -> None:
+        try:
+            producer.flush()
+        except KafkaError as error:
+            errors.append(error)
+
+    with make(cluster) as producer:
+        producer.send(ProducerRecord(TOPIC, b"v"), flush).get(30_000)
+        assert "flush in a delivery callback" in str(errors[0])
+        cluster.stop()
+        producer.send(ProducerRecord(TOPIC, b"v"))
+        with pytest.raises(KafkaTimeoutError, match="flush did not end within 50 ms"):
+            producer.flush(50)
+        producer.close(0)
+
+
+def test_a_producer_can_be_neither_pickled_nor_taken_across_a_fork(cluster: EmbeddedCluster) -> None:
+    with make(cluster) as producer:
+        with pytest.raises(TypeError, match="make one in the process that sends"):
+            pickle.dumps(producer)
+        producer.send(ProducerRecord(TOPIC, b"v")).get()
+        context = multiprocessing.get_context("fork")
+        answers: Any = context.SimpleQueue()
+
+        def use() -> None:
+            try:
+                producer.send(ProducerRecord(TOPIC, b"v"))
+            except KafkaError as error:
+                answers.put(str(error))
+            producer.close()
+
+        child = context.Process(target=use)
+        child.start()
+        child.join(30)
+        assert "made before a fork" in answers.get()
+        assert producer.send(ProducerRecord(TOPIC, b"v")).get().offset >= 0
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+
+def test_figures_of_the_producer_its_nodes_and_topics(cluster: EmbeddedCluster) -> None:
+    with make(cluster, {"client.id": "me", "compression.type": "gzip"}) as producer:
+        for _ in range(100):
+            producer.send(ProducerRecord(TOPIC, b"x" * 100, partition=1))
+        producer.flush()
+        values = pa.array([b"y" * 1000] * 5)
+        producer.send_columns(TOPIC, ColumnChunk(BinaryColumn.from_arrow(values)), np.zeros(5, dtype=np.int32))
+        producer.flush()
+        figures = producer.metrics()
+        text = producer.prometheus()
+        groups = {(metric.group, metric.tags[1:]) for metric in producer.all_metrics()}
+    assert figures["record-send-total"] == 105
+    assert figures["record-error-total"] == figures["record-retry-total"] == figures["requests-in-flight"] == 0
+    assert figures["record-size-max"] > 1000
+    assert 0 < figures["compression-rate-avg"] < 1
+    assert figures["buffer-available-bytes"] == figures["buffer-total-bytes"] == 33554432
+    assert figures["connection-count"] == 2
+    assert figures["outgoing-byte-total"] > figures["batch-byte-total"] > 0
+    assert figures["response-total"] == figures["request-total"]
+    assert figures["io-wait-ratio"] <= 1
+    assert {("producer-metrics", ()), ("producer-topic-metrics", (("topic", TOPIC),))} < groups
+    assert any(group == "producer-node-metrics" and tags[0][0] == "node-id" for group, tags in groups)
+    assert f'kafka_producer_topic_metrics_record_send_total{{client_id="me",topic="{TOPIC}"}} 105.0' in text
+
+
+def test_the_length_partitioner_is_one() -> None:
+    chunk = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"ab", None])))
+    rows = LengthPartitioner().partition_rows(TOPIC, chunk, np.zeros(2, dtype=np.int64), None)  # type: ignore[arg-type]
+    assert rows.tolist() == [2, 0]
+
+
+def test_rows_that_a_partitioner_sends_nowhere_are_refused(cluster: EmbeddedCluster) -> None:
+    rows = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"a", b"long"])))
+    with make(cluster, partitioner=LengthPartitioner()) as producer:
+        with pytest.raises(ValueError, match="chose partition 4 of topic orders, which has 4"):
+            producer.send_columns(TOPIC, rows)
+        producer.flush()
+    assert stored(cluster) == []

@@ -19,6 +19,7 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata
 from kafka_sink.producer.idempotence import ProducerIdAndEpoch
+from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.transaction_state import TRANSITIONS, State
 from kafka_sink.protocol.api_key import ApiKey
 from tests.fakes.producing import TOPIC, tp
@@ -255,6 +256,15 @@ def test_a_transaction_in_which_nothing_was_sent_is_nobodys_business(world: Tran
     assert world.manager.state is S.READY
 
 
+def test_a_transaction_does_not_inherit_that_the_last_one_had_begun(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"a")
+    world.commit()
+    world.begin()
+    world.commit()
+    assert world.order.count(END) == 1
+
+
 def test_an_abort_drops_what_has_not_left(world: TransactionalWorld) -> None:
     world.begin()
     world.send(b"a")
@@ -359,6 +369,23 @@ def test_an_abort_does_not_wait_for_offsets_that_nobody_takes(world: Transaction
     with pytest.raises(TransactionAbortableError):
         result.wait(0)
     assert world.manager.state is S.READY
+
+
+def test_an_abort_takes_back_what_waits_to_be_asked(world: TransactionalWorld) -> None:
+    world.begin()
+    world.finish(world.manager.send_offsets({tp(1): OffsetAndMetadata(1)}, GROUP))
+    world.brokers.errors[COMMIT].append(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    result = world.manager.send_offsets(OFFSET, GROUP)
+    while world.brokers.errors[COMMIT]:
+        world.sender.run_once()
+    # The answer is read: the request waits for its next attempt.
+    world.sender.run_once()
+    asked = world.order.count(COMMIT)
+    aborted = world.manager.begin_abort()
+    with pytest.raises(TransactionAbortableError):
+        result.wait(0)
+    world.finish(aborted)
+    assert world.order.count(COMMIT) == asked
 
 
 # --- errors of requests ----------------------------------------------------------------------------------------------
@@ -523,6 +550,53 @@ def test_versions_are_never_mixed_even_where_a_broker_lags_behind(api: ApiKey, l
     assert world.manager.state is S.FATAL_ERROR
 
 
+def test_an_error_for_good_is_told_to_everybody_who_waits(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"a")
+    world.settle()
+    offsets = world.manager.send_offsets(OFFSET, GROUP)
+    world.manager.fail_for_good(KafkaError("broken"))
+    with pytest.raises(KafkaError, match="broken"):
+        offsets.wait(0)
+
+
+def test_an_error_for_good_ends_the_wait_for_an_answer(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"a")
+    world.settle()
+    world.brokers.errors[END].append(SILENCE)
+    result = world.manager.begin_commit()
+    while END not in world.order:
+        world.sender.run_once()
+    world.manager.fail_for_good(KafkaError("broken"))
+    with pytest.raises(KafkaError, match="broken"):
+        result.wait(0)
+
+
+@pytest.mark.parametrize(("newest", "state"), [(5, S.ABORTABLE_ERROR), (2, S.FATAL_ERROR)])
+def test_a_forgotten_id_needs_a_coordinator_that_gives_out_epochs(newest: int, state: State) -> None:
+    world = make_world(1)
+    world.brokers.max_versions[INIT] = newest
+    with pytest.raises(ApiError, match="UNKNOWN_PRODUCER_ID"):
+        world.finish(provoke(world, PARTITIONS, ErrorCode.UNKNOWN_PRODUCER_ID))
+    assert world.manager.state is state
+    if state is S.ABORTABLE_ERROR:
+        world.abort()
+        assert world.manager.identity.epoch == 1
+
+
+def test_a_coordinator_that_cannot_be_reached_is_looked_up_again(world: TransactionalWorld) -> None:
+    made = TransactionalWorld(TransactionalBrokers(world.brokers.level, nodes=2))
+    made.brokers.coordinator = 2
+    made.network.refusals["2"] = ConnectionRefusedError("refused")
+    result = made.manager.initialize()
+    while made.order.count(FIND) < 3:
+        made.sender.run_once()
+    assert made.clock.now_ms >= 1_000_000 + 2 * 100, "with a pause between the attempts"
+    made.brokers.coordinator = 1
+    made.finish(result)
+
+
 # --- answers that get lost -------------------------------------------------------------------------------------------
 
 
@@ -665,6 +739,33 @@ def test_a_record_that_could_not_be_staged_keeps_the_transaction_from_being_comm
     world.manager.staging_failed(KafkaTimeoutError("no memory"))
     with pytest.raises(TransactionAbortableError, match="no memory"):
         world.manager.begin_commit()
+
+
+def test_a_gap_before_the_oldest_batch_is_not_tried_again(world: TransactionalWorld) -> None:
+    world.begin()
+    world.send(b"first")
+    world.settle()
+    world.brokers.verdicts[0].append(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.send(b"second")
+    world.settle()
+    assert world.manager.state is S.ABORTABLE_ERROR
+    assert world.order.count(PRODUCE) == 2
+
+
+def test_a_batch_that_cannot_be_closed_keeps_the_transaction_from_being_committed(
+    world: TransactionalWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.begin()
+    world.send(b"first")
+    world.settle()
+    with monkeypatch.context() as patch:
+        patch.setattr(ProducerBatch, "close", lambda batch: 1 / 0)
+        world.send(b"second")
+        world.settle()
+    with pytest.raises(TransactionAbortableError, match="could not be made a batch"):
+        world.manager.begin_commit()
+    world.abort()
+    assert world.manager.identity.epoch == 1, "also where no sequence was given out"
 
 
 def test_batches_behind_one_that_was_refused_do_not_hold_the_abort_up(world: TransactionalWorld) -> None:
@@ -861,7 +962,9 @@ def test_a_refused_producer_id_fails_what_is_staged_and_is_asked_for_again_when_
     world.send(b"a")
     world.settle()
     assert world.failed == 1
-    world.step(50)
+    for _ in range(20):
+        world.clock.advance(1000)
+        world.step()
     assert len(brokers.requests(INIT)) == 1, "nobody needs one"
     world.send(b"b")
     world.settle()

@@ -43,6 +43,13 @@ def test_unknown_names_get_the_nearest_known_one(name: str, hint: str) -> None:
     assert hint in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["key.serializer", "value.serializer", "interceptor.classes", "transactional.id"])
+def test_options_that_mean_nothing_to_a_sink_are_refused_and_not_shown(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"option kafka.{name} is not supported: .*; remove it"):
+        parse_options({**REQUIRED, f"kafka.{name}": "x"})
+    assert f"kafka.{name}" not in option_tables()
+
+
 def test_a_broken_address_is_refused_before_any_task() -> None:
     with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers.*localhost"):
         parse_options({**REQUIRED, "kafka.bootstrap.servers": "localhost"})

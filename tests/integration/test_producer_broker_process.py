@@ -1,0 +1,177 @@
+"""Our producer while the embedded broker, a process of its own, is killed, stopped in its tracks, and full.
+
+KAFKALITE_FAULT_RECORDS sets how many records the loads send (20,000 unless told otherwise).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.client.admin import AdminClient
+from kafka_sink.common.errors import BufferExhaustedError, RecordTooLargeError
+from kafka_sink.producer.futures import Delivery
+from tests.conftest import Figure
+from tests.support.broker_process import BrokerProcess
+from tests.support.fault_proxy import Delay, FaultProxy, every
+from tests.support.ordered_load import OrderedLoad
+from tests.support.readback import read_topic
+
+RECORDS = int(os.environ.get("KAFKALITE_FAULT_RECORDS", "20000"))
+BLOWS = 10
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path / "data")
+    process.start()
+    with AdminClient(process.bootstrap_servers) as admin:
+        admin.create_topic("t", 4)
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def strike(broker: BrokerProcess, blow: Callable[[], None], figure: Figure) -> None:
+    """Send a load while *blow* falls ten times, and prove that the topic holds it."""
+    over = threading.Event()
+
+    def blows() -> None:
+        for _ in range(BLOWS):
+            time.sleep(0.3)
+            blow()
+        over.set()
+
+    with KafkaProducer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "request.timeout.ms": 1_000,
+            "reconnect.backoff.max.ms": 200,
+            "max.block.ms": 30_000,
+        }
+    ) as producer:
+        load = OrderedLoad(producer, "t")
+        thread = threading.Thread(target=blows, daemon=True)
+        thread.start()
+        while not over.is_set() or load.sent < RECORDS:
+            load.send(RECORDS // 200)
+            time.sleep(0 if over.is_set() else 0.05)
+        thread.join()
+        producer.flush(60_000)
+        retries = producer.metrics()["record-retry-total"]
+    assert load.errors[:3] == []
+    verdict = load.judge(read_topic(broker.bootstrap_servers, "t"))
+    figure("records", load.sent)
+    figure("sent again", int(retries))
+    figure("missing/twice/out of order", f"{verdict.missing}/{verdict.duplicates}/{verdict.out_of_order}")
+    figure("longest stall", f"{load.longest_stall_s:.1f} s")
+    assert verdict.is_clean, verdict
+
+
+def test_ten_kills_of_the_broker_lose_and_repeat_nothing(broker: BrokerProcess, figure: Figure) -> None:
+    def kill() -> None:
+        broker.kill()
+        broker.start()
+
+    strike(broker, kill, figure)
+
+
+def test_ten_pauses_of_the_broker_lose_and_repeat_nothing(broker: BrokerProcess, figure: Figure) -> None:
+    def pause() -> None:
+        with broker.paused():
+            time.sleep(1.5)
+
+    strike(broker, pause, figure)
+
+
+def test_memory_is_never_reused_while_a_request_points_into_it(figure: Figure) -> None:
+    """Batches expire while their requests are under way, in little memory: no record may end in another's place."""
+    topics = [f"topic-{number}" for number in range(4)]
+    told: list[Delivery] = []
+    with EmbeddedCluster() as cluster:
+        for topic in topics:
+            cluster.create_topic(topic, partitions=3)
+        with (
+            FaultProxy(cluster.bootstrap_servers, every(3, Delay(0.6))) as proxy,
+            KafkaProducer(
+                {
+                    "bootstrap.servers": proxy.bootstrap_servers,
+                    "request.timeout.ms": 500,
+                    "delivery.timeout.ms": 505,
+                    "batch.size": 2_000,
+                    "buffer.memory": 40_000,
+                    "retry.backoff.ms": 10,
+                }
+            ) as producer,
+        ):
+            for number in range(RECORDS):
+                topic, partition = topics[number % 4], number % 3
+                value = f"{topic} {partition} {number}".encode()
+                producer.send(ProducerRecord(topic, value, partition=partition), told.append)
+            producer.flush(60_000)
+        misplaced = stored = 0
+        for topic in topics:
+            for message in read_topic(cluster.bootstrap_servers, topic):
+                name, partition, _ = (message.value or b"").split()
+                stored += 1
+                misplaced += (name.decode(), int(partition)) != (topic, message.partition)
+    acknowledged = sum(delivery.count for delivery in told if delivery.error is None)
+    failed = sum(delivery.count for delivery in told if delivery.error is not None)
+    figure("acknowledged/failed/stored", f"{acknowledged}/{failed}/{stored}")
+    figure("in a wrong place", misplaced)
+    assert misplaced == 0
+    assert acknowledged + failed == RECORDS
+    assert failed > 0
+    assert acknowledged <= stored
+
+
+def test_an_error_is_the_records_own(figure: Figure) -> None:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", partitions=1)
+        with KafkaProducer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "max.request.size": 10_000,
+                "buffer.memory": 40_000,
+                "max.block.ms": 300,
+                "delivery.timeout.ms": 3_000,
+                "request.timeout.ms": 2_000,
+                "linger.ms": 1_000,
+            }
+        ) as producer:
+            fine = [producer.send(ProducerRecord("t", b"%d" % number)) for number in range(10)]
+            with pytest.raises(RecordTooLargeError, match="more than max"):
+                producer.send(ProducerRecord("t", b"x" * 10_001)).get(0)
+            fine += [producer.send(ProducerRecord("t", b"%d" % number)) for number in range(10, 20)]
+            assert [future.get(10_000).offset for future in fine] == list(range(20))
+        with (
+            FaultProxy(cluster.bootstrap_servers, every(1, Delay(1.0))) as proxy,
+            KafkaProducer(
+                {
+                    "bootstrap.servers": proxy.bootstrap_servers,
+                    "batch.size": 5_000,
+                    "buffer.memory": 10_000,
+                    "max.block.ms": 200,
+                    "max.request.size": 9_000,
+                    "linger.ms": 0,
+                }
+            ) as producer,
+        ):
+            futures = [producer.send(ProducerRecord("t", b"y" * 4_900)) for _ in range(4)]
+            outcomes = []
+            for future in futures:
+                try:
+                    future.get(20_000)
+                    outcomes.append("stored")
+                except BufferExhaustedError:
+                    outcomes.append("no memory")
+            figure("with full memory", outcomes)
+            assert set(outcomes) == {"stored", "no memory"}
+        assert len(read_topic(cluster.bootstrap_servers, "t")) == 20 + outcomes.count("stored")

@@ -1,0 +1,77 @@
+"""Many threads send while the producer is flushed and closed: every record ends, acknowledged ones are stored."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.common.errors import KafkaError
+from kafka_sink.consumer.log_reader import LogReader
+from kafka_sink.producer.futures import Delivery, FailedFuture, FutureRecordMetadata
+
+TOPIC = "orders"
+SENDERS = 4
+
+
+class Sender:
+    """Sends numbered values until the producer is closed."""
+
+    def __init__(self, producer: KafkaProducer, name: int) -> None:
+        self._producer = producer
+        self._name = name
+        self.sent: list[tuple[bytes, FutureRecordMetadata | FailedFuture]] = []
+        self.told: list[Delivery] = []
+        self.refusal: KafkaError | None = None
+
+    def run(self) -> None:
+        number = 0
+        while True:
+            value = b"%d-%d" % (self._name, number)
+            key = None if number % 2 else value
+            try:
+                future = self._producer.send(ProducerRecord(TOPIC, value, key), self.told.append)
+            except KafkaError as error:
+                self.refusal = error
+                return
+            self.sent.append((value, future))
+            number += 1
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 30_000])
+def test_every_record_ends_and_what_was_acknowledged_is_stored_once(timeout_ms: int) -> None:
+    with EmbeddedCluster(num_partitions=3) as cluster:
+        cluster.create_topic(TOPIC, partitions=3)
+        producer = KafkaProducer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "batch.size": 500, "buffer.memory": 20_000}
+        )
+        senders = [Sender(producer, name) for name in range(SENDERS)]
+        threads = [threading.Thread(target=sender.run) for sender in senders]
+        for thread in threads:
+            thread.start()
+        enough = threading.Event()
+        enough.wait(0.3)
+        producer.flush()
+        producer.close(timeout_ms)
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+        with LogReader({"bootstrap.servers": cluster.bootstrap_servers}) as reader:
+            stored = [record.value for record in reader.read(TOPIC)]
+    acknowledged: list[bytes] = []
+    for sender in senders:
+        assert sender.refusal is not None
+        assert len(sender.told) == len(sender.sent)
+        for value, future in sender.sent:
+            assert future.done()
+            try:
+                future.get(0)
+            except KafkaError:
+                continue
+            acknowledged.append(value)
+    assert acknowledged
+    assert len(stored) == len(set(stored))
+    assert set(acknowledged) <= set(stored)
+    if timeout_ms:
+        assert len(acknowledged) == sum(len(sender.sent) for sender in senders) == len(stored)

@@ -1,0 +1,571 @@
+"""The facade: what its callers may rely on, whichever thread does the work."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kafka_sink.common.errors import (
+    ApiError,
+    BrokersUnreachableError,
+    BufferExhaustedError,
+    ConfigError,
+    ErrorCode,
+    KafkaError,
+    KafkaTimeoutError,
+    RecordTooLargeError,
+    SerializationError,
+    UnknownTopicOrPartitionError,
+)
+from kafka_sink.common.model import Header
+from kafka_sink.producer import kafka_producer
+from kafka_sink.producer.futures import Delivery, FailedFuture
+from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, ProducerRecord
+from kafka_sink.protocol.messages.produce import ProduceRequest
+from kafka_sink.records.layout import HEADER_BYTES
+from kafka_sink.records.reference import record_size
+from tests.fakes.chunks import Row, make_chunk
+from tests.fakes.driven_producer import DrivenProducer, DrivenThread
+from tests.fakes.played_brokers import NO_LEADER, batches_of, produce_answer
+from tests.fakes.producing import TOPIC
+
+Make = Callable[..., DrivenProducer]
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Make:
+    return lambda *args, **properties: DrivenProducer(monkeypatch, *args, **properties)
+
+
+class Stored:
+    """Takes down what the brokers are sent, by partition."""
+
+    def __init__(self, driven: DrivenProducer) -> None:
+        self.values: dict[int, list[bytes | None]] = {}
+        self.headers: list[tuple[Header, ...]] = []
+        self.timestamps: list[int] = []
+        driven.brokers.on_produce = self._take
+
+    def _take(self, node: str, request: ProduceRequest) -> Any:
+        for partition, view in batches_of(request).items():
+            for record in view.records():
+                self.values.setdefault(partition, []).append(record.value)
+                self.headers.append(record.headers)
+                self.timestamps.append(record.timestamp)
+        return produce_answer(request, 100, {})
+
+
+def int32s(*values: int) -> NDArray[np.int32]:
+    return np.array(values, dtype=np.int32)
+
+
+# --- one record ------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_is_staged_at_once_and_its_future_tells_where_it_went(make: Make) -> None:
+    driven = make((1, 2))
+    stored = Stored(driven)
+    headers = [("trace", b"1")]
+    future = driven.producer.send(ProducerRecord(TOPIC, b"v", key=b"abc", partition=1, timestamp=7000, headers=headers))
+    assert not future.done(), "sending does not wait for the brokers"
+    metadata = future.get()
+    assert (metadata.topic, metadata.partition, metadata.offset, metadata.timestamp) == (TOPIC, 1, 100, 7000)
+    assert (metadata.serialized_key_size, metadata.serialized_value_size) == (3, 1)
+    assert stored.values == {1: [b"v"]}
+    assert stored.headers == [(("trace", b"1"),)]
+
+
+def test_a_record_without_a_timestamp_gets_the_time_of_its_sending(make: Make) -> None:
+    driven = make()
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    before = driven.clock.wall_ms()
+    assert driven.producer.send(ProducerRecord(TOPIC, b"v")).get().timestamp == before
+
+
+def test_keys_choose_the_partition(make: Make) -> None:
+    driven = make((1, 1, 1))
+    # murmur2 of abc is 479470107.
+    assert driven.producer.send(ProducerRecord(TOPIC, b"v", key=b"abc")).get().partition == 479470107 % 3
+
+
+def test_records_without_a_key_fill_a_batch_and_move_on(make: Make) -> None:
+    driven = make((1, 1, 1), batch_size=1000, linger_ms=1000)
+    futures = [driven.producer.send(ProducerRecord(TOPIC, b"x" * 200)) for _ in range(80)]
+    driven.producer.flush()
+    partitions = [future.get().partition for future in futures]
+    for start in range(0, 80, 4):
+        assert len(set(partitions[start : start + 4])) == 1
+    assert len(set(partitions)) > 1
+
+
+def test_the_sender_is_woken_by_a_new_or_full_batch_only(make: Make) -> None:
+    driven = make(linger_ms=1000, batch_size=HEADER_BYTES + 3 * record_size(0, 0, None, b"v"))
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    network = driven.brokers.network
+    woken = []
+    for _ in range(3):
+        network._woken = False
+        driven.producer.send(ProducerRecord(TOPIC, b"v"))
+        woken.append(network._woken)
+    assert woken == [True, False, True]
+
+
+def test_rows_wake_the_sender(make: Make) -> None:
+    driven = make(linger_ms=1000)
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    for expected in (True, False):
+        driven.brokers.network._woken = False
+        driven.producer.send_columns(TOPIC, make_chunk([Row()]))
+        assert driven.brokers.network._woken is expected
+
+
+def test_leaving_a_full_batch_for_another_partitions_open_one_wakes_the_sender(make: Make) -> None:
+    driven = make((1, 1), linger_ms=1000, batch_size=1000)
+    send = driven.producer.send
+    for partition in (0, 1):
+        send(ProducerRecord(TOPIC, b"v", partition=partition))
+    driven.brokers.network._woken = False
+    built_in = driven.producer._built_in
+    assert built_in is not None
+    before = built_in.partition(TOPIC, None, driven.producer._metadata.fetch())
+    send(ProducerRecord(TOPIC, b"x" * 900, partition=before))
+    driven.brokers.network._woken = False
+    send(ProducerRecord(TOPIC, b"y" * 100))
+    assert driven.brokers.network._woken
+
+
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_keys_and_values_must_be_bytes(make: Make, field: str) -> None:
+    record = ProducerRecord(TOPIC, **{"value": b"", field: "text"})  # type: ignore[arg-type]
+    with pytest.raises(SerializationError, match=rf"the record's {field} \(str\) .* expected bytes"):
+        make().producer.send(record)
+
+
+@pytest.mark.parametrize("field", ["partition", "timestamp"])
+def test_partitions_and_timestamps_must_not_be_negative(make: Make, field: str) -> None:
+    with pytest.raises(ValueError, match=f"the record's {field} must not be negative, got -1"):
+        make().producer.send(ProducerRecord(TOPIC, b"", **{field: -1}))
+
+
+@pytest.mark.parametrize(
+    ("name", "properties"),
+    [("max.request.size", {"max_request_size": 500}), ("buffer.memory", {"buffer_memory": 500, "batch_size": 100})],
+)
+def test_a_record_that_is_too_large_fails_in_its_future_and_its_callback(
+    make: Make, name: str, properties: dict[str, int]
+) -> None:
+    driven = make(**properties)
+    told: list[Delivery] = []
+    future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 500), told.append)
+    assert future.done()
+    with pytest.raises(RecordTooLargeError, match=rf"more than {name} \(500 bytes\)"):
+        future.get()
+    assert [(delivery.topic_partition, type(delivery.error)) for delivery in told] == [
+        ((TOPIC, 0), RecordTooLargeError)
+    ]
+    assert driven.memory_in_use == 0
+
+
+def test_a_callback_that_raises_for_a_record_not_staged_does_not_reach_the_sender_of_it(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(delivery: Delivery) -> None:
+        raise RuntimeError("mine")
+
+    future = make(max_request_size=500).producer.send(ProducerRecord(TOPIC, b"x" * 500), fail)
+    assert isinstance(future, FailedFuture)
+    assert "the delivery callback of a record for topic orders raised" in caplog.text
+
+
+# --- metadata --------------------------------------------------------------------------------------------------------
+
+
+def test_metadata_that_is_known_is_not_waited_for(make: Make) -> None:
+    driven = make()
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    waits = len(driven.clock.waits)
+    driven.producer.send(ProducerRecord(TOPIC, b"v"))
+    assert len(driven.clock.waits) == waits
+
+
+def test_a_topic_that_does_not_exist_fails_after_max_block(make: Make) -> None:
+    driven = make(max_block_ms=3000)
+    started = driven.clock.now_ms
+    future = driven.producer.send(ProducerRecord("nowhere", b"v"))
+    assert isinstance(future, FailedFuture)
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"topic nowhere is not present in metadata after 3000 ms"):
+        future.get()
+    assert 3000 <= driven.clock.now_ms - started < 4000
+
+
+def test_brokers_that_cannot_be_reached_are_named_with_the_cause(make: Make) -> None:
+    driven = make(max_block_ms=2000)
+    driven.brokers.network.refusals = {"-1": ConnectionRefusedError(111, "Connection refused")}
+    with pytest.raises(BrokersUnreachableError) as caught:
+        driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    assert "no broker could be reached within 2000 ms" in str(caught.value)
+    assert "127.0.0.1:9000: connection refused" in str(caught.value)
+
+
+def test_a_partition_out_of_range_is_waited_for_and_named(make: Make) -> None:
+    driven = make((1, 1), max_block_ms=2000)
+    with pytest.raises(KafkaTimeoutError, match="partition 2 of topic orders with partition count 2 is not present"):
+        driven.producer.send(ProducerRecord(TOPIC, b"v", partition=2)).get()
+
+
+def test_a_partition_that_was_added_meanwhile_is_found(make: Make) -> None:
+    driven = make((1, 1), max_block_ms=2000)
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    driven.brokers.leaders = [1, 1, 2]
+    assert driven.producer.send(ProducerRecord(TOPIC, b"v", partition=2)).get().partition == 2
+
+
+def test_the_time_to_block_is_that_of_all_attempts_together(make: Make) -> None:
+    driven = make(max_block_ms=1000)
+    given: list[int] = []
+    await_update = driven.producer._metadata.await_update
+
+    def note(version: int, timeout_ms: int) -> None:
+        given.append(timeout_ms)
+        await_update(version, timeout_ms)
+
+    driven.producer._metadata.await_update = note  # type: ignore[method-assign]
+    assert isinstance(driven.producer.send(ProducerRecord("nowhere", b"v")), FailedFuture)
+    assert given[0] == 1000
+    assert len(given) > 2
+    assert given == sorted(given, reverse=True)
+    assert given[-1] < 200
+
+
+def test_metadata_that_comes_at_the_very_end_is_too_late(make: Make) -> None:
+    driven = make(max_block_ms=1000)
+    await_update = driven.producer._metadata.await_update
+
+    def until_the_end(version: int, timeout_ms: int) -> None:
+        await_update(version, timeout_ms)
+        driven.clock.advance(1000)
+
+    driven.producer._metadata.await_update = until_the_end  # type: ignore[method-assign]
+    with pytest.raises(UnknownTopicOrPartitionError, match="after 1000 ms"):
+        driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+
+
+def test_a_topic_that_is_forbidden_is_not_waited_for(make: Make) -> None:
+    driven = make(max_block_ms=60_000)
+    driven.brokers.topic_errors["secret"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    started = driven.clock.now_ms
+    with pytest.raises(ApiError, match="TOPIC_AUTHORIZATION_FAILED: topic 'secret'"):
+        driven.producer.send(ProducerRecord("secret", b"v")).get()
+    assert driven.clock.now_ms < started + 1000
+
+
+def test_metadata_and_memory_share_the_time_to_block(make: Make) -> None:
+    driven = make(max_block_ms=1000, buffer_memory=1000, batch_size=1000)
+    driven.brokers.on_produce = lambda node, request: None
+    driven.producer.send(ProducerRecord(TOPIC, b"x" * 600))
+    waited: list[int] = []
+    allocate = driven.producer._accumulator.pool.allocate
+    driven.producer._accumulator.pool.allocate = (  # type: ignore[method-assign]
+        lambda size, max_block_ms: (waited.append(max_block_ms), allocate(size, max_block_ms))[1]
+    )
+    wait_on_metadata = driven.producer._topics.wait_for
+
+    def slow(*args: Any) -> Any:
+        driven.clock.advance(400)
+        return wait_on_metadata(*args)
+
+    driven.producer._topics.wait_for = slow  # type: ignore[method-assign]
+    driven.producer._topics.known.clear()
+    future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 600))
+    assert waited == [600]
+    with pytest.raises(BufferExhaustedError):
+        future.get()
+
+
+def test_the_partitions_of_a_topic_can_be_asked_for(make: Make) -> None:
+    infos = make((1, 2, NO_LEADER)).producer.partitions_for(TOPIC)
+    assert [info.leader.id if info.leader else None for info in infos] == [1, 2, None]
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+
+def test_rows_go_to_the_partitions_they_name_and_the_others_where_the_partitioner_says(make: Make) -> None:
+    driven = make((1, 1, 1))
+    stored = Stored(driven)
+    rows = [Row(b"%d" % index, key=b"abc") for index in range(6)]
+    hashed = 479470107 % 3
+    driven.producer.send_columns(TOPIC, make_chunk(rows), int32s(2, 0, ANY_PARTITION, 2, 0, ANY_PARTITION))
+    driven.producer.flush()
+    expected: dict[int, list[bytes | None]] = {}
+    for row, partition in zip(rows, (2, 0, hashed, 2, 0, hashed), strict=True):
+        expected.setdefault(partition, []).append(row.value)
+    assert stored.values == expected
+
+
+def test_rows_without_a_timestamp_get_the_time_of_their_sending(make: Make) -> None:
+    driven = make()
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    stored = Stored(driven)
+    now = driven.clock.wall_ms()
+    driven.producer.send_columns(TOPIC, make_chunk([Row(b"a"), Row(b"b")]))
+    driven.producer.send_columns(TOPIC, make_chunk([Row(b"c", timestamp=7)], has_timestamps=True))
+    driven.producer.flush()
+    assert stored.timestamps == [now, now, 7]
+
+
+def test_each_row_is_told_of_once(make: Make) -> None:
+    driven = make((1, 1, 1), batch_size=300)
+    told: list[Delivery] = []
+    for _ in range(3):
+        driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 50)] * 100), None, told.append)
+    driven.producer.flush()
+    assert sum(delivery.count for delivery in told) == 300
+    assert driven.memory_in_use == 0
+
+
+def test_no_rows_are_no_work(make: Make) -> None:
+    driven = make()
+    driven.producer.send_columns("any topic", make_chunk([]))
+    assert driven.clock.waits == []
+
+
+def test_a_chunk_larger_than_the_memory_goes_through_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_producer, "_PIECE_BYTES", 3000)
+    driven = make((1, 1), buffer_memory=2000, batch_size=1000, linger_ms=60_000)
+    stored = Stored(driven)
+    rows = [Row(b"%03d" % index * 50) for index in range(200)]
+    driven.producer.send_columns(TOPIC, make_chunk(rows), int32s(*(index % 2 for index in range(200))))
+    driven.producer.flush()
+    for partition in (0, 1):
+        assert stored.values[partition] == [row.value for row in rows[partition::2]]
+    assert driven.memory_in_use == 0
+
+
+def test_waits_for_memory_while_rows_flow_do_not_add_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_producer, "_PIECE_BYTES", 900)
+    driven = make(buffer_memory=1000, batch_size=1000, max_block_ms=400, enable_idempotence=False)
+
+    def slowly(node: str, request: ProduceRequest) -> Any:
+        driven.clock.advance(150)
+        return produce_answer(request, 100, {})
+
+    driven.brokers.on_produce = slowly
+    started = driven.clock.now_ms
+    driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 800)] * 10))
+    assert driven.clock.now_ms > started + 1000
+
+
+def test_when_memory_stays_short_what_was_staged_is_sent_all_the_same(make: Make) -> None:
+    driven = make(buffer_memory=1000, batch_size=1000, linger_ms=60_000, max_block_ms=200)
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    driven.brokers.on_produce = lambda node, request: None
+    with pytest.raises(BufferExhaustedError):
+        driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 600)] * 2))
+    assert driven.brokers.requests()
+
+
+def test_a_row_that_is_too_large_is_named_and_nothing_is_staged(make: Make) -> None:
+    driven = make(max_request_size=500)
+    with pytest.raises(RecordTooLargeError, match="row 1 of the 2 rows for topic orders needs up to"):
+        driven.producer.send_columns(TOPIC, make_chunk([Row(b""), Row(b"x" * 500)]))
+    assert driven.memory_in_use == 0
+
+
+def test_a_row_for_a_partition_that_does_not_exist_is_named_and_nothing_is_staged(make: Make) -> None:
+    driven = make((1, 1))
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"row 1 names partition 2 .* has only 2 \(0 to 1\)"):
+        driven.producer.send_columns(TOPIC, make_chunk([Row(), Row()]), int32s(0, 2))
+    assert driven.memory_in_use == 0
+
+
+def test_a_row_for_a_partition_that_was_added_meanwhile_is_sent(make: Make) -> None:
+    driven = make((1, 1))
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    driven.brokers.leaders = [1, 1, 2]
+    stored = Stored(driven)
+    driven.producer.send_columns(TOPIC, make_chunk([Row(b"new")]), int32s(2))
+    driven.producer.flush()
+    assert stored.values == {2: [b"new"]}
+
+
+def test_a_row_with_a_negative_partition_is_named(make: Make) -> None:
+    with pytest.raises(ValueError, match="row 1 names partition -2"):
+        make().producer.send_columns(TOPIC, make_chunk([Row(), Row()]), int32s(0, -2))
+
+
+def test_a_row_from_before_1970_is_named(make: Make) -> None:
+    rows = [Row(timestamp=0), Row(timestamp=-1)]
+    with pytest.raises(ValueError, match="row 1 has the timestamp -1"):
+        make().producer.send_columns(TOPIC, make_chunk(rows, has_timestamps=True))
+
+
+# --- flush and close -------------------------------------------------------------------------------------------------
+
+
+def test_flush_sends_what_lingers_and_waits_for_the_outcome(make: Make) -> None:
+    driven = make(linger_ms=60_000)
+    started = driven.clock.now_ms
+    futures = [driven.producer.send(ProducerRecord(TOPIC, b"v")) for _ in range(3)]
+    driven.producer.flush()
+    assert all(future.done() for future in futures)
+    assert driven.clock.now_ms < started + 5000
+
+
+def test_flush_gives_up_after_its_time(make: Make) -> None:
+    driven = make()
+    driven.brokers.on_produce = lambda node, request: None
+    driven.producer.send(ProducerRecord(TOPIC, b"v"))
+    with pytest.raises(KafkaTimeoutError, match="flush did not end within 500 ms"):
+        driven.producer.flush(500)
+
+
+def test_flush_and_endless_waits_in_a_callback_are_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    driven = make()
+    monkeypatch.setattr(kafka_producer.threading, "current_thread", lambda: driven.thread)
+    with pytest.raises(KafkaError, match="flush in a delivery callback would wait for the very thread"):
+        driven.producer.flush()
+
+
+def test_close_sends_what_is_staged_and_ends_the_thread(make: Make) -> None:
+    driven = make(linger_ms=60_000)
+    future = driven.producer.send(ProducerRecord(TOPIC, b"v"))
+    driven.producer.close()
+    assert future.get().offset == 100
+    assert not driven.thread.is_alive()
+    assert driven.brokers.network.is_closed
+    driven.producer.close()
+
+
+def test_close_without_time_fails_what_is_not_acknowledged(make: Make) -> None:
+    driven = make()
+    future = driven.producer.send(ProducerRecord(TOPIC, b"v"))
+    driven.producer.close(0)
+    with pytest.raises(KafkaError, match="closed before this record was acknowledged"):
+        future.get()
+    assert not driven.thread.is_alive()
+
+
+def test_close_fails_the_rest_when_its_time_is_up(make: Make) -> None:
+    driven = make()
+    future = driven.producer.send(ProducerRecord(TOPIC, b"v"))
+    driven.thread.is_stuck = True
+    driven.producer.close(700)
+    assert driven.thread.joined_ms == [700, None]
+    with pytest.raises(KafkaError, match="closed before"):
+        future.get()
+
+
+def test_close_in_a_callback_does_not_wait_for_itself(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    driven = make()
+    monkeypatch.setattr(kafka_producer.threading, "current_thread", lambda: driven.thread)
+    driven.producer.close()
+    assert driven.thread.joined_ms == []
+
+
+def test_a_negative_time_to_close_is_refused(make: Make) -> None:
+    with pytest.raises(ValueError, match="must not be negative, got -1"):
+        make().producer.close(-1)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda producer: producer.send(ProducerRecord(TOPIC, b"v")),
+        lambda producer: producer.send_columns(TOPIC, make_chunk([Row()])),
+        lambda producer: producer.flush(),
+        lambda producer: producer.partitions_for(TOPIC),
+    ],
+)
+def test_after_close_nothing_may_be_asked_of_it(make: Make, use: Callable[[KafkaProducer], object]) -> None:
+    driven = make()
+    driven.producer.close()
+    with pytest.raises(KafkaError, match="after the producer has been closed"):
+        use(driven.producer)
+
+
+def test_as_a_context_it_closes_and_after_an_error_without_waiting(make: Make) -> None:
+    driven = make()
+    with driven.producer as producer:
+        future = producer.send(ProducerRecord(TOPIC, b"v"))
+    assert future.get().offset == 100
+    driven = make()
+    with pytest.raises(KeyError), driven.producer as producer:
+        future = producer.send(ProducerRecord(TOPIC, b"v"))
+        raise KeyError
+    with pytest.raises(KafkaError, match="closed before"):
+        future.get()
+
+
+def test_a_callback_sees_its_records_outcome(make: Make) -> None:
+    driven = make()
+    told: list[Delivery] = []
+    future = driven.producer.send(ProducerRecord(TOPIC, b"v"), told.append)
+    future.get()
+    assert [(delivery.base_offset, delivery.count, delivery.error) for delivery in told] == [(100, 1, None)]
+    driven.brokers.on_produce = lambda node, request: produce_answer(request, -1, {0: ErrorCode.INVALID_RECORD})
+    with pytest.raises(ApiError):
+        driven.producer.send(ProducerRecord(TOPIC, b"v"), told.append).get()
+    assert isinstance(told[1].error, ApiError)
+
+
+# --- processes and construction --------------------------------------------------------------------------------------
+
+
+def test_it_cannot_be_pickled(make: Make) -> None:
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(make().producer)
+
+
+def test_it_cannot_be_used_after_a_fork(make: Make) -> None:
+    driven = make()
+    driven.producer._forked()
+    with pytest.raises(KafkaError, match="made before a fork"):
+        driven.producer.send(ProducerRecord(TOPIC, b"v"))
+    driven.producer.close()
+    assert driven.thread.is_alive(), "the parent's thread is the parent's to close"
+
+
+def test_producers_without_a_name_are_told_apart(make: Make) -> None:
+    assert make().producer.client_id != make().producer.client_id
+    assert make(client_id="mine").producer.client_id == "mine"
+
+
+def test_wrong_options_are_refused_before_anything_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_producer, "create_client", lambda *args, **kw: pytest.fail("opened"))
+    with pytest.raises(ConfigError, match="acks"):
+        KafkaProducer({"bootstrap.servers": "127.0.0.1:1", "acks": "2"})
+
+
+def test_without_a_thread_nothing_stays_open(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+    create = kafka_producer.create_client
+
+    def remember(*args: Any, **kw: Any) -> Any:
+        opened.append(create(*args, **kw))
+        return opened[0]
+
+    def fail(name: str, run: Callable[[], None]) -> DrivenThread:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(kafka_producer, "create_client", remember)
+    monkeypatch.setattr(kafka_producer, "start_thread", fail)
+    with pytest.raises(KafkaError, match="Failed to construct kafka producer: can't start new thread"):
+        KafkaProducer({"bootstrap.servers": "127.0.0.1:1"})
+    assert opened[0][0]._is_closed
+
+
+def test_the_real_thread_ends_with_its_producer() -> None:
+    producer = KafkaProducer({"bootstrap.servers": "127.0.0.1:1", "client.id": "mine", "max.block.ms": 20})
+    thread = producer._thread
+    assert thread.name == "kafka-producer-network-thread | mine"
+    assert thread.daemon
+    with pytest.raises(BrokersUnreachableError):
+        producer.send(ProducerRecord(TOPIC, b"v")).get()
+    producer.close(0)
+    assert not thread.is_alive()

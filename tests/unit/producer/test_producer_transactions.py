@@ -1,0 +1,79 @@
+"""The transactional methods of KafkaProducer: what they refuse, and how long they wait."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafka_sink import KafkaProducer, ProducerRecord
+from kafka_sink.common.errors import KafkaError, KafkaTimeoutError, TransactionStateError
+from kafka_sink.common.model import TopicPartition
+
+CALLS: dict[str, Callable[[KafkaProducer], Any]] = {
+    "init_transactions": lambda producer: producer.init_transactions(),
+    "begin_transaction": lambda producer: producer.begin_transaction(),
+    "commit_transaction": lambda producer: producer.commit_transaction(),
+    "abort_transaction": lambda producer: producer.abort_transaction(),
+    "send_offsets_to_transaction": lambda producer: producer.send_offsets_to_transaction(
+        {TopicPartition("orders", 0): 1}, "readers"
+    ),
+}
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address at which nobody listens, and nobody will."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_transactions_need_a_transactional_id(name: str, nobody: str) -> None:
+    with (
+        KafkaProducer({"bootstrap.servers": nobody}) as producer,
+        pytest.raises(TransactionStateError, match=rf"{name} needs a producer with a transactional\.id"),
+    ):
+        CALLS[name](producer)
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "init_transactions"])
+def test_the_initialization_comes_first(name: str, nobody: str) -> None:
+    with (
+        KafkaProducer({"bootstrap.servers": nobody, "transactional.id": "a"}) as producer,
+        pytest.raises(TransactionStateError),
+    ):
+        CALLS[name](producer)
+
+
+def test_nothing_is_staged_outside_a_transaction(nobody: str) -> None:
+    with KafkaProducer({"bootstrap.servers": nobody, "transactional.id": "a"}) as producer:
+        with pytest.raises(TransactionStateError, match="call init_transactions once"):
+            producer.send(ProducerRecord("orders", b"v"))
+        assert not producer._accumulator.has_incomplete
+
+
+def test_a_wait_ends_in_time_names_who_is_missing_and_can_be_repeated(nobody: str) -> None:
+    producer = KafkaProducer({"bootstrap.servers": nobody, "transactional.id": "a", "reconnect.backoff.ms": 1})
+    with producer:
+        with pytest.raises(KafkaTimeoutError, match=rf"init_transactions.*call it again; unreachable: {nobody}"):
+            producer.init_transactions(timeout_ms=300)
+        with pytest.raises(TransactionStateError, match="init_transactions timed out before"):
+            producer.begin_transaction()
+        with pytest.raises(KafkaTimeoutError):
+            producer.init_transactions(timeout_ms=1)
+
+
+def test_a_closed_producer_has_no_transactions(nobody: str) -> None:
+    producer = KafkaProducer({"bootstrap.servers": nobody, "transactional.id": "a"})
+    producer.close()
+    with pytest.raises(KafkaError, match="closed"):
+        producer.init_transactions()
+
+
+def test_a_client_is_named_after_its_transactional_id(nobody: str) -> None:
+    with KafkaProducer({"bootstrap.servers": nobody, "transactional.id": "orders-writer"}) as producer:
+        assert producer.client_id == "producer-orders-writer"

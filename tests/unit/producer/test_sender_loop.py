@@ -1,0 +1,985 @@
+"""The sender's loop over a network that the test plays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_sink.common.errors import (
+    ApiError,
+    ErrorCode,
+    KafkaError,
+    KafkaTimeoutError,
+    RecordTooLargeError,
+    UnsupportedVersionError,
+    error_for,
+)
+from kafka_sink.producer.accumulator import AppendInProgress
+from kafka_sink.producer.futures import Delivery
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
+from tests.fakes.played_brokers import NO_LEADER, produce_answer
+from tests.fakes.sender_world import SenderWorld
+
+#: Too long for any test to wait out by chance.
+LONG_MS = 20_000
+
+
+def settled(leaders: tuple[int, ...] = (1,), **properties: Any) -> SenderWorld:
+    world = SenderWorld(leaders, **properties)
+    world.settle()
+    return world
+
+
+def plain(leaders: tuple[int, ...] = (1,), **properties: Any) -> SenderWorld:
+    """Without idempotence."""
+    return settled(leaders, enable_idempotence=False, **properties)
+
+
+# --- sending and sleeping --------------------------------------------------------------------------------------------
+
+
+def test_a_record_goes_to_the_leader_of_its_partition_and_comes_back_with_its_offset() -> None:
+    world = SenderWorld((1, 2))
+    futures = [world.append(partition, b"%d" % partition) for partition in (0, 1)]
+    world.run_until(lambda: world.requests(1) and world.requests(2))
+    assert world.values(1) == {0: [b"0"]}
+    assert world.values(2) == {1: [b"1"]}
+    world.answer(1, base_offset=40)
+    world.answer(2, base_offset=50)
+    world.run_until(lambda: not world.accumulator.has_incomplete)
+    assert [future.get(0).offset for future in futures] == [40, 50]
+    assert world.memory_in_use == 0
+
+
+def test_batches_of_several_partitions_of_a_node_share_a_request() -> None:
+    world = settled((1, 1, 1))
+    for partition in range(3):
+        world.append(partition)
+    world.step()
+    assert len(world.requests()) == 1
+    assert sorted(world.batches()) == [0, 1, 2]
+    request = world.requests()[0]
+    assert (request.acks, request.timeout_ms, request.transactional_id) == (-1, 30_000, None)
+
+
+def test_the_poll_does_not_wait_after_a_send_and_only_then() -> None:
+    world = settled(linger_ms=40)
+    world.append()
+    world.step()
+    assert world.polls[-1] == 40, "nothing to send before the linger is over"
+    world.step()
+    assert world.polls[-1] == 0
+    assert len(world.requests()) == 1
+    world.step()
+    assert world.polls[-1] > 1000, "nothing to do but to wait for the answer"
+
+
+def test_without_data_it_sleeps() -> None:
+    world = settled()
+    world.step()
+    assert world.polls[-1] >= 30_000
+
+
+def test_it_sleeps_no_longer_than_the_linger_that_is_left() -> None:
+    world = settled((1, 2), linger_ms=50)
+    world.append(0)
+    world.clock.advance(20)
+    world.append(1)
+    world.step()
+    assert world.polls[-1] == 30
+
+
+def test_it_does_not_spin_while_a_node_is_being_connected() -> None:
+    world = settled()
+    world.network.auto_connect = False
+    world.network.auto_ready = False
+    world.network.lose("1")
+    world.step()
+    world.append()
+    polls = len(world.polls)
+    started = world.now
+    while world.now < started + 5000:
+        world.step()
+    assert len(world.polls) - polls < 130, "the client looks every 50 ms whether it may connect to another one"
+    assert not world.requests()
+
+
+def test_it_does_not_spin_while_it_waits_for_a_producer_id() -> None:
+    world = SenderWorld()
+    world.producer_ids = [None] * 50
+    world.append()
+    started = world.now
+    world.run_until(lambda: world.now >= started + LONG_MS, steps=60)
+    assert not world.requests()
+
+
+def test_it_does_not_spin_while_no_broker_can_be_reached() -> None:
+    world = SenderWorld()
+    world.network.refusals = {"-1": ConnectionRefusedError(111, "Connection refused")}
+    world.append()
+    started = world.now
+    world.run_until(lambda: world.now >= started + LONG_MS, steps=400)
+
+
+def test_it_does_not_spin_while_a_partition_may_not_leave() -> None:
+    world = settled(max_in_flight_requests_per_connection=1)
+    world.append()
+    world.step()
+    world.append()
+    world.step()
+    assert world.polls[-1] > 1000
+
+
+def test_topics_without_a_known_leader_are_asked_for_and_sent_once_there_is_one() -> None:
+    world = SenderWorld((NO_LEADER,))
+    world.append()
+    started = world.now
+    world.run_until(lambda: world.now > started + 3000)
+    assert len(world.polls) < 130, "a few for each time the metadata may be asked for, every 100 ms"
+    world.leaders = [2]
+    world.run_until(lambda: world.requests(2))
+    assert world.now < started + 5000
+
+
+def test_a_partition_that_the_metadata_does_not_have_yet_is_asked_for() -> None:
+    world = plain()
+    world.append(1)
+    world.step()
+    world.leaders = [1, 2]
+    started = world.now
+    world.run_until(lambda: world.requests(2))
+    assert world.now < started + 1000
+
+
+def test_an_oversized_drain_goes_on_in_the_next_request() -> None:
+    world = settled((1, 1, 1), max_request_size=1500, batch_size=1000)
+    for partition in range(3):
+        world.append(partition, b"x" * 800)
+    started = world.now
+    world.run_until(lambda: len(world.requests()) == 3)
+    assert [sorted(world.batches(request=index)) for index in range(3)] == [[0], [1], [2]]
+    assert world.now == started, "it did not sleep between them"
+
+
+# --- retries ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_retriable_error_is_tried_again_after_its_backoff() -> None:
+    world = plain(retry_backoff_ms=100)
+    future = world.append(value=b"again")
+    world.run_until(world.requests)
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.step()
+    failed_at = world.now
+    assert not future.done()
+    world.run_until(world.requests)
+    assert world.now == failed_at + 100
+    assert world.values() == {0: [b"again"]}
+    world.answer(base_offset=7)
+    world.run_until(future.done)
+    assert future.get(0).offset == 7
+    assert world.figure("record-retry-total") == 1
+    assert world.memory_in_use == 0
+
+
+def test_backoffs_grow() -> None:
+    world = plain(retry_backoff_ms=100, retry_backoff_max_ms=1000)
+    world.append()
+    gaps = []
+    for _ in range(6):
+        world.run_until(world.requests)
+        sent_at = world.now
+        world.fail(ErrorCode.REQUEST_TIMED_OUT)
+        world.step()
+        world.run_until(world.requests)
+        gaps.append(world.now - sent_at)
+    assert gaps == [100, 200, 400, 800, 1000, 1000]
+
+
+def test_a_new_leader_gets_the_retry() -> None:
+    world = plain((1, 2))
+    world.leaders = [2, 2]
+    not_leader = {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    world.on_produce = lambda node, request: produce_answer(request, -1, not_leader) if node == "1" else None
+    future = world.append(0, b"moved")
+    started = world.now
+    world.run_until(lambda: world.requests(2))
+    assert world.now < started + 1000
+    assert world.values(2) == {0: [b"moved"]}
+    world.answer(2)
+    world.run_until(future.done)
+
+
+def test_a_lost_connection_is_tried_again() -> None:
+    world = plain()
+    future = world.append(value=b"again")
+    world.run_until(world.requests)
+    world.lose()
+    world.step()
+    world.run_until(world.requests)
+    assert world.values() == {0: [b"again"]}
+    world.answer()
+    world.run_until(future.done)
+    assert future.get(0).offset == 100
+    assert world.memory_in_use == 0
+
+
+def test_an_answer_that_never_comes_is_tried_again() -> None:
+    world = plain(request_timeout_ms=5000)
+    world.append(value=b"again")
+    world.run_until(world.requests)
+    sent_at = world.now
+    world.run_until(lambda: world.now > sent_at + 5000)
+    world.run_until(world.requests)
+    assert world.values() == {0: [b"again"]}
+
+
+def test_retries_end_with_their_number() -> None:
+    world = plain(retries=2)
+    future = world.append()
+    for _ in range(3):
+        world.run_until(world.requests)
+        world.fail(ErrorCode.NOT_ENOUGH_REPLICAS, message="1 of 2")
+        world.step()
+    assert future.done()
+    with pytest.raises(ApiError, match=r"NOT_ENOUGH_REPLICAS: 1 record.* refused \(1 of 2\); fewer"):
+        future.get(0)
+    assert world.memory_in_use == 0
+
+
+def test_after_the_delivery_time_out_there_is_no_retry() -> None:
+    world = plain(delivery_timeout_ms=3000, request_timeout_ms=2000)
+    future = world.append()
+    world.run_until(world.requests)
+    world.clock.advance(2400)
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    # The answer comes in the poll in which the time passes.
+    world.clock.advance(600)
+    world.client.poll(0, world.now)
+    with pytest.raises(ApiError, match="NOT_ENOUGH_REPLICAS"):
+        future.get(0)
+    world.step(3)
+    assert not world.requests()
+    assert world.memory_in_use == 0
+
+
+def test_a_record_that_expires_between_two_attempts_fails_once() -> None:
+    world = plain(delivery_timeout_ms=3000, request_timeout_ms=2000, retry_backoff_ms=5000, retry_backoff_max_ms=5000)
+    told: list[Delivery] = []
+    world.append(callback=told.append)
+    world.run_until(world.requests)
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.run_until(lambda: told)
+    world.step()
+    assert len(told) == 1
+    assert world.figure("record-error-total") == 1
+    assert world.memory_in_use == 0
+
+
+def test_a_record_that_failed_does_not_expire_later() -> None:
+    world = plain(delivery_timeout_ms=3000, request_timeout_ms=2000)
+    world.append()
+    world.run_until(world.requests)
+    world.fail(ErrorCode.MESSAGE_TOO_LARGE)
+    world.step()
+    world.clock.advance(4000)
+    world.step()
+    assert world.figure("record-error-total") == 1
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_that_a_retry_cannot_mend_fails_at_once_and_says_what_to_do() -> None:
+    world = plain()
+    future = world.append()
+    world.run_until(world.requests)
+    world.fail(ErrorCode.MESSAGE_TOO_LARGE, message="the batch is larger than max.message.bytes")
+    world.step()
+    with pytest.raises(RecordTooLargeError) as caught:
+        future.get(0)
+    text = str(caught.value)
+    assert "1 record(s) for orders-0 were refused (the batch is larger than max.message.bytes)" in text
+    assert "lower batch.size or max.request.size, or raise the topic's max.message.bytes" in text
+    assert world.memory_in_use == 0
+    assert world.figure("record-error-total") == 1
+
+
+def test_each_partition_of_an_answer_has_its_own_outcome() -> None:
+    world = plain((1, 1, 1))
+    futures = [world.append(partition) for partition in range(3)]
+    world.run_until(world.requests)
+    world.answer(p0=ErrorCode.TOPIC_AUTHORIZATION_FAILED, p1=ErrorCode.LEADER_NOT_AVAILABLE)
+    world.step()
+    with pytest.raises(ApiError, match="grant WRITE on the topic"):
+        futures[0].get(0)
+    assert not futures[1].done()
+    assert futures[2].get(0).offset == 100
+
+
+def test_an_error_code_from_the_future_is_not_retried() -> None:
+    world = plain()
+    future = world.append()
+    world.run_until(world.requests)
+    world.fail(9999)  # type: ignore[arg-type]
+    world.step()
+    with pytest.raises(ApiError, match="error code 9999"):
+        future.get(0)
+
+
+def test_a_partition_that_the_answer_leaves_out_fails() -> None:
+    world = plain((1, 1))
+    futures = [world.append(partition) for partition in range(2)]
+    world.run_until(world.requests)
+    answer = produce_answer(world.requests()[0], 100, {})
+    del answer.responses[0].partition_responses[0]
+    world.network.reply("1", answer)
+    world.step()
+    with pytest.raises(ApiError, match="answer leaves this partition out"):
+        futures[0].get(0)
+    assert futures[1].get(0).offset == 100
+    assert world.memory_in_use == 0
+
+
+def test_a_partition_nobody_asked_about_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    world = plain()
+    future = world.append()
+    world.run_until(world.requests)
+    answer = produce_answer(world.requests()[0], 100, {})
+    stranger = produce_answer(world.requests()[0], 5, {}).responses[0].partition_responses[0]
+    stranger.index = 17
+    answer.responses[0].partition_responses.insert(0, stranger)
+    world.network.reply("1", answer)
+    world.step()
+    assert future.get(0).offset == 100
+    assert "answered for orders-17, which was not asked" in caplog.text
+
+
+def test_a_broker_that_cannot_produce_in_any_common_version_fails_the_records() -> None:
+    world = SenderWorld(enable_idempotence=False)
+    world.versions = {ApiKey.PRODUCE: (0, 1)}
+    future = world.append()
+    world.run_until(future.done)
+    with pytest.raises(UnsupportedVersionError, match="orders-0 were refused"):
+        future.get(0)
+    assert world.memory_in_use == 0
+
+
+def test_without_acknowledgements_a_written_record_is_done_and_has_no_offset() -> None:
+    world = SenderWorld(acks="0")
+    future = world.append()
+    world.run_until(future.done)
+    assert future.get(0).offset == -1
+    assert world.memory_in_use == 0
+    assert world.client.in_flight_request_count() == 0
+
+
+def test_without_acknowledgements_memory_stays_until_the_last_byte_is_written() -> None:
+    world = SenderWorld(acks="0")
+    world.append()
+    world.run_until(lambda: world.memory_in_use == 0)
+    world.network.held.add("1")
+    future = world.append()
+    world.step()
+    assert not future.done()
+    assert world.memory_in_use > 0
+    world.network.held.clear()
+    world.step()
+    assert future.done()
+
+
+# --- expiry ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_waited_too_long_fails_with_count_partition_age_and_cause() -> None:
+    world = SenderWorld(delivery_timeout_ms=4000, request_timeout_ms=1000)
+    world.network.refusals = {"-1": ConnectionRefusedError(111, "Connection refused")}
+    futures = [world.append(), world.append()]
+    world.run_until(futures[0].done, steps=2000)
+    with pytest.raises(KafkaTimeoutError) as caught:
+        futures[1].get(0)
+    text = str(caught.value)
+    assert "expiring 2 record(s) for orders-0: 4000 ms have passed" in text
+    assert "delivery.timeout.ms=4000" in text
+    assert "127.0.0.1:9000: connection refused" in text
+    assert world.memory_in_use == 0
+
+
+def test_it_wakes_up_for_what_expires_next() -> None:
+    world = settled((NO_LEADER, 1), delivery_timeout_ms=3000, request_timeout_ms=2000, enable_idempotence=False)
+    created = world.now
+    ended: list[int] = []
+    world.append(1, callback=lambda delivery: ended.append(world.now - created))
+    world.run_until(lambda: ended)
+    assert ended == [3000]
+
+
+def test_queues_are_only_searched_for_expired_records_when_there_may_be_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = plain((1, 2), delivery_timeout_ms=3000, request_timeout_ms=2000)
+    searched: list[int] = []
+    search = world.accumulator.expired_batches
+    monkeypatch.setattr(
+        world.accumulator, "expired_batches", lambda now_ms: (searched.append(now_ms), search(now_ms))[1]
+    )
+    world.acknowledge_everything()
+    started = world.now
+    while world.now < started + 12_000:
+        world.append()
+        world.step()
+        world.clock.advance(100)
+    assert len(searched) <= 5
+
+
+def test_memory_of_a_record_that_expired_on_the_wire_is_kept_until_its_answer() -> None:
+    world = plain(delivery_timeout_ms=3000, request_timeout_ms=2500, batch_size=200)
+    world.network.held.add("1")
+    told: list[Delivery] = []
+    future = world.append(value=b"on the wire", callback=told.append)
+    world.step()
+    world.clock.advance(3000)
+    world.sender._expire(world.now)
+    with pytest.raises(KafkaTimeoutError):
+        future.get(0)
+    assert world.memory_in_use == 200
+    world.step()
+    assert world.memory_in_use == 0, "the request timed out, and with it the connection that would have read it"
+    assert len(told) == 1
+
+
+def test_a_late_answer_to_an_expired_record_frees_it_once_and_tells_nobody() -> None:
+    world = plain(delivery_timeout_ms=3000, request_timeout_ms=2900)
+    told: list[Delivery] = []
+    world.append(value=b"late", callback=told.append)
+    world.run_until(world.requests)
+    world.clock.advance(2950)
+    world.network.connections["1"].incoming.clear()
+    world.clock.advance(50)
+    world.sender._expire(world.now)
+    assert [type(delivery.error) for delivery in told] == [KafkaTimeoutError]
+    assert world.memory_in_use > 0
+    world.answer()
+    world.client.poll(0, world.now)
+    assert len(told) == 1
+    assert world.memory_in_use == 0
+    assert not world.accumulator.has_incomplete
+
+
+def test_what_expires_is_not_sent_in_the_same_pass() -> None:
+    world = plain(delivery_timeout_ms=3000, request_timeout_ms=2000)
+    future = world.append()
+    world.clock.advance(3000)
+    world.step()
+    assert future.done()
+    assert not world.requests()
+    assert world.memory_in_use == 0
+
+
+# --- order -----------------------------------------------------------------------------------------------------------
+
+
+def test_with_one_request_in_flight_nothing_overtakes_a_retry() -> None:
+    world = plain(max_in_flight_requests_per_connection=1, batch_size=150)
+    for value in (b"a", b"b", b"c"):
+        world.append(value=value * 60)
+    world.run_until(world.requests)
+    assert world.values() == {0: [b"a" * 60]}
+    world.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    seen = []
+    for _ in range(3):
+        world.run_until(world.requests)
+        seen += [value[:1] for value in world.values()[0] if value]
+        world.answer()
+        world.step()
+    assert seen == [b"a", b"b", b"c"]
+
+
+def test_with_one_request_in_flight_a_new_leader_waits_for_the_old_ones_answer() -> None:
+    world = plain((1, 2), max_in_flight_requests_per_connection=1)
+    world.append(0, b"a")
+    world.run_until(world.requests)
+    world.leaders = [2, 2]
+    world.metadata.request_update()
+    world.append(0, b"b")
+    known = world.metadata.update_version
+    world.run_until(lambda: world.metadata.update_version > known)
+    world.client.wakeup()
+    world.step()
+    assert not world.requests(2)
+    world.answer(1)
+    world.run_until(lambda: world.requests(2))
+    assert world.values(2) == {0: [b"b"]}
+
+
+def test_another_partition_of_the_node_is_not_held_up_by_one_that_is_muted() -> None:
+    world = plain((1, 1), max_in_flight_requests_per_connection=1)
+    world.append(0)
+    world.run_until(world.requests)
+    world.append(0)
+    world.append(1)
+    world.answer()
+    world.run_until(world.requests)
+    assert sorted(world.batches()) == [0, 1]
+
+
+def test_a_partition_whose_batch_expired_on_the_wire_goes_on_after_the_answer() -> None:
+    world = plain(max_in_flight_requests_per_connection=1, delivery_timeout_ms=3000, request_timeout_ms=2500)
+    world.network.held.add("1")
+    world.append()
+    world.step(2)
+    world.clock.advance(3000)
+    world.step()
+    future = world.append(value=b"next")
+    world.network.held.clear()
+    world.acknowledge_everything()
+    world.run_until(future.done)
+    assert future.get(0).offset == 100
+
+
+# --- idempotence -----------------------------------------------------------------------------------------------------
+
+
+def test_batches_carry_id_epoch_and_contiguous_sequences() -> None:
+    world = SenderWorld()
+    world.append()
+    world.append()
+    world.run_until(world.requests)
+    header = world.batches()[0].header
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 0, 0)
+    world.answer()
+    world.step()
+    for sequence in (2, 3):
+        world.append()
+        world.step()
+        assert world.batches()[0].header.base_sequence == sequence
+
+
+def test_a_duplicate_is_a_success() -> None:
+    world = settled()
+    future = world.append()
+    world.run_until(world.requests)
+    world.fail(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    world.step()
+    assert future.get(0).offset == -1
+    assert world.memory_in_use == 0
+    world.append()
+    world.run_until(world.requests)
+    assert world.batches()[0].header.base_sequence == 2
+
+
+def test_several_in_flight_are_retried_in_order_one_after_the_other() -> None:
+    world = settled()
+    for value in (b"a", b"b", b"c"):
+        world.append(value=value)
+        world.step()
+    assert len(world.requests()) == 3
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.step(3)
+    seen = []
+    for _ in range(3):
+        world.run_until(world.requests)
+        assert len(world.requests()) == 1
+        seen.append((world.values()[0], world.batches()[0].header.base_sequence))
+        world.answer()
+        world.step()
+    assert seen == [([b"a"], 1), ([b"b"], 2), ([b"c"], 3)]
+    assert world.idempotence is not None
+    assert world.idempotence.identity.epoch == 0
+
+
+def test_a_refused_batch_lets_those_behind_it_go_on_in_a_new_epoch() -> None:
+    world = settled()
+    refused = world.append(value=b"a")
+    world.step()
+    behind = world.append(value=b"b")
+    world.step()
+    world.fail(ErrorCode.MESSAGE_TOO_LARGE)
+    world.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.step(2)
+    with pytest.raises(RecordTooLargeError):
+        refused.get(0)
+    world.run_until(world.requests)
+    header = world.batches()[0].header
+    assert (world.values()[0], header.producer_epoch, header.base_sequence) == ([b"b"], 1, 0)
+    world.answer()
+    world.run_until(behind.done)
+    assert behind.get(0).offset == 100
+
+
+def flight(world: SenderWorld, *values: bytes, every_ms: int = 0) -> None:
+    """Send *values* in a request each."""
+    for value in values:
+        world.append(value=value)
+        world.step()
+        world.clock.advance(every_ms)
+
+
+def next_attempt(world: SenderWorld) -> tuple[list[bytes | None], int, int]:
+    """(values, epoch, base sequence) of what is sent next."""
+    world.run_until(world.requests)
+    header = world.batches()[0].header
+    return world.values()[0], header.producer_epoch, header.base_sequence
+
+
+def test_behind_a_refused_batch_a_retry_keeps_its_sequence_until_the_broker_says_that_there_is_a_gap() -> None:
+    world = settled()
+    flight(world, b"a", b"b")
+    world.fail(ErrorCode.MESSAGE_TOO_LARGE)
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.step(2)
+    assert next_attempt(world) == ([b"b"], 0, 2)
+    world.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.step()
+    assert next_attempt(world) == ([b"b"], 1, 0)
+
+
+def test_behind_a_batch_that_is_refused_at_a_later_attempt_a_retry_keeps_its_sequence() -> None:
+    world = settled()
+    flight(world, b"a", b"b")
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.step(2)
+    assert next_attempt(world) == ([b"a"], 0, 1)
+    world.fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    world.step()
+    assert next_attempt(world) == ([b"b"], 0, 2)
+
+
+def test_behind_a_batch_that_may_be_stored_a_retry_keeps_its_sequence() -> None:
+    world = settled(retries=1)
+    flight(world, b"a", b"b")
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.step(2)
+    assert next_attempt(world) == ([b"a"], 0, 1)
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.step()
+    assert next_attempt(world) == ([b"b"], 0, 2)
+
+
+def test_behind_a_batch_that_expired_on_the_wire_a_retry_keeps_its_sequence() -> None:
+    world = settled(delivery_timeout_ms=3000, request_timeout_ms=2900)
+    flight(world, b"a", b"b", every_ms=1400)
+    world.clock.advance(200)
+    world.sender._expire(world.now)
+    for _ in range(2):
+        world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+        world.client.poll(0, world.now)
+    assert next_attempt(world) == ([b"b"], 0, 2)
+
+
+def test_behind_a_batch_whose_time_was_up_at_its_answer_a_retry_keeps_its_sequence() -> None:
+    world = settled(delivery_timeout_ms=3000, request_timeout_ms=2900)
+    flight(world, b"a", b"b", every_ms=1400)
+    world.clock.advance(200)
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.client.poll(0, world.now)
+    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.client.poll(0, world.now)
+    assert next_attempt(world) == ([b"b"], 0, 2)
+
+
+def test_after_a_batch_expired_on_the_wire_the_partition_goes_on_without_delay() -> None:
+    world = settled(delivery_timeout_ms=3000, request_timeout_ms=2500)
+    world.network.held.add("1")
+    lost = world.append(value=b"lost")
+    world.step()
+    world.clock.advance(3000)
+    world.step()
+    assert lost.done()
+    world.network.held.clear()
+    future = world.append(value=b"next")
+    started = world.now
+    world.run_until(world.requests)
+    assert world.now - started < 1000
+    header = world.batches()[0].header
+    assert (world.values()[0], header.producer_epoch, header.base_sequence) == ([b"next"], 1, 0)
+    world.answer()
+    world.run_until(future.done)
+
+
+def test_a_batch_that_expired_in_its_queue_leaves_no_gap() -> None:
+    world = settled((1, NO_LEADER), delivery_timeout_ms=3000, request_timeout_ms=2500)
+    stuck = world.append(1)
+    world.run_until(stuck.done)
+    world.append(0)
+    world.run_until(world.requests)
+    assert world.batches()[0].header.producer_epoch == 0
+
+
+def test_the_producer_id_is_asked_for_again_after_a_retriable_error() -> None:
+    world = SenderWorld(retry_backoff_ms=300)
+    world.producer_ids = [InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 3
+    future = world.append()
+    started = world.now
+    world.acknowledge_everything()
+    world.run_until(future.done)
+    assert world.now == started + 900
+    assert future.get(0).offset == 100
+
+
+def test_the_producer_id_is_asked_for_again_after_the_connection_was_lost() -> None:
+    world = SenderWorld()
+    world.producer_ids = [None]
+    future = world.append()
+    world.run_until(lambda: not world.producer_ids)
+    for node in list(world.network.connections):
+        world.network.lose(node)
+    world.acknowledge_everything()
+    world.run_until(future.done)
+    assert future.get(0).offset == 100
+
+
+def test_a_producer_id_that_is_refused_later_also_fails_what_is_in_flight_and_once() -> None:
+    world = settled((1, 2), delivery_timeout_ms=3000, request_timeout_ms=2500)
+    told: list[Delivery] = []
+    world.append(0, callback=told.append)
+    world.step()
+    assert world.transactions is not None
+    world.transactions.fail_for_good(error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "revoked"))
+    world.append(1, callback=told.append)
+    world.answer()
+    world.step()
+    assert [str(delivery.error) for delivery in told] == ["CLUSTER_AUTHORIZATION_FAILED: revoked"] * 2
+    world.clock.advance(5000)
+    world.step()
+    assert world.memory_in_use == 0
+    assert world.figure("record-error-total") == 2
+
+
+def test_a_refused_producer_id_fails_all_records_with_what_to_do() -> None:
+    world = SenderWorld((1, 2))
+    world.producer_ids = [InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)] * 2
+    futures = [world.append(0), world.append(1)]
+    world.run_until(futures[1].done)
+    for future in futures:
+        with pytest.raises(ApiError) as caught:
+            future.get(0)
+        assert caught.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert "grant WRITE on the topic" in str(caught.value)
+        assert "set enable.idempotence=false" in str(caught.value)
+    assert world.memory_in_use == 0
+    failed_at: list[int] = []
+    late = world.append(0, callback=lambda delivery: failed_at.append(world.now))
+    started = world.now
+    world.run_until(late.done)
+    assert failed_at == [started + world.config.retry_backoff_ms], "a later record makes it ask again, no more"
+    with pytest.raises(ApiError, match="grant WRITE on the topic"):
+        late.get(0)
+
+
+def test_brokers_too_old_for_idempotence_fail_all_records_with_what_to_do() -> None:
+    world = SenderWorld()
+    world.versions = {ApiKey.INIT_PRODUCER_ID: (90, 91)}
+    future = world.append()
+    world.run_until(future.done)
+    with pytest.raises(UnsupportedVersionError, match=r"0\.11 or newer.*enable\.idempotence=false"):
+        future.get(0)
+
+
+def test_without_idempotence_no_producer_id_is_asked_for() -> None:
+    world = plain()
+    world.append()
+    world.run_until(world.requests)
+    header = world.batches()[0].header
+    assert (header.producer_id, header.base_sequence) == (-1, -1)
+    assert world.producer_ids_given == 0
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_close_sends_what_is_queued_and_waits_for_the_answers() -> None:
+    world = SenderWorld((1, 2), linger_ms=60_000, delivery_timeout_ms=120_000)
+    world.acknowledge_everything()
+    futures = [world.append(partition) for partition in (0, 1)]
+    started = world.now
+    world.sender.initiate_close()
+    world.sender.run()
+    assert [future.get(0).offset for future in futures] == [100, 100]
+    assert world.now < started + 5000, "it does not linger"
+    assert world.network.is_closed
+    with pytest.raises(KafkaError, match="closed"):
+        world.append()
+
+
+def test_close_waits_for_an_append_that_was_let_in_before() -> None:
+    world = settled()
+    world.acknowledge_everything()
+    straggler = AppendInProgress(world.accumulator)
+    straggler.__enter__()
+    buffer = world.accumulator.pool.allocate(16384, 0)
+    world.sender.initiate_close()
+    futures: list[Any] = []
+
+    def straggler_ends() -> None:
+        queue = world.accumulator.queue(queued_tp)
+        with queue.lock:
+            batch = world.accumulator.new_batch(queued_tp, buffer, world.now)
+            futures.append(batch.try_append(0, None, b"late", (), None, world.now))
+            world.accumulator.add_batch(queue, batch)
+        straggler.__exit__()
+
+    queued_tp = world.accumulator.queue(next(iter(world.accumulator._queues))).topic_partition
+    world.clock.actions.append(straggler_ends)
+    world.sender.run()
+    assert futures[0].get(0).offset == 100
+
+
+def test_close_ends_although_a_broker_never_answers() -> None:
+    world = settled(delivery_timeout_ms=5000, request_timeout_ms=2000)
+    created = world.now
+    ended: list[int] = []
+    future = world.append(callback=lambda delivery: ended.append(world.now - created))
+    world.sender.initiate_close()
+    world.sender.run()
+    with pytest.raises(KafkaTimeoutError, match="expiring 1 record"):
+        future.get(0)
+    assert ended == [5000]
+
+
+def test_a_forced_close_fails_what_is_queued_and_in_flight_at_once() -> None:
+    world = settled((1, 2))
+    told: list[Delivery] = []
+    sent = world.append(0, callback=told.append)
+    world.run_until(world.requests)
+    unsent = world.append(1, callback=told.append)
+    world.sender.force_close()
+    started = world.now
+    world.sender.run()
+    for future in (sent, unsent):
+        with pytest.raises(KafkaError, match="closed before this record was acknowledged"):
+            future.get(0)
+    assert len(told) == 2
+    assert world.figure("record-error-total") == 2
+    assert world.now == started
+    assert world.network.is_closed
+
+
+def test_a_close_that_is_forced_half_way_ends() -> None:
+    world = settled()
+    future = world.append()
+    world.on_produce = lambda node, request: world.sender.force_close()
+    world.sender.initiate_close()
+    world.sender.run()
+    with pytest.raises(KafkaError, match="closed before"):
+        future.get(0)
+
+
+def test_a_sender_that_dies_fails_what_is_left_and_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = settled()
+    future = world.append()
+
+    def die() -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(world.sender, "run_once", die)
+    with pytest.raises(SystemExit):
+        world.sender.run()
+    assert future.done()
+    assert not world.sender.is_running
+    with pytest.raises(KafkaError, match="closed"):
+        world.append()
+
+
+def test_an_error_in_one_pass_does_not_end_the_sender(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = settled()
+    world.acknowledge_everything()
+    future = world.append()
+    fetch = world.metadata.fetch
+    failures = [RuntimeError("once")]
+
+    def fail_once() -> Any:
+        if failures:
+            raise failures.pop()
+        return fetch()
+
+    monkeypatch.setattr(world.metadata, "fetch", fail_once)
+    world.sender.initiate_close()
+    world.sender.run()
+    assert future.get(0).offset == 100
+    assert "uncaught error in the sender thread" in caplog.text
+
+
+def test_closing_wakes_the_sender() -> None:
+    world = settled()
+    world.network._woken = False
+    world.sender.initiate_close()
+    assert world.network._woken
+
+
+@pytest.mark.parametrize("in_flight", [1, 5])
+def test_a_request_that_cannot_be_sent_fails_its_records_alone(monkeypatch: pytest.MonkeyPatch, in_flight: int) -> None:
+    world = settled((1, 2), max_in_flight_requests_per_connection=in_flight)
+    futures = [world.append(partition) for partition in (0, 1)]
+    send = world.client.send
+
+    def fail_for_one(request: Any, now_ms: int) -> None:
+        if request.destination == "1":
+            raise RuntimeError("not ready")
+        send(request, now_ms)
+
+    monkeypatch.setattr(world.client, "send", fail_for_one)
+    world.step()
+    monkeypatch.undo()
+    with pytest.raises(KafkaError, match=r"1 record\(s\) for orders-0 not sent"):
+        futures[0].get(0)
+    assert not futures[1].done()
+    after = world.append(0)
+    world.acknowledge_everything()
+    world.run_until(after.done)
+    world.answer(2)
+    world.run_until(lambda: not world.accumulator.has_incomplete)
+    assert world.memory_in_use == 0
+
+
+def test_a_callback_that_raises_does_not_keep_the_others_from_their_answer(caplog: pytest.LogCaptureFixture) -> None:
+    world = settled((1, 1))
+
+    def fail(delivery: Delivery) -> None:
+        raise RuntimeError("mine")
+
+    world.append(0, callback=fail)
+    other = world.append(1)
+    world.run_until(world.requests)
+    world.answer()
+    world.step()
+    assert other.get(0).offset == 100
+    assert world.memory_in_use == 0
+
+
+def test_a_waiting_thread_wakes_a_sender_that_is_asleep() -> None:
+    world = settled(batch_size=1000, buffer_memory=1000, linger_ms=LONG_MS)
+    world.acknowledge_everything()
+    world.append(value=b"x" * 500)
+    world.step(2)
+    assert not world.requests()
+    started = world.now
+
+    def sender_wakes_up() -> None:
+        assert world.network._woken
+        world.run_until(lambda: world.memory_in_use == 0)
+
+    world.clock.actions.append(sender_wakes_up)
+    assert world.append(value=b"y" * 500) is not None
+    assert world.now == started, "sent at once because somebody waits, not when its linger was over"
+
+
+def test_figures_are_kept() -> None:
+    world = settled()
+    before = world.metrics.snapshot(world.now)
+    world.append(value=b"x" * 1000)
+    world.run_until(world.requests)
+    world.answer()
+    world.run_until(lambda: not world.accumulator.has_incomplete)
+    after = world.metrics.snapshot(world.now)
+    assert after["record-send-total"] - before["record-send-total"] == 1
+    assert after["batch-total"] - before["batch-total"] == 1
+    assert after["records-per-request-avg"] == 1
+    assert after["batch-byte-total"] - before["batch-byte-total"] > 1000
+    assert after["record-error-total"] == after["record-retry-total"] == 0

@@ -1,0 +1,70 @@
+"""Serializers turn objects into the bytes that Kafka's own would make, and errors name field and serializer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_sink.common.errors import ConfigError, SerializationError
+from kafka_sink.producer.serializers import FieldSerializer
+
+
+def make(given: Any, option: str = "value.serializer") -> FieldSerializer:
+    return FieldSerializer(option, given, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("bytes", b"\x00", b"\x00"),
+        ("bytes", bytearray(b"a"), b"a"),
+        ("bytes", memoryview(b"b"), b"b"),
+        ("string", "grün", b"gr\xc3\xbcn"),
+        ("integer", -2, b"\xff\xff\xff\xfe"),
+        ("long", 2**40, b"\x00\x00\x01\x00\x00\x00\x00\x00"),
+        ("json", {"a": [1, "ü", None, True]}, '{"a":[1,"ü",null,true]}'.encode()),
+        ("org.apache.kafka.common.serialization.StringSerializer", "x", b"x"),
+        ("kafka_sink.producer.serializers:LongSerializer", 1, b"\x00" * 7 + b"\x01"),
+    ],
+)
+def test_built_in(name: str, data: Any, expected: bytes) -> None:
+    serializer = make(name)
+    assert serializer.serialize("t", [], data) == expected
+    assert serializer.serialize("t", [], None) is None
+    assert serializer.is_plain == (name == "bytes")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("bytes", "a", r"value \(str\) for topic t cannot be serialized by BytesSerializer \(value.serializer\): exp"),
+        ("string", b"a", r"value \(bytes\).*StringSerializer.*expected str"),
+        ("string", "\ud800", r"StringSerializer.*surrogates not allowed"),
+        ("integer", True, r"IntegerSerializer.*expected int"),
+        ("integer", 2**31, r"2147483648 has more than 32 bits"),
+        ("long", 1.0, r"LongSerializer.*expected int"),
+        ("json", {1, 2}, r"value \(set\).*JsonSerializer.*not JSON serializable"),
+        ("json", float("inf"), r"JsonSerializer.*Out of range float"),
+    ],
+)
+def test_what_does_not_fit_is_named(name: str, data: Any, text: str) -> None:
+    with pytest.raises(SerializationError, match=text):
+        make(name).serialize("t", [], data)
+
+
+class Odd:
+    """The least that a serializer can be."""
+
+    def serialize(self, topic: str, headers: Any, data: Any) -> Any:
+        return data
+
+
+def test_anything_that_serializes_will_do_as_long_as_bytes_come_out() -> None:
+    serializer = make(Odd, "key.serializer")
+    assert serializer.serialize("t", [], bytearray(b"x")) == b"x"
+    with pytest.raises(SerializationError, match=r"Odd \(key.serializer\) made str of the record's key for topic t"):
+        serializer.serialize("t", [], "text")
+    serializer.close()
+    with pytest.raises(ConfigError, match=r"option key.serializer: int has no method serialize"):
+        make(5, "key.serializer")
