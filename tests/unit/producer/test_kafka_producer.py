@@ -438,13 +438,6 @@ def test_figures_of_the_producer_its_nodes_and_topics(cluster: EmbeddedCluster) 
     assert f'kafka_producer_topic_metrics_record_send_total{{client_id="me",topic="{TOPIC}"}} 105.0' in text
 
 
-def test_the_length_partitioner_is_one() -> None:
-    chunk = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"ab", None])))
-    rows = LengthPartitioner().partition_rows(TOPIC, chunk, np.zeros(2, dtype=np.int64), None)  # type: ignore[arg-type]
-    assert rows.tolist() == [2, 0]
-    assert stored(cluster) == []
-
-
 def test_rows_that_a_partitioner_sends_nowhere_are_refused(cluster: EmbeddedCluster) -> None:
     rows = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"a", b"long"])))
     with make(cluster, partitioner=LengthPartitioner()) as producer:
