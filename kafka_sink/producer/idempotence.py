@@ -24,6 +24,9 @@ from kafka_sink.producer.producer_batch import (
 
 _EPOCH_MAX = 2**15 - 1
 
+#: Brokers recognise a repeat among so many batches of a producer in a partition, and no further back.
+_BATCHES_REMEMBERED = 5
+
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdAndEpoch:
@@ -49,6 +52,8 @@ class _PartitionState:
     #: The broker has stored something of this producer id, so it knows which sequence comes next.
     is_known_to_broker: bool = False
     next_sequence: int = 0
+    #: How many batches were given a sequence; each knows how many there were before it.
+    numbered: int = 0
     last_acked_sequence: int = NO_SEQUENCE
     last_acked_offset: int = NO_OFFSET
     in_flight: list[ProducerBatch] = field(default_factory=list)
@@ -111,9 +116,11 @@ class IdempotenceManager:
         state.identity = self._identity
         state.last_acked_sequence = NO_SEQUENCE
         sequence = 0
-        for batch in state.in_flight:
+        for number, batch in enumerate(state.in_flight):
+            batch.number_in_partition = number
             batch.reset_producer_state(self._identity.producer_id, self._identity.epoch, sequence)
             sequence = sequence_after(sequence, batch.record_count)
+        state.numbered = len(state.in_flight)
         state.next_sequence = sequence
 
     # --- draining ----------------------------------------------------------------------------------------------------
@@ -132,6 +139,10 @@ class IdempotenceManager:
                 # From a producer that it does not know, a broker takes any sequence: were the first batch refused for
                 # now and the second taken, the first could only be stored behind it.
                 return True
+            if state.in_flight and state.numbered - state.in_flight[0].number_in_partition >= _BATCHES_REMEMBERED:
+                # The oldest may be stored although nobody knows yet. With as many behind it the broker would take its
+                # retry for one that comes too early, and under a new sequence it would be stored twice.
+                return True
         # A retry waits until it is the oldest in flight: with one in flight nothing can overtake it.
         return bool(state.in_flight and first.has_sequence and first.base_sequence != state.in_flight[0].base_sequence)
 
@@ -145,6 +156,8 @@ class IdempotenceManager:
         batch.set_producer_state(self._identity.producer_id, self._identity.epoch, state.next_sequence)
         batch.is_transactional = self._transactional
         state.next_sequence = sequence_after(state.next_sequence, batch.record_count)
+        batch.number_in_partition = state.numbered
+        state.numbered += 1
         state.in_flight.append(batch)
 
     # --- answers -----------------------------------------------------------------------------------------------------
@@ -174,11 +187,14 @@ class IdempotenceManager:
 
     def split(self, batch: ProducerBatch, pieces: Sequence[ProducerBatch]) -> None:
         """*pieces* take the place of *batch*, under consecutive sequences."""
-        in_flight = self._state(batch.topic_partition).in_flight
+        state = self._state(batch.topic_partition)
+        in_flight = state.in_flight
         position = next(index for index, other in enumerate(in_flight) if other is batch)
         in_flight[position : position + 1] = pieces
         sequence = batch.base_sequence
+        state.numbered += len(pieces) - 1
         for piece in pieces:
+            piece.number_in_partition = batch.number_in_partition
             piece.set_producer_state(batch.producer_id, batch.producer_epoch, sequence)
             piece.is_transactional = batch.is_transactional
             sequence = sequence_after(sequence, piece.record_count)

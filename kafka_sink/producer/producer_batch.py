@@ -106,6 +106,8 @@ class ProducerBatch:
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
+        #: How many batches of the partition were given a sequence before it.
+        self.number_in_partition = 0
         self.is_transactional = False
         self.result = ProduceRequestResult(topic_partition, clock)
         self.final_state: FinalState | None = None

@@ -120,6 +120,11 @@ def _first_is_like_any(true: Any, self: IdempotenceManager, first: ProducerBatch
     return bool(true(self, first))
 
 
+def _any_number_behind(true: Any, self: IdempotenceManager, first: ProducerBatch) -> bool:
+    self._state(first.topic_partition).numbered = 0
+    return bool(true(self, first))
+
+
 def _retries_overtake(true: Any, self: IdempotenceManager, first: ProducerBatch) -> bool:
     if first.has_sequence and self.identity.is_valid:
         return False
@@ -153,6 +158,7 @@ MUTATIONS = (
     Mutation("no new epoch after a gap", IdempotenceManager, "request_epoch_bump", _nothing),
     Mutation("a new epoch while batches may be stored", IdempotenceManager, "failed", _new_epoch_at_once),
     Mutation("the first batch may be overtaken", IdempotenceManager, "must_wait", _first_is_like_any),
+    Mutation("any number of batches behind one in doubt", IdempotenceManager, "must_wait", _any_number_behind),
     Mutation("retries do not wait for the oldest", IdempotenceManager, "must_wait", _retries_overtake),
     Mutation("answers belong to the newest request", InFlightRequests, "complete_next", _newest_first),
     Mutation("no limit on requests in flight", InFlightRequests, "can_send_more", _no_limit),

@@ -94,6 +94,7 @@ def make_plan(seed: int) -> Plan:
     batch_size = rng.choice([150, 300, 700, 700, 2000])
     properties: dict[str, Any] = {
         "bootstrap.servers": ",".join(f"127.0.0.1:{9001 + node}" for node in range(nodes)),
+        "client.id": "simulated",
         "enable.idempotence": idempotent,
         "acks": acks,
         "max.in.flight.requests.per.connection": rng.choice([1, 1, 2, 5, 5, 5]),

@@ -1,4 +1,4 @@
-"""Seeded runs of the simulator; a failing one says how to replay it. ``pytest tests/sim --sim-runs N`` for a long run."""
+"""Seeded runs of the simulator; a failing one says how to replay it (``--sim-runs N`` for a long run)."""
 
 from __future__ import annotations
 
