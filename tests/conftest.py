@@ -8,7 +8,14 @@ import pytest
 
 _FIGURE = "figure"
 
+#: About half a minute on an idle core.
+_SIMULATED_RUNS = 800
+
 Figure = Callable[[str, object], None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sim-runs", type=int, default=_SIMULATED_RUNS, help="seeds that tests/sim tries (%(default)s)")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ Source: https://kafka.apache.org/protocol#protocol_error_codes (codes), apache/k
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 
 class ErrorCode(IntEnum):
@@ -260,6 +261,30 @@ class TransactionAbortableError(ApiError):
 
 class TransactionStateError(KafkaError):
     """A transactional method was called when it makes no sense: before the one it needs, or after an error for good."""
+
+
+class RowError(KafkaError):
+    """A row of columns cannot be written: ``row`` is its index there, and ``problem`` goes on from "row N"."""
+
+    def __init__(self, row: int, problem: str) -> None:
+        super().__init__(f"row {row} {problem}")
+        self.row = row
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.row, self.problem)
+
+
+class RowSerializationError(RowError, SerializationError):
+    """A key, value, header or timestamp of a row is none, or the row's partition is no number of one."""
+
+
+class RowTooLargeError(RowError, RecordTooLargeError):
+    """A row makes too large a record."""
+
+
+class RowPartitionError(RowError, UnknownTopicOrPartitionError):
+    """A row names a partition that its topic does not have."""
 
 
 _EXCEPTIONS: dict[ErrorCode, type[ApiError]] = {

@@ -46,16 +46,17 @@ class _PartitionState:
     """Sequences of one partition.
 
     ``in_flight`` holds the batches that were given a sequence and have no outcome yet, sent or waiting for a retry, in
-    the order of their sequences, each with how many had been given out before it.
+    the order of their sequences, each with how many there were before it.
     """
 
     identity: ProducerIdAndEpoch
     #: The broker has stored something of this producer id, so it knows which sequence comes next.
     is_known_to_broker: bool = False
     next_sequence: int = 0
+    #: How many batches were given a sequence.
+    numbered: int = 0
     last_acked_sequence: int = NO_SEQUENCE
     last_acked_offset: int = NO_OFFSET
-    given_out: int = 0
     in_flight: dict[ProducerBatch, int] = field(default_factory=dict)
 
     @property
@@ -124,9 +125,11 @@ class IdempotenceManager:
         state.identity = self._identity
         state.last_acked_sequence = NO_SEQUENCE
         sequence = 0
-        for batch in state.in_flight:
+        for number, batch in enumerate(state.in_flight):
+            state.in_flight[batch] = number
             batch.reset_producer_state(self._identity.producer_id, self._identity.epoch, sequence)
             sequence = sequence_after(sequence, batch.record_count)
+        state.numbered = len(state.in_flight)
         state.next_sequence = sequence
 
     # --- draining ----------------------------------------------------------------------------------------------------
@@ -148,7 +151,9 @@ class IdempotenceManager:
         # the second taken, the first could only be stored behind it. So the first travels alone.
         is_unknown = not state.is_known_to_broker
         has_stale_identity = state.identity != self._identity
-        is_window_full = state.given_out - state.in_flight[oldest] >= _BATCHES_REMEMBERED
+        # The oldest may be stored although nobody knows yet. With as many behind it the broker would take its retry for
+        # one that comes too early, and under a new sequence it would be stored twice.
+        is_window_full = state.numbered - state.in_flight[oldest] >= _BATCHES_REMEMBERED
         return is_unknown or has_stale_identity or is_window_full
 
     def assign_sequence(self, batch: ProducerBatch) -> None:
@@ -161,8 +166,8 @@ class IdempotenceManager:
         batch.set_producer_state(self._identity.producer_id, self._identity.epoch, state.next_sequence)
         batch.is_transactional = self._transactional
         state.next_sequence = sequence_after(state.next_sequence, batch.record_count)
-        state.in_flight[batch] = state.given_out
-        state.given_out += 1
+        state.in_flight[batch] = state.numbered
+        state.numbered += 1
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
@@ -193,14 +198,14 @@ class IdempotenceManager:
         state = self._state(batch.topic_partition)
         in_flight: dict[ProducerBatch, int] = {}
         more = 0
-        for other, given_out_before in state.in_flight.items():
+        for other, number in state.in_flight.items():
             if other is batch:
-                in_flight.update({piece: given_out_before + index for index, piece in enumerate(pieces)})
+                in_flight.update({piece: number + index for index, piece in enumerate(pieces)})
                 more = len(pieces) - 1
             else:
-                in_flight[other] = given_out_before + more
+                in_flight[other] = number + more
         state.in_flight = in_flight
-        state.given_out += more
+        state.numbered += more
         sequence = batch.base_sequence
         for piece in pieces:
             piece.set_producer_state(batch.producer_id, batch.producer_epoch, sequence)

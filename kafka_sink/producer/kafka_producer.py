@@ -28,6 +28,8 @@ from kafka_sink.common.errors import (
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
+    RowSerializationError,
+    RowTooLargeError,
     TransactionStateError,
 )
 from kafka_sink.common.log_context import ContextLogger
@@ -366,7 +368,9 @@ class KafkaProducer:
         topic = record.topic
         timestamp, key, value, headers, callback = staged
         upper_bound = reference.record_size_upper_bound(key, value, headers)
-        self._check_record_size(upper_bound, f"the record for topic {topic}")
+        problem = self._size_problem(topic, upper_bound)
+        if problem is not None:
+            raise RecordTooLargeError(f"the record {problem}")
         deadline = started_ms + self._config.max_block_ms
         is_sticky = self._built_in is not None and (key is None or self._built_in.ignore_keys)
         may_move = record.partition is None and (is_sticky or self._on_new_batch is not None)
@@ -412,10 +416,10 @@ class KafkaProducer:
 
         :param partitions: int32[rows]; :data:`ANY_PARTITION` (or no array) leaves a row to the partitioner.
         :param on_delivery: told once per batch that took rows of this chunk, on the sender thread.
-        :raises RecordTooLargeError: a row is over max.request.size or buffer.memory; no row of the chunk is staged.
-        :raises UnknownTopicOrPartitionError: a row names a partition that the topic does not have; likewise.
-        :raises ValueError: a row names a negative partition, or a timestamp before 1970; likewise.
-            Or *topic* is no name.
+        :raises RowTooLargeError: a row is over max.request.size or buffer.memory; no row of the chunk is staged.
+        :raises RowPartitionError: a row names a partition that the topic does not have; likewise.
+        :raises RowSerializationError: a row names a negative partition, or a timestamp before 1970; likewise.
+        :raises ValueError: *topic* is no name.
         :raises ApiError: no metadata or no memory within max.block.ms.
         :raises KafkaError: the producer has interceptors, which know records only.
         :raises TransactionStateError: it has a transactional.id, and no transaction is open.
@@ -445,11 +449,15 @@ class KafkaProducer:
         on_delivery: DeliveryCallback | None,
     ) -> None:
         if chunk.timestamps is not None and int(chunk.timestamps.min()) < 0:
-            row = int(chunk.timestamps.argmin())
-            raise ValueError(f"row {row} has the timestamp {chunk.timestamps[row]}; Kafka has none before 1970")
+            row = int((chunk.timestamps < 0).argmax())
+            raise RowSerializationError(
+                row, f"has the timestamp {chunk.timestamps[row]} (ms); Kafka has none before 1970"
+            )
         sizes = content_sizes(chunk)
         largest = int(sizes.max()) + HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES
-        self._check_record_size(largest, f"row {int(sizes.argmax())} of the {chunk.num_rows} rows for topic {topic}")
+        problem = self._size_problem(topic, largest)
+        if problem is not None:
+            raise RowTooLargeError(int(sizes.argmax()), problem)
         now_ms = self._clock.monotonic_ms()
         self._metrics.staged_rows(int(sizes.max()) + _RECORD_OVERHEAD_BYTES, now_ms)
         deadline = now_ms + self._config.max_block_ms
@@ -498,16 +506,18 @@ class KafkaProducer:
             self._check_choice(topic, extreme, cluster)
         return chosen
 
-    def _check_record_size(self, size: int, what: str) -> None:
+    def _size_problem(self, topic: str, size: int) -> str | None:
+        """What is wrong with a record of *size* bytes; None when it is within the limits."""
         for name, limit in (
             ("max.request.size", self._config.max_request_size_bytes),
             ("buffer.memory", self._config.buffer_memory_bytes),
         ):
             if size > limit:
-                raise RecordTooLargeError(
-                    f"{what} needs up to {size} bytes, more than {name} ({limit} bytes); send a smaller record, or "
-                    f"raise {name} (and the broker's message.max.bytes)"
+                return (
+                    f"for topic {topic} needs up to {size} bytes, more than {name} ({limit} bytes); send a smaller "
+                    f"record, or raise {name} (and the broker's message.max.bytes)"
                 )
+        return None
 
     # --- metadata ----------------------------------------------------------------------------------------------------
 

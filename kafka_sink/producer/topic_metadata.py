@@ -21,6 +21,8 @@ from kafka_sink.common.errors import (
     BrokersUnreachableError,
     KafkaError,
     KafkaTimeoutError,
+    RowPartitionError,
+    RowSerializationError,
     UnknownTopicOrPartitionError,
 )
 from kafka_sink.producer.metrics import ProducerMetrics
@@ -127,15 +129,17 @@ class TopicMetadata:
     def wait_for_rows(self, topic: str, partitions: NDArray[np.int32] | None) -> Cluster:
         """:meth:`wait_for` rows of which some may name their partition: *partitions* int32[rows].
 
-        :raises UnknownTopicOrPartitionError: a row names one that the topic does not have.
-        :raises ValueError: a row names a negative one other than :data:`ANY_PARTITION`.
+        :raises RowPartitionError: a row names one that the topic does not have.
+        :raises RowSerializationError: a row names a negative one other than :data:`ANY_PARTITION`.
         """
         cluster = self.wait_for(topic)
         if partitions is None:
             return cluster
         lowest, highest = int(partitions.min()), int(partitions.max())
         if lowest < ANY_PARTITION:
-            raise ValueError(f"row {int(partitions.argmin())} names partition {lowest}; partitions are 0 or more")
+            raise RowSerializationError(
+                int(partitions.argmin()), f"names partition {lowest} of topic {topic}; partitions are 0 or more"
+            )
         if highest >= (cluster.partition_count(topic) or 0):
             # The topic may have grown since the metadata was fetched.
             version = self._metadata.request_update()
@@ -144,10 +148,10 @@ class TopicMetadata:
             cluster = self._metadata.fetch()
         count = cluster.partition_count(topic) or 0
         if highest >= count:
-            row = int(partitions.argmax())
-            raise UnknownTopicOrPartitionError(
-                f"row {row} names partition {highest} of topic {topic}, which has only {count} (0 to {count - 1}); "
-                "correct the partition column, or add partitions to the topic"
+            raise RowPartitionError(
+                int(partitions.argmax()),
+                f"names partition {highest} of topic {topic}, which has only {count} (0 to {count - 1}); "
+                "correct the partition column, or add partitions to the topic",
             )
         return cluster
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kafka_sink.common.errors import SerializationError
+from kafka_sink.common.errors import RowSerializationError, SerializationError
 
 #: No record may have 2 GiB, and only rows of up to a GiB can be pointed to in buffers of any size.
 MAX_ROW_BYTES: Final = 1 << 30
@@ -61,7 +61,8 @@ class BinaryColumn:
 
         Types whose rows do not lie in one buffer (views, dictionaries, fixed-size binary, null) are converted first.
 
-        :raises SerializationError: the type is not text or bytes, or a row has more than 1 GiB.
+        :raises SerializationError: the type is not text or bytes.
+        :raises RowSerializationError: a row has more than 1 GiB.
         """
         array = _as_offsets_layout(array)
         width = np.dtype(np.int64 if _has_wide_offsets(array.type) else np.int32)
@@ -95,12 +96,12 @@ class BinaryColumn:
     ) -> BinaryColumn:
         """Rows of *buffer*; null rows must have length 0.
 
-        :raises SerializationError: a row has more than 1 GiB.
+        :raises RowSerializationError: a row has more than 1 GiB.
         """
         shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
         if longest > MAX_ROW_BYTES:
             row = int(lengths.argmax())
-            raise SerializationError(f"row {row} has {longest} bytes, a key or value may have {MAX_ROW_BYTES} at most")
+            raise RowSerializationError(row, f"has {longest} bytes, a key or value may have {MAX_ROW_BYTES} at most")
         return cls(
             buffer,
             np.frombuffer(buffer, np.uint8),

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kafka_sink.common.errors import SerializationError
+from kafka_sink.common.errors import RowSerializationError, SerializationError
 from kafka_sink.records.binary_column import BinaryColumn, Bools, Int64s
 from kafka_sink.records.gather import Piece, column_pieces, join_rows, varint_fields
 
@@ -42,7 +42,8 @@ class HeadersColumn:
     def from_arrow(cls, array: pa.Array) -> HeadersColumn:
         """Headers out of ``list<struct<key: string, value: binary>>``; a null list is a row without headers.
 
-        :raises SerializationError: another type, or a row holds a null header or one whose key is null.
+        :raises SerializationError: another type.
+        :raises RowSerializationError: a row holds a null header or one whose key is null.
         """
         kind = array.type
         if not (_is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2):
@@ -92,7 +93,7 @@ def _require(valid: pa.Array, first: Int64s, last: Int64s, problem: str) -> None
     if len(rows):
         row = int(rows[0])
         entry = int(np.flatnonzero(missing[first[row] : last[row]])[0])
-        raise SerializationError(f"row {row}: header {entry} {problem}, but every header needs a key")
+        raise RowSerializationError(row, f"has a header ({entry}) that {problem}; every header needs a key")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,30 +14,38 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import RowError, RowSerializationError
 from kafka_sink.producer.kafka_producer import ANY_PARTITION
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
 from kafka_sink.spark.row_schema import RowSchema
 
 
-class RowError(KafkaError):
-    """A row holds a value that cannot be written; the text names the row, the column and the value."""
-
-
 @dataclass(frozen=True)
 class TopicChunk:
-    """Rows for one topic. ``partitions`` int32[rows]: ANY_PARTITION where a row names none; None where no row does."""
+    """Rows for one topic. ``partitions`` int32[rows]: ANY_PARTITION where a row names none; None where no row does.
+
+    ``rows``: their indices in the Arrow batch; None where they are all of it.
+    """
 
     topic: str
     chunk: ColumnChunk
     partitions: NDArray[np.int32] | None
+    rows: NDArray[np.intp] | None = None
+
+    def in_batch(self, error: RowError) -> RowError:
+        """*error* of a row of ``chunk`` as one of a row of the Arrow batch."""
+        return error if self.rows is None else type(error)(int(self.rows[error.row]), error.problem)
 
 
-def topic_chunks(batch: pa.RecordBatch, schema: RowSchema, topic: str | None, rows_before: int) -> Iterator[TopicChunk]:
-    """The rows of *batch* by topic, in their order. *rows_before* counts the task's earlier rows, for error texts.
+def in_task(error: RowError, rows_before: int) -> RowError:
+    """*error* of a row of an Arrow batch as the user is told of it; *rows_before* counts the task's earlier rows."""
+    return type(error)(rows_before + error.row, f"of this task {error.problem}")
 
-    :raises RowError: a null topic, or a negative partition.
-    :raises SerializationError: a header without a key.
+
+def topic_chunks(batch: pa.RecordBatch, schema: RowSchema, topic: str | None) -> Iterator[TopicChunk]:
+    """The rows of *batch* by topic, in their order.
+
+    :raises RowError: a null topic, a negative partition, or a header without a key.
     """
     chunk = ColumnChunk(
         value=BinaryColumn.from_arrow(batch.column("value")),
@@ -45,7 +53,7 @@ def topic_chunks(batch: pa.RecordBatch, schema: RowSchema, topic: str | None, ro
         headers=HeadersColumn.from_arrow(batch.column("headers")) if schema.has_headers else None,
         timestamps=_timestamps(batch.column("timestamp")) if schema.has_timestamp else None,
     )
-    partitions = _partitions(batch.column("partition"), rows_before) if schema.has_partition else None
+    partitions = _partitions(batch.column("partition")) if schema.has_partition else None
     if not schema.has_topic:
         if topic is None:
             raise RuntimeError("a write without a topic option and without a topic column passed the schema check")
@@ -53,8 +61,8 @@ def topic_chunks(batch: pa.RecordBatch, schema: RowSchema, topic: str | None, ro
         return
     names = batch.column("topic")
     if names.null_count:
-        row = rows_before + int(np.flatnonzero(names.is_null().to_numpy(zero_copy_only=False))[0])
-        raise RowError(f"row {row} of this task has a null topic; fill it, or set option('topic', …) for all rows")
+        row = int(np.flatnonzero(names.is_null().to_numpy(zero_copy_only=False))[0])
+        raise RowSerializationError(row, "has a null topic; fill it, or set option('topic', …) for all rows")
     encoded = names.dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     found = encoded.dictionary.to_pylist()
@@ -63,7 +71,7 @@ def topic_chunks(batch: pa.RecordBatch, schema: RowSchema, topic: str | None, ro
         return
     for code, name in enumerate(found):
         rows = np.flatnonzero(codes == code)
-        yield TopicChunk(name, chunk.take(rows), None if partitions is None else partitions[rows])
+        yield TopicChunk(name, chunk.take(rows), None if partitions is None else partitions[rows], rows)
 
 
 def _timestamps(column: pa.Array) -> NDArray[np.int64]:
@@ -74,12 +82,12 @@ def _timestamps(column: pa.Array) -> NDArray[np.int64]:
     return np.asarray(micros.to_numpy(zero_copy_only=False) // 1000, dtype=np.int64)
 
 
-def _partitions(column: pa.Array, rows_before: int) -> NDArray[np.int32]:
+def _partitions(column: pa.Array) -> NDArray[np.int32]:
     if column.null_count < len(column):
         lowest = pc.min(column).as_py()
         if lowest < 0:
-            row = rows_before + pc.index(column, lowest).as_py()
-            raise RowError(
-                f"row {row} of this task has partition {lowest}; partitions are 0 or more, null lets the key decide"
+            raise RowSerializationError(
+                pc.index(column, lowest).as_py(),
+                f"has partition {lowest}; partitions are 0 or more, null lets the key decide",
             )
     return np.asarray(column.fill_null(ANY_PARTITION).to_numpy(zero_copy_only=False), dtype=np.int32)

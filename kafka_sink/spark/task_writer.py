@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import KafkaError, RowError
 from kafka_sink.producer.kafka_producer import KafkaProducer
-from kafka_sink.spark.arrow_columns import topic_chunks
+from kafka_sink.spark.arrow_columns import in_task, topic_chunks
 from kafka_sink.spark.commit_message import TaskCommit
 from kafka_sink.spark.delivery_tracker import DeliveryTracker
 from kafka_sink.spark.options import SinkOptions
@@ -44,9 +44,10 @@ def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: 
         for batch in batches:
             if producer is None:
                 producer = _open_producer(options, task_partition, attempt)
-            for part in topic_chunks(batch, schema, options.topic, rows_in):
-                producer.send_columns(part.topic, part.chunk, part.partitions, tracker.delivered)
-                _raise_first_error(tracker)
+            try:
+                _send(producer, batch, options, schema, tracker)
+            except RowError as error:
+                raise in_task(error, rows_in) from error
             rows_in += batch.num_rows
         if producer is not None:
             producer.flush()
@@ -75,6 +76,18 @@ def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: 
         elapsed_ms=SYSTEM_CLOCK.monotonic_ms() - started_ms,
         ranges=tracker.ranges,
     )
+
+
+def _send(
+    producer: KafkaProducer, batch: pa.RecordBatch, options: SinkOptions, schema: RowSchema, tracker: DeliveryTracker
+) -> None:
+    """:raises RowError: a row of *batch* cannot be written."""
+    for part in topic_chunks(batch, schema, options.topic):
+        try:
+            producer.send_columns(part.topic, part.chunk, part.partitions, tracker.delivered)
+        except RowError as error:
+            raise part.in_batch(error) from error
+        _raise_first_error(tracker)
 
 
 def _open_producer(options: SinkOptions, task_partition: int, attempt: int) -> KafkaProducer:

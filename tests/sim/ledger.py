@@ -11,6 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from kafka_sink.common.errors import KafkaTimeoutError
 from kafka_sink.common.model import NO_OFFSET, Header, TopicPartition
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.reader import Record, RecordBatchView, read_batches
@@ -71,6 +72,8 @@ class Ledger:
     failed: int = 0
     stored_batches: int = 0
     force_closed: bool = False
+    #: Since when nothing goes wrong any more; None while faults may strike.
+    calm_since_ms: int | None = None
 
     # --- the application's side --------------------------------------------------------------------------------------
 
@@ -86,6 +89,7 @@ class Ledger:
             raise ViolationError(f"{sending.told} outcomes for {sending.count} records from {sending.first} on")
         self._check_in_time(sending, delivery)
         if delivery.error is not None:
+            self._check_excuse(sending, delivery.error)
             self.failed += delivery.count
             if sending.count == 1:
                 self.settled[sending.first] = (self.world.moment, f"failed: {delivery.error}")
@@ -127,6 +131,14 @@ class Ledger:
                 f"records from {sending.first} on ended after {waited_ms} ms, delivery.timeout.ms and max.block.ms "
                 f"allow {limit_ms} ms ({delivery.error or 'stored'})"
             )
+
+    def _check_excuse(self, sending: Sending, error: Exception) -> None:
+        """Nothing may run out of time long after the last fault: something was left waiting for nothing."""
+        if self.calm_since_ms is None or self.force_closed or self.plan.broker:
+            return
+        calm_ms = self.world.now_ms - max(self.calm_since_ms, sending.began_ms)
+        if isinstance(error, KafkaTimeoutError) and calm_ms > self.plan.recovery_ms:
+            raise ViolationError(f"records from {sending.first} on failed {calm_ms} ms after the last fault: {error}")
 
     # --- the brokers' side -------------------------------------------------------------------------------------------
 

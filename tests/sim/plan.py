@@ -73,6 +73,11 @@ class Plan:
         return str(self.properties["acks"])
 
     @property
+    def recovery_ms(self) -> int:
+        """How long a fault may be felt: frames that were slow, connections that went silent, brokers that were down."""
+        return 3000 + self.faults.slow_ms + self.faults.write_pause_ms + 4 * int(self.properties["request.timeout.ms"])
+
+    @property
     def max_in_flight(self) -> int:
         return int(self.properties["max.in.flight.requests.per.connection"])
 
@@ -85,15 +90,16 @@ def make_plan(seed: int) -> Plan:
     acks = "all" if idempotent else rng.choice(["all", "all", "1", "0"])
     linger_ms = rng.choice([0, 0, 2, 10, 60])
     request_timeout_ms = rng.choice([60, 200, 1000])
-    patience = rng.choice([0, 0, 50, 500, 3000, 20_000])
+    patience = rng.choice([0, 20, 100, 500, 3000, 20_000])
     batch_size = rng.choice([150, 300, 700, 700, 2000])
     properties: dict[str, Any] = {
         "bootstrap.servers": ",".join(f"127.0.0.1:{9001 + node}" for node in range(nodes)),
+        "client.id": "simulated",
         "enable.idempotence": idempotent,
         "acks": acks,
-        "max.in.flight.requests.per.connection": rng.choice([1, 1, 2, 3, 5, 5]),
+        "max.in.flight.requests.per.connection": rng.choice([1, 1, 2, 5, 5, 5]),
         "batch.size": batch_size,
-        "buffer.memory": batch_size * rng.choice([2, 4, 12, 100]) + rng.choice([0, 77]),
+        "buffer.memory": batch_size * rng.choice([2, 5, 20, 100]) + rng.choice([0, 77]),
         "linger.ms": linger_ms,
         "compression.type": rng.choice(["none", "none", "none", "gzip", "snappy", "lz4", "zstd"]),
         "request.timeout.ms": request_timeout_ms,
@@ -116,11 +122,11 @@ def make_plan(seed: int) -> Plan:
         properties=properties,
         faults=_faults(rng),
         actions=rng.choice([4, 10, 20, 30]),
-        burst=rng.choice([1, 4, 10]),
-        record_bytes=rng.choice([5, 40, 150]),
-        think_ms=rng.choice([0, 3, 20, 80]),
+        burst=rng.choice([1, 6, 12, 25]),
+        record_bytes=rng.choice([5, 40, 120]),
+        think_ms=rng.choice([0, 2, 8, 60]),
         blocking=blocking,
-        columns_share=rng.choice([0.0, 0.3, 0.6]),
+        columns_share=rng.choice([0.0, 0.2, 0.5]),
         flush_share=rng.choice([0.0, 0.05, 0.2]),
         ending=rng.choice(["quiet", "quiet", "quiet", "graceful", "graceful", "hasty", "forced"]),
         first_epoch=rng.choice([0, 0, 0, 0, 2**15 - 2]),
@@ -133,7 +139,7 @@ def _topics(rng: Random, nodes: int) -> list[TopicPlan]:
     topics = []
     for number in range(rng.choice([1, 1, 2, 3])):
         replicas = rng.randint(1, nodes)
-        assignment = [rng.sample(ids, replicas) for _ in range(rng.choice([1, 1, 2, 4]))]
+        assignment = [rng.sample(ids, replicas) for _ in range(rng.choice([1, 1, 1, 2, 3]))]
         topics.append(TopicPlan(f"topic{number}", assignment, rng.choice([1_000_000] * 6 + [250])))
     return topics
 

@@ -37,6 +37,10 @@ from tests.sim.world import ViolationError, World
 _MOST_STEPS = 30_000
 #: Simulated time that everything may take to settle once the faults are over, beyond the time-outs, ms.
 _GRACE_MS = 20_000
+#: The brokers are left in peace after this time at the latest, ms.
+_FAULTS_END_MS = 10_000
+#: Records of which one has to get through once the faults are over.
+_PROBES = 25
 _POISON = b"\xdd"
 
 
@@ -160,19 +164,26 @@ class Simulation:
 
     def run(self) -> Outcome:
         """:raises ViolationError: a promise was broken."""
-        with _settled_surroundings(self.plan, self.world, self._errors):
-            self._producer = self._make_producer()
-            self._schedule_faults()
-            self.world.on_wait = self._wait
-            if self.plan.blocking:
-                self._act_between_steps()
-            else:
-                self._act_within_polls()
-            self._end()
-            self._check_errors()
+        with _settled_surroundings(self.world, self._errors):
+            try:
+                self._live()
+            except Exception as error:
+                raise ViolationError(f"an exception came out of the producer: {error!r}") from error
         self.ledger.check_end()
         self.cluster.check_logs()
         return self._outcome()
+
+    def _live(self) -> None:
+        self._producer = self._make_producer()
+        self._schedule_faults()
+        self.world.on_wait = self._wait
+        if self.plan.blocking:
+            self._act_between_steps()
+        else:
+            self._meet_topics()
+            self._act_within_polls()
+        self._end()
+        self._check_errors()
 
     def _outcome(self) -> Outcome:
         ledger = self.ledger
@@ -240,7 +251,25 @@ class Simulation:
         if deadline_ms > self.world.now_ms:
             self._step(deadline_ms)
 
+    def _let_pass(self, duration_ms: int) -> None:
+        until_ms = self.world.now_ms + duration_ms
+        while self.world.now_ms < until_ms:
+            self._step(until_ms)
+
     # --- the application ---------------------------------------------------------------------------------------------
+
+    def _meet_topics(self) -> None:
+        """Whoever may not wait is refused until the metadata is there: most runs begin after that."""
+        metadata = self._producer._metadata
+        if self.world.chance(0.1):
+            return
+        for topic in self.plan.topics:
+            metadata.add(topic.name, self.world.now_ms)
+        for _ in range(30):
+            cluster = metadata.fetch()
+            if all(cluster.partition_count(topic.name) is not None for topic in self.plan.topics):
+                break
+            self._let_pass(20)
 
     def _act_between_steps(self) -> None:
         due_ms = self.world.now_ms
@@ -309,11 +338,12 @@ class Simulation:
         self.ledger.records[number] = staged
         return staged
 
-    def _send(self, topic: str, partitions: int) -> None:
+    def _send(self, topic: str, partitions: int, partition: int | None = None) -> None:
         rng = self.world.rng
         sending = self.ledger.stage(1)
-        own_time = rng.random() < 0.5
-        staged = self._staged(topic, partitions, has_headers=rng.random() < 0.2, has_timestamp=own_time or True)
+        staged = self._staged(topic, partitions, has_headers=rng.random() < 0.2, has_timestamp=rng.random() < 0.7)
+        if partition is not None:
+            staged.partition = partition
         record = ProducerRecord(topic, staged.value, staged.key, staged.partition, staged.timestamp, staged.headers)
         future = self._producer.send(record, lambda delivery: self._told(sending, delivery))
         sending.accepted = True
@@ -355,6 +385,7 @@ class Simulation:
         self._every(faults.move_leaders_every_ms, self._move_leaders)
         self._every(faults.restart_every_ms, self._restart_node)
         self._every(faults.crash_every_ms, self._crash)
+        self.world.after(_FAULTS_END_MS, self._end_faults)
 
     def _every(self, mean_ms: int, strike: Callable[[], None]) -> None:
         if mean_ms <= 0:
@@ -396,9 +427,12 @@ class Simulation:
         self.network.running.update(running)
 
     def _end_faults(self) -> None:
+        if not self.network.faults_active:
+            return
         self.world.note("no more faults from here on")
         self.network.faults_active = False
         self.cluster.faults_active = False
+        self.ledger.calm_since_ms = self.world.now_ms
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -408,6 +442,7 @@ class Simulation:
         self._end_faults()
         if ending == "quiet":
             self._settle()
+            self._probe()
         self.ledger.force_closed = ending in ("hasty", "forced")
         self._thread.before_run = self._before_run
         timeout_ms = {"hasty": self.world.rng.randrange(1, 200), "forced": 0}.get(ending, FOREVER_MS)
@@ -435,6 +470,21 @@ class Simulation:
         if pool.available_memory != pool.total_memory:
             raise ViolationError(f"{pool.total_memory - pool.available_memory} bytes never came back to the pool")
 
+    def _probe(self) -> None:
+        """Whatever happened before, every partition takes records again."""
+        for topic in self.plan.topics:
+            for partition in range(len(topic.assignment)):
+                for _ in range(_PROBES):
+                    before = self.ledger.succeeded
+                    self._send(topic.name, len(topic.assignment), partition)
+                    self._settle()
+                    if self.ledger.succeeded > before:
+                        break
+                    # The first may only have found out who leads, or have had too little time to connect.
+                    self._let_pass(50)
+                else:
+                    raise ViolationError(f"{topic.name}-{partition} takes no record any more")
+
     def _before_run(self, timeout: float | None) -> None:
         """The closing thread waits, and the sender's thread runs on its own until it ends."""
         if timeout is not None and timeout < 10**6:
@@ -453,7 +503,7 @@ class Simulation:
 
 
 @contextmanager
-def _settled_surroundings(plan: Plan, world: World, errors: logging.Handler) -> Iterator[None]:
+def _settled_surroundings(world: World, errors: logging.Handler) -> Iterator[None]:
     """Seeded dice for the whole process, and nothing logged but to *errors*; all as before afterwards."""
     logger = logging.getLogger("kafka_sink")
     before = (logger.level, logger.propagate, random.getstate())

@@ -132,14 +132,46 @@ def test_partition_out_of_range(
     df = spark.createDataFrame([("a", 0), ("b", partition)], "value string, partition int").coalesce(1)
     text = message_of(df, topic=topic, kafka__bootstrap__servers=cluster.bootstrap_servers)
     assert expected in text
-    assert "row 1" in text
+    assert "row 1 of this task" in text
 
 
 def test_record_too_large(spark: SparkSession, cluster: Any, new_topic: NewTopic) -> None:
-    df = spark.range(3).select(f.repeat(f.lit("x"), 2_000_000).alias("value"))
+    df = spark.range(3).select(f.repeat(f.lit("x"), 2_000_000).alias("value")).coalesce(1)
     text = message_of(df, topic=new_topic(), kafka__bootstrap__servers=cluster.bootstrap_servers)
-    assert "max.request.size (1048576 bytes)" in text
-    assert "row 0" in text
+    assert "more than max.request.size (1048576 bytes)" in text
+    assert "row 0 of this task" in text
+
+
+#: The row 10,003 lies in the second of the batches that Spark hands over, which have 10,000 rows.
+GUILTY = "id = 10003"
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ([f"if({GUILTY}, repeat('x', 2000000), 'v') as value"], "needs up to"),
+        (["'v' as value", f"timestamp_millis(if({GUILTY}, -1000, 1000)) as timestamp"], "has the timestamp -1000"),
+        (["'v' as value", f"if({GUILTY}, 99, 0) as partition"], "names partition 99"),
+        (["'v' as value", f"if({GUILTY}, -7, 0) as partition"], "has partition -7"),
+        (
+            ["'v' as value", f"array(named_struct('key', if({GUILTY}, null, 'h'), 'value', X'00')) as headers"],
+            "has a header (0) that has a null key",
+        ),
+    ],
+)
+@pytest.mark.parametrize("by_column", [False, True], ids=["topic option", "topic column"])
+def test_the_row_that_cannot_be_written_is_counted_over_the_whole_task(
+    spark: SparkSession, cluster: Any, new_topic: NewTopic, columns: list[str], expected: str, by_column: bool
+) -> None:
+    first, second = new_topic(), new_topic()
+    options = {"kafka__bootstrap__servers": cluster.bootstrap_servers}
+    if by_column:
+        columns = [*columns, f"if(id % 2 = 0, '{first}', '{second}') as topic"]
+    else:
+        options["topic"] = first
+    text = message_of(spark.range(0, 10_010, 1, 1).selectExpr(*columns), **options)
+    assert "row 10003 of this task " in text
+    assert expected in text
 
 
 def test_a_failed_write_says_how_many_rows_were_acknowledged(

@@ -164,6 +164,31 @@ def test_a_new_id_is_unknown_to_the_brokers_again() -> None:
     assert not manager.must_wait(fresh())
 
 
+def test_no_more_batches_follow_an_unsettled_one_than_a_broker_remembers() -> None:
+    manager = make_manager()
+    manager.completed(drained(manager))
+    oldest, *behind = [drained(manager, 2) for _ in range(5)]
+    for batch in behind:
+        manager.completed(batch)
+    assert manager.must_wait(fresh()), "a sixth would make its retry look like a gap"
+    assert not manager.must_wait(oldest)
+    manager.completed(oldest)
+    assert drained(manager).base_sequence == 11
+
+
+def test_a_new_epoch_begins_to_count_anew_what_a_broker_remembers() -> None:
+    manager = make_manager()
+    first = drained(manager)
+    for _ in range(3):
+        manager.completed(drained(manager))
+    second = drained(manager)
+    assert manager.can_retry(first, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+    assert (place(first), place(second)) == ((9, 1, 0), (9, 1, 1))
+    assert [drained(manager).base_sequence for _ in range(3)] == [2, 3, 4]
+    assert manager.must_wait(fresh())
+
+
 # --- gaps ------------------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,10 @@ from kafka_sink.common.errors import (
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
+    RowError,
+    RowPartitionError,
+    RowSerializationError,
+    RowTooLargeError,
     SerializationError,
     UnknownTopicOrPartitionError,
 )
@@ -438,10 +442,27 @@ def test_figures_of_the_producer_its_nodes_and_topics(cluster: EmbeddedCluster) 
     assert f'kafka_producer_topic_metrics_record_send_total{{client_id="me",topic="{TOPIC}"}} 105.0' in text
 
 
-def test_the_length_partitioner_is_one() -> None:
-    chunk = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"ab", None])))
-    rows = LengthPartitioner().partition_rows(TOPIC, chunk, np.zeros(2, dtype=np.int64), None)  # type: ignore[arg-type]
-    assert rows.tolist() == [2, 0]
+def test_an_error_of_columns_carries_the_row(cluster: EmbeddedCluster) -> None:
+    def chunk(values: list[bytes], timestamps: list[int] | None = None) -> ColumnChunk:
+        stamps = None if timestamps is None else np.array(timestamps, dtype=np.int64)
+        return ColumnChunk(BinaryColumn.from_arrow(pa.array(values)), timestamps=stamps)
+
+    small = [b"v"] * 4
+    wrong: list[tuple[ColumnChunk, list[int] | None, type[RowError], str]] = [
+        (chunk([b"", b"", b"x" * 900, b""]), None, RowTooLargeError, r"row 2 for topic orders needs up to 9\d\d bytes"),
+        (chunk(small, [0, 5, -3, -9]), None, RowSerializationError, r"row 2 has the timestamp -3"),
+        (chunk(small), [0, 1, 9, 0], RowPartitionError, r"row 2 names partition 9 of topic orders, which has only 4"),
+        (chunk(small), [0, 1, -2, 0], RowSerializationError, r"row 2 names partition -2"),
+    ]
+    with make(cluster, {"max.request.size": 500, "batch.size": 400}) as producer:
+        for columns, partitions, kind, text in wrong:
+            given = None if partitions is None else np.array(partitions, dtype=np.int32)
+            with pytest.raises(kind, match=text) as caught:
+                producer.send_columns(TOPIC, columns, given)
+            assert caught.value.row == 2
+            again = pickle.loads(pickle.dumps(caught.value))
+            assert (type(again), again.row, str(again)) == (kind, 2, str(caught.value))
+    assert stored(cluster) == []
 
 
 def test_rows_that_a_partitioner_sends_nowhere_are_refused(cluster: EmbeddedCluster) -> None:

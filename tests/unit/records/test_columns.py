@@ -158,8 +158,8 @@ def test_headers_outside_a_part_may_be_anything() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ([{"key": "a", "value": b""}, {"key": None, "value": b""}], "row 2: header 1 has a null key"),
-        ([None], "row 2: header 0 is null"),
+        ([{"key": "a", "value": b""}, {"key": None, "value": b""}], r"row 2 has a header \(1\) that has a null key"),
+        ([None], r"row 2 has a header \(0\) that is null"),
     ],
 )
 def test_headers_without_key_name_their_row(row: list[object], message: str) -> None:

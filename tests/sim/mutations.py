@@ -1,0 +1,208 @@
+"""Rules of the producer and the client broken on purpose, one at a time: does the simulator notice?
+
+``python -m tests.sim.mutations [--sim-runs N]`` prints how many of N seeds catch each one. A rule that can be broken
+without any seed noticing is a rule that the simulator does not test.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from kafka_sink.client.in_flight_requests import InFlightRequests
+from kafka_sink.client.metadata import Metadata
+from kafka_sink.common.errors import ErrorCode
+from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.producer.idempotence import IdempotenceManager
+from kafka_sink.producer.producer_batch import NO_SEQUENCE, ProducerBatch
+from kafka_sink.producer.sender import Sender
+from tests.sim.simulation import Simulation
+from tests.sim.world import ViolationError
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A broken rule: the method of *owner* that *broken* replaces (it is given the true one first)."""
+
+    name: str
+    owner: type
+    method: str
+    broken: Callable[..., Any]
+    #: One that noticed it when this was written: where to look first.
+    likely_seed: int = 0
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        true = getattr(self.owner, self.method)
+        broken = self.broken
+
+        def method(*args: Any, **options: Any) -> Any:
+            return broken(true, *args, **options)
+
+        with mock.patch.object(self.owner, self.method, method):
+            yield
+
+
+def _new_sequence_for_a_retry(true: Any, self: IdempotenceManager, batch: ProducerBatch) -> None:
+    if batch.has_sequence:
+        self._forget(self._state(batch.topic_partition), batch)
+        batch.base_sequence = NO_SEQUENCE
+    true(self, batch)
+
+
+def _sequence_given_twice(true: Any, self: IdempotenceManager, batch: ProducerBatch) -> None:
+    state = self._state(batch.topic_partition)
+    before = state.next_sequence
+    true(self, batch)
+    if batch.record_count > 2:
+        state.next_sequence = before
+
+
+def _free_early(true: Any, self: RecordAccumulator, batch: ProducerBatch) -> None:
+    sends, batch.unanswered_sends = batch.unanswered_sends, 0
+    true(self, batch)
+    batch.unanswered_sends = sends
+
+
+def _free_when_sent(true: Any, self: Sender, drained: dict[int, list[ProducerBatch]]) -> None:
+    true(self, drained)
+    for batches in drained.values():
+        for batch in batches:
+            buffer, batch._buffer = batch._buffer, None
+            if buffer is not None:
+                self._accumulator.pool.deallocate(buffer)
+
+
+def _to_the_front(true: Any, self: RecordAccumulator, queue: Any, batch: ProducerBatch) -> None:
+    queue.batches.appendleft(batch)
+
+
+def _to_the_back(true: Any, self: RecordAccumulator, queue: Any, batch: ProducerBatch) -> None:
+    queue.batches.append(batch)
+
+
+def _nothing(true: Any, *args: Any, **options: Any) -> None:
+    """The rule is left out."""
+
+
+def _finish_again(true: Any, self: ProducerBatch, *args: Any) -> bool:
+    self.final_state = None
+    true(self, *args)
+    if self.record_count % 3 == 0:
+        self.final_state = None
+        true(self, *args)
+    return True
+
+
+def _lost_means_stored(true: Any, self: Sender, batch: ProducerBatch, answer: Any, now_ms: int) -> None:
+    if answer.error_code == ErrorCode.NETWORK_EXCEPTION:
+        answer = replace(answer, error_code=ErrorCode.NONE, base_offset=0)
+    true(self, batch, answer, now_ms)
+
+
+def _forget_unresolved(true: Any, self: IdempotenceManager, *args: Any) -> Any:
+    self._unresolved.clear()
+    return true(self, *args)
+
+
+def _new_epoch_at_once(true: Any, self: IdempotenceManager, batch: ProducerBatch) -> None:
+    true(self, batch)
+    if batch.has_sequence:
+        self.request_epoch_bump(batch.topic_partition)
+
+
+def _first_is_like_any(true: Any, self: IdempotenceManager, first: ProducerBatch) -> bool:
+    self._state(first.topic_partition).is_known_to_broker = True
+    return bool(true(self, first))
+
+
+def _any_number_behind(true: Any, self: IdempotenceManager, first: ProducerBatch) -> bool:
+    self._state(first.topic_partition).numbered = 0
+    return bool(true(self, first))
+
+
+def _retries_overtake(true: Any, self: IdempotenceManager, first: ProducerBatch) -> bool:
+    if first.has_sequence and self.identity.is_valid:
+        return False
+    return bool(true(self, first))
+
+
+def _newest_first(true: Any, self: InFlightRequests, node_id: str) -> Any:
+    return self.complete_last_sent(node_id)
+
+
+def _no_limit(true: Any, self: InFlightRequests, node_id: str) -> bool:
+    queue = self._requests.get(node_id)
+    return not queue or queue[0].send.completed
+
+
+def _keep_waiting(true: Any, self: InFlightRequests, now_ms: int) -> list[Any]:
+    return []
+
+
+MUTATIONS = (
+    Mutation("a retry gets a new sequence", IdempotenceManager, "assign_sequence", _new_sequence_for_a_retry),
+    Mutation("a sequence is given twice", IdempotenceManager, "assign_sequence", _sequence_given_twice),
+    Mutation("a buffer is freed while its request is unanswered", RecordAccumulator, "deallocate", _free_early),
+    Mutation("a buffer is freed as soon as it is handed over", Sender, "_track", _free_when_sent),
+    Mutation("retries go to the front, whatever their order", RecordAccumulator, "_put_back", _to_the_front),
+    Mutation("retries go behind what is new", RecordAccumulator, "_put_back", _to_the_back),
+    Mutation("no mute with one request in flight", RecordAccumulator, "mute", _nothing),
+    Mutation("a batch is completed twice", ProducerBatch, "_finish", _finish_again),
+    Mutation("a lost connection counts as stored", Sender, "_complete", _lost_means_stored),
+    Mutation("unresolved sequences are ignored", IdempotenceManager, "resolve_sequences", _forget_unresolved),
+    Mutation("no new epoch after a gap", IdempotenceManager, "request_epoch_bump", _nothing),
+    Mutation("a new epoch while batches may be stored", IdempotenceManager, "failed", _new_epoch_at_once),
+    Mutation("the first batch may be overtaken", IdempotenceManager, "must_wait", _first_is_like_any),
+    Mutation("any number of batches behind one in doubt", IdempotenceManager, "must_wait", _any_number_behind),
+    Mutation("retries do not wait for the oldest", IdempotenceManager, "must_wait", _retries_overtake),
+    Mutation("answers belong to the newest request", InFlightRequests, "complete_next", _newest_first),
+    Mutation("no limit on requests in flight", InFlightRequests, "can_send_more", _no_limit),
+    Mutation("requests never time out", InFlightRequests, "nodes_with_timed_out_requests", _keep_waiting),
+    Mutation("nothing expires", Sender, "_expire", _nothing),
+    Mutation("metadata is not refreshed on errors", Metadata, "request_update", _nothing),
+)
+
+
+def catches(mutation: Mutation, seed: int) -> str | None:
+    """What run *seed* says of *mutation*; None when it notices nothing."""
+    with mutation.applied():
+        try:
+            Simulation(seed).run()
+        except ViolationError as error:
+            return str(error)
+    return None
+
+
+def first_catch(mutation: Mutation, seeds: Iterable[int]) -> tuple[int, str] | None:
+    """The first of *seeds* that notices *mutation*, and what it says."""
+    for seed in seeds:
+        said = catches(mutation, seed)
+        if said is not None:
+            return seed, said
+    return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sim-runs", type=int, default=100)
+    parser.add_argument("--only", default="", help="part of a name")
+    args = parser.parse_args()
+    runs = args.sim_runs
+    print(f"| broken rule | caught by, of {runs} seeds | first seed | what it says |\n| --- | --- | --- | --- |")
+    for mutation in MUTATIONS:
+        if args.only not in mutation.name:
+            continue
+        caught = [(seed, said) for seed in range(runs) if (said := catches(mutation, seed)) is not None]
+        first, said = caught[0] if caught else ("-", "")
+        print(
+            f"| {mutation.name} | {len(caught)} | {first} | {said.splitlines()[0][:110] if said else ''} |", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Seeded runs of the simulator; a failing one says how to replay it (``--sim-runs N`` for a long run)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sim.mutations import MUTATIONS, Mutation, first_catch
+from tests.sim.simulation import Simulation
+from tests.sim.world import ViolationError
+
+ROOT = Path(__file__).parents[2]
+
+#: Runs per test, so that progress can be seen and several processes can share the work.
+CHUNK = 100
+#: Seeds within which every broken rule has to be caught.
+MUTATION_SEEDS = range(2000)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seeds" in metafunc.fixturenames:
+        runs = metafunc.config.getoption("--sim-runs")
+        chunks = [range(first, min(first + CHUNK, runs)) for first in range(0, runs, CHUNK)]
+        metafunc.parametrize("seeds", chunks, ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
+
+
+def test_every_promise_is_kept(seeds: range) -> None:
+    failed = []
+    for seed in seeds:
+        try:
+            Simulation(seed).run()
+        except ViolationError as error:
+            failed.append(f"seed {seed}: {error}\n    replay it: python -m tests.sim.run --seed {seed}")
+    assert not failed, "\n".join(failed)
+
+
+def test_a_seed_replays_exactly_in_another_process() -> None:
+    """Whatever hashes and addresses it has there."""
+    command = [sys.executable, "-m", "tests.sim.run", "--sim-runs", "20", "--verbose"]
+    runs = [
+        subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        for hash_seed in ("1", "2")
+    ]
+    outcomes = [[line for line in lines if line.startswith("Outcome")] for lines in runs]
+    assert len(outcomes[0]) == 20
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_broken_rule_is_caught(mutation: Mutation) -> None:
+    seeds = [mutation.likely_seed, *MUTATION_SEEDS]
+    assert first_catch(mutation, seeds) is not None, f"{mutation.name}: no seed noticed"
