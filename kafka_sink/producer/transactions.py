@@ -88,6 +88,7 @@ class TransactionManager:
         api_versions: ApiVersions,
         clock: Clock,
         log: ContextLogger,
+        option_prefix: str = "",
     ) -> None:
         self.sequences = sequences
         self.transactional_id = transactional_id
@@ -96,6 +97,8 @@ class TransactionManager:
         self._api_versions = api_versions
         self._clock = clock
         self._log = log
+        #: What the user writes before the names of options.
+        self.option_prefix = option_prefix
         # Any thread, under the lock.
         self._lock = threading.RLock()
         self._state = State.UNINITIALIZED
@@ -575,4 +578,5 @@ def make_transactions(
         api_versions=api_versions,
         clock=clock,
         log=log,
+        option_prefix=config.option_prefix,
     )
