@@ -247,8 +247,8 @@ def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix
             )
         _log.warning(
             "%senable.idempotence is switched off, because %s%s says otherwise: retries may duplicate or reorder "
-            "records; set %senable.idempotence=false to agree, or change %s%s (it needs acks=all, retries above 0 and at most 5 "
-            "requests in flight)",
+            "records; set %senable.idempotence=false to agree, or change %s%s (it needs acks=all, retries above "
+            "0 and at most 5 requests in flight)",
             prefix,
             prefix,
             name,

@@ -159,10 +159,6 @@ class TransactionManager:
         """What has not left for the brokers yet must not leave any more."""
         return self._state in (State.ABORTABLE_ERROR, State.ABORTING_TRANSACTION)
 
-    @property
-    def has_pending_requests(self) -> bool:
-        return self._requests.head is not None
-
     def is_send_allowed(self, topic_partition: TopicPartition) -> bool:
         """Whether batches of the partition may leave: it is part of the transaction, as far as that is needed."""
         return not self.has_fatal_error and topic_partition in self.partitions_in_transaction
