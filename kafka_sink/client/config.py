@@ -7,7 +7,7 @@ tables extend it. It never opens anything: addresses are checked for their form,
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
@@ -46,6 +46,9 @@ def _are_addresses(bootstrap_servers: tuple[str, ...]) -> bool:
 @dataclass(frozen=True)
 class ClientConfig:
     """What producer, consumer and admin client have in common (apache/kafka ``CommonClientConfigs``)."""
+
+    #: What the user writes before each name; no option itself.
+    option_prefix: str = field(default="", kw_only=True)
 
     bootstrap_servers: tuple[str, ...] = c.key(
         "bootstrap.servers",
@@ -175,3 +178,7 @@ class ClientConfig:
         "Kafka's clients, which have no such limit; the name is librdkafka's",
         validator=c.between(1_000, _INT_MAX),
     )
+
+    def option(self, name: str) -> str:
+        """The option *name* as the user writes it, for messages."""
+        return f"{self.option_prefix}{name}"

@@ -98,7 +98,7 @@ def bootstrap_addresses(config: ClientConfig) -> tuple[list[tuple[str, int]], li
         try:
             addresses = resolve(host, port)
         except OSError as error:
-            _log.warning("leaving %s:%d out of bootstrap.servers: %s", host, port, error)
+            _log.warning("leaving %s:%d out of %s: %s", host, port, config.option("bootstrap.servers"), error)
             unresolved.append(ConnectionFailure(host, port, str(error)))
             continue
         if config.client_dns_lookup == RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY:
@@ -106,5 +106,7 @@ def bootstrap_addresses(config: ClientConfig) -> tuple[list[tuple[str, int]], li
         else:
             usable.append((host, port))
     if not usable:
-        raise ConfigError(f"option bootstrap.servers: no usable address; {'; '.join(map(str, unresolved))}")
+        raise ConfigError(
+            f"option {config.option('bootstrap.servers')}: no usable address; {'; '.join(map(str, unresolved))}"
+        )
     return list(dict.fromkeys(usable)), unresolved

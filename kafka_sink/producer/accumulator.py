@@ -2,8 +2,9 @@
 
 Calling threads append (:meth:`append`, :meth:`append_columns`); the sender thread asks what is ready, drains,
 re-enqueues, expires and gives memory back. Each partition has a deque of batches under its own lock; no lock is ever
-held while memory is awaited, records are encoded or a batch is compressed. It never performs I/O and never calls user
-code while holding a lock.
+held while memory is awaited, columns or a batch are encoded, or a batch is compressed: of a single record only the
+headers are encoded under the lock, since the batch counts every byte before it takes them. It never performs I/O and
+never calls user code while holding a lock.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ class BufferPool:
         *,
         samples: int = 2,
         window_ms: int = 30_000,
+        option_prefix: str = "",
     ) -> None:
         self.total_memory = total_memory
         self.poolable_size = poolable_size
@@ -44,6 +45,7 @@ class BufferPool:
         self._waiters: deque[threading.Condition] = deque()
         self._non_pooled_available = total_memory
         self._closed = False
+        self._option_prefix = option_prefix
         #: Each wait for memory, ms, and each that was in vain.
         self.waits_ms = Sampled(samples, window_ms)
         self.exhausted = Sampled(samples, window_ms)
@@ -81,6 +83,14 @@ class BufferPool:
                 self._signal_first()
             raise
 
+    def _exhausted_text(self, size: int, max_block_ms: int) -> str:
+        prefix = self._option_prefix
+        return (
+            f"no {size} bytes of memory came free within {max_block_ms} ms: {prefix}buffer.memory "
+            f"({self.total_memory} bytes) is full of batches that the brokers have not acknowledged; "
+            f"look at the brokers' health, or raise {prefix}buffer.memory or {prefix}max.block.ms"
+        )
+
     def _wait_for(self, size: int, max_block_ms: int) -> bytearray | None:
         """Gather *size* bytes as others give back, lock held: a pooled buffer, or None when they are reserved."""
         accumulated = 0
@@ -96,11 +106,7 @@ class BufferPool:
                 self._check_open()
                 if not signalled and self._clock.monotonic_ms() >= deadline:
                     self.exhausted.record(1, self._clock.monotonic_ms())
-                    raise BufferExhaustedError(
-                        f"no {size} bytes of memory came free within {max_block_ms} ms: buffer.memory "
-                        f"({self.total_memory} bytes) is full of batches that the brokers have not acknowledged; "
-                        "look at the brokers' health, or raise buffer.memory or max.block.ms"
-                    )
+                    raise BufferExhaustedError(self._exhausted_text(size, max_block_ms))
                 if size == self.poolable_size and self._free:
                     return self._free.popleft()
                 self._free_up(size - accumulated)

@@ -6,12 +6,15 @@ kafka-clients 4.x); where this producer's meaning differs the text of the key sa
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
+
+_log = logging.getLogger(__name__)
 
 _INT_MAX = 2**31 - 1
 
@@ -97,7 +100,9 @@ class ProducerConfig(ClientConfig):
         "enable.idempotence",
         c.BOOLEAN,
         True,
-        "the broker drops repeated batches and refuses gaps, so a retry neither duplicates nor reorders (KIP-98)",
+        "the broker drops repeated batches and refuses gaps, so a retry neither duplicates nor reorders (KIP-98); "
+        "needs acks=all, retries above 0 and max.in.flight.requests.per.connection of at most 5: by default it is "
+        "switched off, with a warning, where one of them is set otherwise",
     )
     transactional_id: str | None = c.key(
         "transactional.id",
@@ -240,5 +245,16 @@ def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix
                 f"option {prefix}{cause} needs acks=all, retries above 0 and at most 5 requests in "
                 f"flight, but {prefix}{name} says otherwise; change {prefix}{name} or switch idempotence off"
             )
+        _log.warning(
+            "%senable.idempotence is switched off, because %s%s says otherwise: retries may duplicate or reorder "
+            "records; set %senable.idempotence=false to agree, or change %s%s (it needs acks=all, retries above "
+            "0 and at most 5 requests in flight)",
+            prefix,
+            prefix,
+            name,
+            prefix,
+            prefix,
+            name,
+        )
         return replace(config, enable_idempotence=False)
     return config

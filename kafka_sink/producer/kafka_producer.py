@@ -11,6 +11,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
 
@@ -84,6 +85,7 @@ class KafkaProducer:
 
     :param properties: see the option table in README.md, for example ``{"bootstrap.servers": "127.0.0.1:9092"}``.
         Serializers, interceptors and the partitioner may be named there, or be handed over as objects.
+    :param option_prefix: what the user wrote before the names of *properties*, for messages.
     :raises ConfigError: unknown option, wrong value, or options that contradict each other.
     :raises KafkaError: it could not be made; nothing of it is left.
     """
@@ -97,10 +99,11 @@ class KafkaProducer:
         interceptors: Sequence[Any] | None = None,
         partitioner: Any = None,
         clock: Clock = SYSTEM_CLOCK,
+        option_prefix: str = "",
     ) -> None:
-        config = common_config.parse(ProducerConfig, properties)
-        config = producer_config.reconcile(config, frozenset(properties))
-        self._config = config
+        config = common_config.parse(ProducerConfig, properties, prefix=option_prefix)
+        config = producer_config.reconcile(config, frozenset(properties), prefix=option_prefix)
+        config = self._config = replace(config, option_prefix=option_prefix)
         self._clock = clock
         self.client_id = config.client_id or f"producer-{config.transactional_id or next(_producer_numbers)}"
         self._log = ContextLogger(__name__, f"producer client.id={self.client_id}")
@@ -136,7 +139,7 @@ class KafkaProducer:
             self._built_in = BuiltInPartitioner(config.batch_size_bytes, ignore_keys=config.partitioner_ignore_keys)
         else:
             self._partitioner = load_plugin(
-                "partitioner.class", chosen, partitioners.BUILT_IN, "partition", "partition_rows"
+                config.option("partitioner.class"), chosen, partitioners.BUILT_IN, "partition", "partition_rows"
             )
             undo.callback(self._close_later(self._partitioner))
             self._partitioner.configure(configs)
@@ -184,6 +187,7 @@ class KafkaProducer:
             on_wait=self._client.wakeup,
             samples=samples,
             window_ms=window_ms,
+            option_prefix=config.option_prefix,
         )
         transactions = (
             make_transactions(config, self._client.api_versions, clock, self._log)
@@ -235,7 +239,7 @@ class KafkaProducer:
             log=self._log,
         )
         self._topics = TopicMetadata(
-            self._metadata, self._sender, self._metrics, clock, config.max_block_ms, self._client.connection_failures
+            self._metadata, self._sender, self._metrics, clock, config, self._client.connection_failures
         )
         self._known_topics = self._topics.known
         self._thread = start_thread(f"kafka-producer-network-thread | {self.client_id}", self._sender.run)
@@ -508,11 +512,12 @@ class KafkaProducer:
 
     def _size_problem(self, topic: str, size: int) -> str | None:
         """What is wrong with a record of *size* bytes; None when it is within the limits."""
-        for name, limit in (
+        for option, limit in (
             ("max.request.size", self._config.max_request_size_bytes),
             ("buffer.memory", self._config.buffer_memory_bytes),
         ):
             if size > limit:
+                name = self._config.option(option)
                 return (
                     f"for topic {topic} needs up to {size} bytes, more than {name} ({limit} bytes); send a smaller "
                     f"record, or raise {name} (and the broker's message.max.bytes)"

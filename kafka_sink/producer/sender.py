@@ -273,7 +273,7 @@ class Sender:
         for batch in expired:
             error = KafkaTimeoutError(
                 f"expiring {batch.record_count} record(s) for {batch.topic_partition}: {now_ms - batch.created_ms} ms "
-                f"have passed since the batch was created (delivery.timeout.ms={timeout_ms})"
+                f"have passed since the batch was created ({self._config.option('delivery.timeout.ms')}={timeout_ms})"
                 + (f"; its last attempt: {batch.last_failure}" if batch.last_failure else "")
                 + self._what_failed()
             )
@@ -445,11 +445,12 @@ class Sender:
         self._metrics.split(self._clock.monotonic_ms())
         self._log.warning(
             "a batch of %d records for %s (%d bytes) was refused with %s; its halves will be sent; "
-            "consider a smaller batch.size, or a larger max.message.bytes of the topic",
+            "consider a smaller %s, or a larger max.message.bytes of the topic",
             batch.record_count,
             batch.topic_partition,
             batch.size_bytes,
             code.name,
+            self._config.option("batch.size"),
         )
 
     def _succeed(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
@@ -472,7 +473,7 @@ class Sender:
     def _explain(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> str:
         what = f"{batch.record_count} record(s) for {batch.topic_partition} were refused"
         said = f" ({message})" if message else ""
-        return f"{what}{said}{_REMEDIES.get(code, '')}"
+        return f"{what}{said}{_REMEDIES.get(code, '').format(self._config.option_prefix)}"
 
     def _forget_in_flight(self, batch: ProducerBatch) -> None:
         batches = self._in_flight.get(batch.topic_partition)
@@ -489,12 +490,15 @@ _LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LE
 #: The batch as a whole is over a limit of the topic: its records, or some of them, may not be.
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
+#: With a place for what the user writes before the names of options.
 _REMEDIES: dict[ErrorCode, str] = {
-    ErrorCode.MESSAGE_TOO_LARGE: "; lower batch.size or max.request.size, or raise the topic's max.message.bytes",
-    ErrorCode.RECORD_LIST_TOO_LARGE: "; lower batch.size, or raise the topic's segment.bytes",
+    ErrorCode.MESSAGE_TOO_LARGE: "; lower {0}batch.size or {0}max.request.size, or raise the topic's max.message.bytes",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "; lower {0}batch.size, or raise the topic's segment.bytes",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; grant WRITE on the topic to this principal",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "; grant IDEMPOTENT_WRITE on the cluster, or set enable.idempotence=false",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "; grant IDEMPOTENT_WRITE on the cluster, or set {0}enable.idempotence=false"
+    ),
     ErrorCode.INVALID_RECORD: "; the broker's validation refused it (a compacted topic needs keys, for example)",
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "; choose another compression.type",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "; choose another {0}compression.type",
     ErrorCode.NOT_ENOUGH_REPLICAS: "; fewer replicas are in sync than min.insync.replicas asks for",
 }

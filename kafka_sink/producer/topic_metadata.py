@@ -25,6 +25,7 @@ from kafka_sink.common.errors import (
     RowSerializationError,
     UnknownTopicOrPartitionError,
 )
+from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.producer_record import check_topic
 from kafka_sink.producer.sender import Sender
@@ -56,14 +57,15 @@ class TopicMetadata:
         sender: Sender,
         metrics: ProducerMetrics,
         clock: Clock,
-        max_block_ms: int,
+        config: ProducerConfig,
         connection_failures: Callable[[], tuple[ConnectionFailure, ...]],
     ) -> None:
         self._metadata = metadata
         self._sender = sender
         self._metrics = metrics
         self._clock = clock
-        self._max_block_ms = max_block_ms
+        self._config = config
+        self._max_block_ms = config.max_block_ms
         self._connection_failures = connection_failures
         #: Topics by name as the last records found them, all in the same cluster.
         self.known: dict[str, KnownTopic] = {}
@@ -159,13 +161,15 @@ class TopicMetadata:
         cluster = self._metadata.fetch()
         failures = self._connection_failures()
         waited = f"{self._max_block_ms} ms"
+        limit = self._config.option("max.block.ms")
         if cluster.is_bootstrap:
             tried = "; ".join(f"{f.host}:{f.port}: {f.cause}" for f in failures) or "no answer yet from " + ", ".join(
                 f"{node.host}:{node.port}" for node in cluster.nodes
             )
             return BrokersUnreachableError(
-                f"no broker could be reached within {waited} (max.block.ms): {tried}; "
-                "check bootstrap.servers and that the brokers' listeners are open to this machine"
+                f"no broker could be reached within {waited} ({limit}): {tried}; "
+                f"check {self._config.option('bootstrap.servers')} and that the brokers' listeners are open to this "
+                "machine"
             )
         count = cluster.partition_count(topic)
         if partition is not None and count is not None:
@@ -175,7 +179,7 @@ class TopicMetadata:
             )
         others = f"; unreachable: {', '.join(f'{f.host}:{f.port} ({f.cause})' for f in failures)}" if failures else ""
         return UnknownTopicOrPartitionError(
-            f"topic {topic} is not present in metadata after {waited} (max.block.ms): it does not exist and "
+            f"topic {topic} is not present in metadata after {waited} ({limit}): it does not exist and "
             f"the brokers do not create it, or it has no leader yet; create it first, or correct the name{others}"
         )
 

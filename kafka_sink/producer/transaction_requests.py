@@ -200,7 +200,10 @@ class InitProducerId(TransactionalRequest):
     def _explain(self, code: ErrorCode) -> str:
         if not self._manager.is_transactional:
             remedy = _PRODUCER_ID_REMEDIES.get(code, "see the brokers' logs")
-            return f"no producer id was given out, so nothing can be sent: {remedy}, or set enable.idempotence=false"
+            return (
+                f"no producer id was given out, so nothing can be sent: {remedy}, or set "
+                f"{self._manager.option_prefix}enable.idempotence=false"
+            )
         remedy = _TRANSACTIONAL_ID_REMEDIES.get(code, "see the brokers' logs")
         return f"no producer id was given out for transactional.id {self._manager.transactional_id!r}: {remedy}"
 

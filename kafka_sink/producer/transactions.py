@@ -88,6 +88,7 @@ class TransactionManager:
         api_versions: ApiVersions,
         clock: Clock,
         log: ContextLogger,
+        option_prefix: str = "",
     ) -> None:
         self.sequences = sequences
         self.transactional_id = transactional_id
@@ -96,6 +97,8 @@ class TransactionManager:
         self._api_versions = api_versions
         self._clock = clock
         self._log = log
+        #: What the user writes before the names of options.
+        self.option_prefix = option_prefix
         # Any thread, under the lock.
         self._lock = threading.RLock()
         self._state = State.UNINITIALIZED
@@ -155,10 +158,6 @@ class TransactionManager:
     def is_given_up(self) -> bool:
         """What has not left for the brokers yet must not leave any more."""
         return self._state in (State.ABORTABLE_ERROR, State.ABORTING_TRANSACTION)
-
-    @property
-    def has_pending_requests(self) -> bool:
-        return self._requests.head is not None
 
     def is_send_allowed(self, topic_partition: TopicPartition) -> bool:
         """Whether batches of the partition may leave: it is part of the transaction, as far as that is needed."""
@@ -575,4 +574,5 @@ def make_transactions(
         api_versions=api_versions,
         clock=clock,
         log=log,
+        option_prefix=config.option_prefix,
     )

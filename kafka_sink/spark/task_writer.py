@@ -17,7 +17,7 @@ from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.spark.arrow_columns import in_task, topic_chunks
 from kafka_sink.spark.commit_message import TaskCommit
 from kafka_sink.spark.delivery_tracker import DeliveryTracker
-from kafka_sink.spark.options import SinkOptions
+from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
 
 
@@ -93,7 +93,7 @@ def _send(
 def _open_producer(options: SinkOptions, task_partition: int, attempt: int) -> KafkaProducer:
     properties = dict(options.producer_properties)
     properties.setdefault("client.id", f"kafkalite-{task_partition}-{attempt}")
-    return KafkaProducer(properties)
+    return KafkaProducer(properties, option_prefix=KAFKA_PREFIX)
 
 
 def _raise_first_error(tracker: DeliveryTracker) -> None:

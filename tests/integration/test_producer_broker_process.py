@@ -61,8 +61,9 @@ def strike(broker: BrokerProcess, blow: Callable[[], None], figure: Figure) -> N
         thread = threading.Thread(target=blows, daemon=True)
         thread.start()
         while not over.is_set() or load.sent < RECORDS:
-            load.send(RECORDS // 200)
-            time.sleep(0 if over.is_set() else 0.05)
+            # Little by little, so that something is under way whenever a blow falls.
+            load.send(max(RECORDS // 2_000, 1))
+            time.sleep(0 if over.is_set() else 0.004)
         thread.join()
         producer.flush(60_000)
         retries = producer.metrics()["record-retry-total"]

@@ -20,6 +20,7 @@ from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.idempotence import IdempotenceManager
 from kafka_sink.producer.producer_batch import NO_SEQUENCE, ProducerBatch
 from kafka_sink.producer.sender import Sender
+from tests.sim.plan import Plan, make_plan
 from tests.sim.simulation import Simulation
 from tests.sim.world import ViolationError
 
@@ -32,6 +33,8 @@ class Mutation:
     owner: type
     method: str
     broken: Callable[..., Any]
+    #: Narrows the plans to those in which the rule matters; the table counts among all plans where it is not set.
+    focus: Callable[[Plan], None] = lambda plan: None
     #: One that noticed it when this was written: where to look first.
     likely_seed: int = 0
 
@@ -125,12 +128,6 @@ def _any_number_behind(true: Any, self: IdempotenceManager, first: ProducerBatch
     return bool(true(self, first))
 
 
-def _retries_overtake(true: Any, self: IdempotenceManager, first: ProducerBatch) -> bool:
-    if first.has_sequence and self.identity.is_valid:
-        return False
-    return bool(true(self, first))
-
-
 def _newest_first(true: Any, self: InFlightRequests, node_id: str) -> Any:
     return self.complete_last_sent(node_id)
 
@@ -144,27 +141,76 @@ def _keep_waiting(true: Any, self: InFlightRequests, now_ms: int) -> list[Any]:
     return []
 
 
+def _one_in_flight_and_moving_leaders(plan: Plan) -> None:
+    _slow_and_patient(plan)
+    plan.properties.update({"enable.idempotence": False, "max.in.flight.requests.per.connection": 1})
+    plan.faults.zombies = False
+    plan.faults.move_leaders_every_ms = 20
+
+
+def _many_in_flight_and_errors(plan: Plan) -> None:
+    _slow_and_patient(plan)
+    plan.properties.update({"enable.idempotence": True, "max.in.flight.requests.per.connection": 5})
+    plan.faults.refused_before, plan.faults.failed_after = 0.3, 0.15
+
+
+def _slow_and_patient(plan: Plan) -> None:
+    plan.properties.update({"acks": "all", "request.timeout.ms": 1000, "delivery.timeout.ms": 9000, "batch.size": 150})
+    plan.properties["buffer.memory"] = 15_000
+    plan.properties.pop("retries", None)
+    plan.faults.slow_share, plan.faults.slow_ms = 0.3, 150
+
+
 MUTATIONS = (
-    Mutation("a retry gets a new sequence", IdempotenceManager, "assign_sequence", _new_sequence_for_a_retry),
-    Mutation("a sequence is given twice", IdempotenceManager, "assign_sequence", _sequence_given_twice),
-    Mutation("a buffer is freed while its request is unanswered", RecordAccumulator, "deallocate", _free_early),
-    Mutation("a buffer is freed as soon as it is handed over", Sender, "_track", _free_when_sent),
-    Mutation("retries go to the front, whatever their order", RecordAccumulator, "_put_back", _to_the_front),
-    Mutation("retries go behind what is new", RecordAccumulator, "_put_back", _to_the_back),
-    Mutation("no mute with one request in flight", RecordAccumulator, "mute", _nothing),
+    Mutation(
+        "a retry gets a new sequence", IdempotenceManager, "assign_sequence", _new_sequence_for_a_retry, likely_seed=4
+    ),
+    Mutation("a sequence is given twice", IdempotenceManager, "assign_sequence", _sequence_given_twice, likely_seed=2),
+    Mutation(
+        "a buffer is freed while its request is unanswered",
+        RecordAccumulator,
+        "deallocate",
+        _free_early,
+        likely_seed=181,
+    ),
+    Mutation("a buffer is freed as soon as it is handed over", Sender, "_track", _free_when_sent, likely_seed=1),
+    Mutation(
+        "retries go to the front, whatever their order", RecordAccumulator, "_put_back", _to_the_front, likely_seed=10
+    ),
+    Mutation("retries go behind what is new", RecordAccumulator, "_put_back", _to_the_back, likely_seed=1),
+    Mutation(
+        "no mute with one request in flight",
+        RecordAccumulator,
+        "mute",
+        _nothing,
+        _one_in_flight_and_moving_leaders,
+        likely_seed=29,
+    ),
     Mutation("a batch is completed twice", ProducerBatch, "_finish", _finish_again),
-    Mutation("a lost connection counts as stored", Sender, "_complete", _lost_means_stored),
-    Mutation("unresolved sequences are ignored", IdempotenceManager, "resolve_sequences", _forget_unresolved),
-    Mutation("no new epoch after a gap", IdempotenceManager, "request_epoch_bump", _nothing),
-    Mutation("a new epoch while batches may be stored", IdempotenceManager, "failed", _new_epoch_at_once),
-    Mutation("the first batch may be overtaken", IdempotenceManager, "must_wait", _first_is_like_any),
-    Mutation("any number of batches behind one in doubt", IdempotenceManager, "must_wait", _any_number_behind),
-    Mutation("retries do not wait for the oldest", IdempotenceManager, "must_wait", _retries_overtake),
-    Mutation("answers belong to the newest request", InFlightRequests, "complete_next", _newest_first),
-    Mutation("no limit on requests in flight", InFlightRequests, "can_send_more", _no_limit),
-    Mutation("requests never time out", InFlightRequests, "nodes_with_timed_out_requests", _keep_waiting),
-    Mutation("nothing expires", Sender, "_expire", _nothing),
-    Mutation("metadata is not refreshed on errors", Metadata, "request_update", _nothing),
+    Mutation("a lost connection counts as stored", Sender, "_complete", _lost_means_stored, likely_seed=1),
+    Mutation(
+        "unresolved sequences are ignored", IdempotenceManager, "resolve_sequences", _forget_unresolved, likely_seed=127
+    ),
+    Mutation("no new epoch after a gap", IdempotenceManager, "request_epoch_bump", _nothing, likely_seed=16),
+    Mutation(
+        "a new epoch while batches may be stored", IdempotenceManager, "failed", _new_epoch_at_once, likely_seed=236
+    ),
+    Mutation("the first batch may be overtaken", IdempotenceManager, "must_wait", _first_is_like_any, likely_seed=110),
+    Mutation(
+        "any number of batches behind one in doubt",
+        IdempotenceManager,
+        "must_wait",
+        _any_number_behind,
+        _many_in_flight_and_errors,
+        likely_seed=37,
+    ),
+    Mutation("answers belong to the newest request", InFlightRequests, "complete_next", _newest_first, likely_seed=10),
+    Mutation("no limit on requests in flight", InFlightRequests, "can_send_more", _no_limit, likely_seed=2),
+    Mutation(
+        "requests never time out", InFlightRequests, "nodes_with_timed_out_requests", _keep_waiting, likely_seed=1
+    ),
+    Mutation("nothing expires", Sender, "_expire", _nothing, likely_seed=1),
+    Mutation("metadata is not refreshed on errors", Metadata, "request_update", _nothing, likely_seed=68),
 )
 
 
@@ -172,7 +218,9 @@ def catches(mutation: Mutation, seed: int) -> str | None:
     """What run *seed* says of *mutation*; None when it notices nothing."""
     with mutation.applied():
         try:
-            Simulation(seed).run()
+            plan = make_plan(seed)
+            mutation.focus(plan)
+            Simulation(seed, plan=plan).run()
         except ViolationError as error:
             return str(error)
     return None

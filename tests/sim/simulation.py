@@ -137,8 +137,8 @@ class _ErrorLog(logging.Handler):
 class Simulation:
     """See the module."""
 
-    def __init__(self, seed: int, *, tracing: bool = False) -> None:
-        self.plan: Plan = make_plan(seed)
+    def __init__(self, seed: int, *, plan: Plan | None = None, tracing: bool = False) -> None:
+        self.plan: Plan = plan or make_plan(seed)
         self.world = World(seed, tracing=tracing)
         self.ledger = Ledger(self.world, self.plan)
         self.cluster = SimCluster(self.world, self.plan, self.ledger)

@@ -99,7 +99,8 @@ def test_unreachable_brokers_are_named_with_their_causes(rows: DataFrame) -> Non
         kafka__bootstrap__servers=f"127.0.0.1:{port},no-such-host.invalid:9092",
         kafka__max__block__ms="1500",
     )
-    assert "no broker could be reached within 1500 ms" in text
+    assert "no broker could be reached within 1500 ms (kafka.max.block.ms)" in text
+    assert "check kafka.bootstrap.servers" in text
     assert f"127.0.0.1:{port}: connection refused" in text
     assert "no-such-host.invalid" in text
 
@@ -109,7 +110,7 @@ def test_unknown_topic(rows: DataFrame) -> None:
         text = message_of(
             rows, topic="nowhere", kafka__bootstrap__servers=closed.bootstrap_servers, kafka__max__block__ms="1500"
         )
-    assert "topic nowhere is not present in metadata after 1500 ms" in text
+    assert "topic nowhere is not present in metadata after 1500 ms (kafka.max.block.ms)" in text
     assert "create it first" in text
 
 
@@ -138,7 +139,7 @@ def test_partition_out_of_range(
 def test_record_too_large(spark: SparkSession, cluster: Any, new_topic: NewTopic) -> None:
     df = spark.range(3).select(f.repeat(f.lit("x"), 2_000_000).alias("value")).coalesce(1)
     text = message_of(df, topic=new_topic(), kafka__bootstrap__servers=cluster.bootstrap_servers)
-    assert "more than max.request.size (1048576 bytes)" in text
+    assert "more than kafka.max.request.size (1048576 bytes)" in text
     assert "row 0 of this task" in text
 
 

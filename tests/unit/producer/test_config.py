@@ -92,8 +92,12 @@ def test_idempotence_that_was_asked_for_refuses_what_contradicts_it(name: str, v
 
 
 @pytest.mark.parametrize(("name", "value"), _CONFLICTS)
-def test_idempotence_by_default_gives_way(name: str, value: Any) -> None:
-    assert not settle({name: value}).enable_idempotence
+def test_idempotence_by_default_gives_way_and_says_so(name: str, value: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING"):
+        assert not settle({name: value}, prefix="kafka.").enable_idempotence
+    (warning,) = caplog.messages
+    assert "kafka.enable.idempotence is switched off" in warning
+    assert f"because kafka.{name} says otherwise" in warning
 
 
 @pytest.mark.parametrize(("name", "value"), _CONFLICTS)

@@ -16,6 +16,7 @@ import pytest
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.common.errors import (
+    ApiError,
     ConfigError,
     KafkaError,
     KafkaTimeoutError,
@@ -472,3 +473,26 @@ def test_rows_that_a_partitioner_sends_nowhere_are_refused(cluster: EmbeddedClus
             producer.send_columns(TOPIC, rows)
         producer.flush()
     assert stored(cluster) == []
+
+
+def test_messages_name_options_as_the_user_wrote_them(cluster: EmbeddedCluster) -> None:
+    def named(**properties: Any) -> KafkaProducer:
+        given = {name.replace("_", "."): value for name, value in properties.items()}
+        return KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, **given}, option_prefix="kafka.")
+
+    with pytest.raises(ConfigError, match=r"unknown option kafka\.linger \(did you mean kafka\.linger\.ms"):
+        named(linger=5)
+    with pytest.raises(ConfigError, match=r"option kafka\.bootstrap\.servers: no usable address"):
+        named(bootstrap_servers="no-such-host.invalid:9092")
+    with pytest.raises(ConfigError, match=r"option kafka\.partitioner\.class"):
+        named(partitioner_class="nothing")
+    with named(max_request_size=500, max_block_ms=50) as producer:
+        for record, text in (
+            (
+                ProducerRecord(TOPIC, b"x" * 600),
+                r"more than kafka\.max\.request\.size .*raise kafka\.max\.request\.size",
+            ),
+            (ProducerRecord("nowhere", b"v"), r"\(kafka\.max\.block\.ms\)"),
+        ):
+            with pytest.raises(ApiError, match=text):
+                producer.send(record).get()
