@@ -58,11 +58,6 @@ class ProduceRequestResult:
         """The batch has its outcome, or was split."""
         return self._is_done
 
-    @property
-    def completed(self) -> bool:
-        """Every record's outcome is known."""
-        return self._is_done and all(piece.completed for piece in self._pieces)
-
     def wait(self, timeout_ms: int) -> bool:
         """True once every record's outcome is known, False when *timeout_ms* passed first."""
         deadline = self._clock.monotonic_ms() + timeout_ms

@@ -88,7 +88,7 @@ def test_futures_lead_to_the_pieces_of_pieces() -> None:
     assert [future.done() for future in futures] == [False] * head.record_count + [True] * first.record_count + [
         False
     ] * second.record_count
-    assert not batch.result.completed
+    assert not batch.result.wait(0)
     assert not batch.result.wait(10)
     head.done(100, NO_TIMESTAMP, None)
     second.done(900, NO_TIMESTAMP, None)
@@ -194,9 +194,9 @@ def test_a_flush_waits_for_the_pieces() -> None:
     world.brokers.verdicts[0].append(ErrorCode.MESSAGE_TOO_LARGE)
     while batch.final_state is None:
         world.sender.run_once()
-    assert not batch.result.completed
+    assert not batch.result.wait(0)
     world.settle()
-    assert batch.result.completed
+    assert batch.result.wait(0)
 
 
 def test_an_abort_ends_the_pieces() -> None:

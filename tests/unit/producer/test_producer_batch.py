@@ -143,7 +143,7 @@ def test_callbacks_come_in_order_and_before_get_returns() -> None:
     seen: list[tuple[str, int, bool]] = []
 
     def send(name: str) -> FutureRecordMetadata:
-        return append(batch, b"v", callback=lambda told: seen.append((name, told.base_offset, batch.result.completed)))
+        return append(batch, b"v", callback=lambda told: seen.append((name, told.base_offset, batch.result.wait(0))))
 
     futures = [send(name) for name in ("first", "second", "third")]
     assert batch.done(40, NO_TIMESTAMP, None)
