@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 import click
 
 from kafka_sink.cli import output
+from kafka_sink.cli.group import CommandGroup
 from kafka_sink.common.config import nearest
 
 EXIT_FAILURE: Final = 1
@@ -25,7 +26,7 @@ EXIT_INTERRUPTED: Final = 130
 COMMANDS: Final = ("broker", "topics", "produce", "consume")
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommandGroup):
     """A group whose command *name* is the attribute *name* of the module ``kafka_sink.cli.<name>``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

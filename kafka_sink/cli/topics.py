@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from kafka_sink.cli import options, output
+from kafka_sink.cli.group import CommandGroup
 from kafka_sink.client.admin import BROKER_DEFAULT, EARLIEST, LATEST, AdminClient, TopicDescription
 from kafka_sink.client.cluster import PartitionInfo
 from kafka_sink.common.model import TopicPartition
@@ -17,7 +18,7 @@ from kafka_sink.common.model import TopicPartition
 OffsetsByPartition = dict[TopicPartition, int]
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def topics() -> None:
     """List, create, delete and describe topics."""
 

@@ -48,6 +48,17 @@ def test_the_program_explains_its_commands(capsys: pytest.CaptureFixture[str]) -
     assert all(name in shown for name in command_line.COMMANDS)
 
 
+@pytest.mark.parametrize("arguments", [[], ["topics"]], ids=["kafkalite", "topics"])
+def test_a_group_without_a_command_shows_its_help_and_is_wrong_usage(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.run([*arguments, "--help"]) == 0
+    help_text = capsys.readouterr().out
+    assert command_line.run(arguments) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", help_text)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
