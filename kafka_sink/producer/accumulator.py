@@ -28,6 +28,9 @@ from kafka_sink.records.layout import HEADER_BYTES
 
 _log = logging.getLogger(__name__)
 
+#: What a batch begins with where batch.size is larger.
+_LEAST_CAPACITY_BYTES = 16384
+
 #: How often a close looks again for appends that are still under way, ms.
 _STRAGGLER_CHECK_MS = 100
 
@@ -127,8 +130,8 @@ class RecordAccumulator:
             if abort_on_new_batch:
                 return AppendResult(None, False, False, True)
             # Exact, because the first record of a batch has no deltas: nothing may follow one that is over batch.size.
-            size = max(self._batch_size_bytes, HEADER_BYTES + reference.record_size(0, 0, key, value, headers))
-            buffer: bytearray | None = self.pool.allocate(size, max_block_ms)
+            size = HEADER_BYTES + reference.record_size(0, 0, key, value, headers)
+            buffer: bytearray | None = self.pool.allocate(self.capacity_for(size), max_block_ms)
             assert buffer is not None
             try:
                 now_ms = self._clock.monotonic_ms()
@@ -174,7 +177,24 @@ class RecordAccumulator:
         return found if found is not None else self._queues.setdefault(topic_partition, PartitionQueue(topic_partition))
 
     def new_batch(self, topic_partition: TopicPartition, buffer: bytearray, now_ms: int) -> ProducerBatch:
-        return ProducerBatch(topic_partition, buffer, self._compression, self._clock, now_ms)
+        limit = max(self._batch_size_bytes, len(buffer))
+        return ProducerBatch(topic_partition, buffer, limit, self._grow, self._compression, self._clock, now_ms)
+
+    def capacity_for(self, size: int) -> int:
+        """How much memory a batch of now *size* bytes gets, with room to grow but not batch.size for a few rows.
+
+        Otherwise a thousand partitions with large batches would exhaust the memory with next to nothing in it.
+        """
+        if size > self._batch_size_bytes:
+            return size
+        return min(max(2 * size, _LEAST_CAPACITY_BYTES), self._batch_size_bytes)
+
+    def _grow(self, buffer: bytearray, used: int, needed: int) -> bytearray | None:
+        larger = self.pool.try_allocate(self.capacity_for(needed))
+        if larger is not None:
+            memoryview(larger)[:used] = memoryview(buffer)[:used]
+            self.pool.deallocate(buffer)
+        return larger
 
     def add_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Make *batch* the newest of its partition; the queue's lock is held."""
@@ -183,12 +203,8 @@ class RecordAccumulator:
             self._incomplete[batch] = None
 
     @property
-    def batch_size_bytes(self) -> int:
-        return self._batch_size_bytes
-
-    @property
     def batch_room_bytes(self) -> int:
-        """Bytes of records that a pooled batch takes."""
+        """Bytes of records that a batch takes (more only if it is a single one)."""
         return self._batch_size_bytes - HEADER_BYTES
 
     def check_open(self) -> None:

@@ -1,14 +1,14 @@
 """ProducerBatch: the records of one partition that will travel together.
 
 Appended to by calling threads under their partition's lock while it is open; from the moment it is drained the sender
-thread alone owns it. It never allocates or frees its buffer: the accumulator does.
+thread alone owns it. It never allocates or frees memory itself: the accumulator does.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -55,6 +55,11 @@ class Compression:
     level: int | None
 
 
+#: ``grow(buffer, used, needed)``: a buffer of at least *needed* bytes that begins with the first *used* ones of
+#: *buffer*, which is given back; None when there is no memory for it now. Never waits.
+Grow = Callable[[bytearray, int, int], bytearray | None]
+
+
 @dataclass(slots=True)
 class _Thunk:
     """Records that were appended together and whom to tell."""
@@ -68,21 +73,25 @@ class _Thunk:
 class ProducerBatch:
     """One record batch under construction, in flight, or finished (apache/kafka ``ProducerBatch``).
 
-    :param buffer: room for the 61-byte header and the records, uncompressed; its length is the batch's limit.
-    :param base_timestamp: timestamp of the first record, ms since the epoch.
+    :param buffer: room for the 61-byte header and the records, uncompressed.
+    :param limit: how large it may become, header included.
+    :param grow: gets a larger buffer when this one is full before the limit is reached.
     """
 
     def __init__(
         self,
         topic_partition: TopicPartition,
         buffer: bytearray,
+        limit: int,
+        grow: Grow,
         compression: Compression,
         clock: Clock,
         created_ms: int,
     ) -> None:
         self.topic_partition = topic_partition
         self._buffer: bytearray | None = buffer
-        self._limit = len(buffer)
+        self._limit = limit
+        self._grow = grow
         self.created_ms = created_ms
         self.attempts = 0
         self.last_attempt_ms = created_ms
@@ -129,12 +138,12 @@ class ProducerBatch:
         callback: DeliveryCallback | None,
         now_ms: int,
     ) -> FutureRecordMetadata | None:
-        """Append one record, or return None when it does not fit any more."""
+        """Append one record, or return None when it does not fit (any more, or into the memory that there is)."""
         if self._closed_for_appends:
             return None
         timestamp_delta = 0 if self.record_count == 0 else timestamp - self.base_timestamp
         size = reference.record_size(self.record_count, timestamp_delta, key, value, headers)
-        if size > self.room_bytes:
+        if not self._has_memory_for(size):
             return None
         encoded = bytearray()
         reference.write_record(encoded, self.record_count, timestamp_delta, key, value, headers)
@@ -156,11 +165,26 @@ class ProducerBatch:
         max_timestamp: int,
         callback: DeliveryCallback | None,
         now_ms: int,
-    ) -> None:
-        """Append *count* records that are already encoded for this place (offset and timestamp deltas included)."""
-        if len(records) > self.room_bytes:
-            raise ValueError(f"{len(records)} bytes do not fit into the {self.room_bytes} that are left")
+    ) -> bool:
+        """Append *count* records that are already encoded for this place (offset and timestamp deltas included).
+
+        False, and nothing is appended, when they do not fit (any more, or into the memory that there is).
+        """
+        if not self._has_memory_for(len(records)):
+            return False
         self._take(records, count, first_timestamp, max_timestamp, callback, now_ms)
+        return True
+
+    def _has_memory_for(self, size: int) -> bool:
+        if size > self.room_bytes:
+            return False
+        buffer, needed = self._open_buffer(), self.size_bytes + size
+        if needed > len(buffer):
+            larger = self._grow(buffer, self.size_bytes, needed)
+            if larger is None:
+                return False
+            self._buffer = larger
+        return True
 
     def _take(
         self,
