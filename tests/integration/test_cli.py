@@ -244,6 +244,31 @@ def test_a_broker_that_cannot_be_reached_is_named_with_the_cause(arguments: list
     assert "Is the broker running?" in result.err
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["dead", "silent"])
+def test_the_time_out_bounds_produce_when_the_broker_goes_away(number: signal.Signals) -> None:
+    with broker() as gone:
+        at = gone.bootstrap_servers
+        kafkalite("topics", "create", "lost", "--partitions", "1", at=at)
+        command = [*KAFKALITE, "produce", "lost", "--raw", "--timeout", "1", "--bootstrap-server", at]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as producer:
+            try:
+                assert producer.stdin is not None
+                producer.stdin.write("kept\n")
+                producer.stdin.flush()
+                follow = ("--follow", "--from-beginning", "--max", "1")
+                assert len(kafkalite("consume", "lost", *follow, at=at).json_lines()) == 1
+                gone.process.send_signal(number)
+                # Without a bound of its own this would take delivery.timeout.ms: far beyond the limit.
+                out, err = producer.communicate("lost\n" * 10, timeout=LIMIT_S)
+            finally:
+                producer.kill()
+    assert producer.returncode == 1
+    assert out == "1 acknowledged, 10 failed\nlost-0: offsets 0..0\n"
+    assert "expiring" in err
+    assert at in err or number == signal.SIGSTOP
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_a_stopped_broker_exits_with_0_and_keeps_what_was_acknowledged(number: signal.Signals, tmp_path: Path) -> None:
     options = ("--data-dir", str(tmp_path / "data"))
