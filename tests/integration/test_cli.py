@@ -129,6 +129,9 @@ def test_create_describe_produce_consume_delete(running: RunningBroker) -> None:
 
     assert [line["offset"] for line in kafkalite("consume", "round.trip", "--offset", "1", at=at).json_lines()] == [1]
     assert len(kafkalite("consume", "round.trip", "--max", "2", at=at).json_lines()) == 2
+    behind = kafkalite("consume", "round.trip", "--offset", "100", "--partition", "0", at=at)
+    assert (behind.code, behind.out) == (0, "")
+    assert "round.trip-0 ends at offset 2" in one_line(behind.err)
 
     assert kafkalite("topics", "delete", "round.trip", at=at).code == 0
     assert "round.trip" not in kafkalite("topics", "list", at=at).out.splitlines()
