@@ -19,6 +19,7 @@ from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, Node, TopicPartition
+from kafka_sink.producer.batch_memory import BatchMemory
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.idempotence import IdempotenceManager
@@ -27,9 +28,6 @@ from kafka_sink.records import reference
 from kafka_sink.records.layout import HEADER_BYTES
 
 _log = logging.getLogger(__name__)
-
-#: What a batch begins with where batch.size is larger.
-_LEAST_CAPACITY_BYTES = 16384
 
 #: How often a close looks again for appends that are still under way, ms.
 _STRAGGLER_CHECK_MS = 100
@@ -88,6 +86,7 @@ class RecordAccumulator:
         self._clock = clock
         self._idempotence = idempotence
         self.pool = pool
+        self.memory = BatchMemory(pool, batch_size_bytes)
         # Shared by all threads.
         self._closed = False
         self._counters = threading.Condition()
@@ -131,7 +130,7 @@ class RecordAccumulator:
                 return AppendResult(None, False, False, True)
             # Exact, because the first record of a batch has no deltas: nothing may follow one that is over batch.size.
             size = HEADER_BYTES + reference.record_size(0, 0, key, value, headers)
-            buffer: bytearray | None = self.pool.allocate(self.capacity_for(size), max_block_ms)
+            buffer: bytearray | None = self.pool.allocate(self.memory.capacity_for(size), max_block_ms)
             assert buffer is not None
             try:
                 now_ms = self._clock.monotonic_ms()
@@ -178,23 +177,7 @@ class RecordAccumulator:
 
     def new_batch(self, topic_partition: TopicPartition, buffer: bytearray, now_ms: int) -> ProducerBatch:
         limit = max(self._batch_size_bytes, len(buffer))
-        return ProducerBatch(topic_partition, buffer, limit, self._grow, self._compression, self._clock, now_ms)
-
-    def capacity_for(self, size: int) -> int:
-        """How much memory a batch of now *size* bytes gets, with room to grow but not batch.size for a few rows.
-
-        Otherwise a thousand partitions with large batches would exhaust the memory with next to nothing in it.
-        """
-        if size > self._batch_size_bytes:
-            return size
-        return min(max(2 * size, _LEAST_CAPACITY_BYTES), self._batch_size_bytes)
-
-    def _grow(self, buffer: bytearray, used: int, needed: int) -> bytearray | None:
-        larger = self.pool.try_allocate(self.capacity_for(needed))
-        if larger is not None:
-            memoryview(larger)[:used] = memoryview(buffer)[:used]
-            self.pool.deallocate(buffer)
-        return larger
+        return ProducerBatch(topic_partition, buffer, limit, self.memory.grow, self._compression, self._clock, now_ms)
 
     def add_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Make *batch* the newest of its partition; the queue's lock is held."""

@@ -137,7 +137,7 @@ class ColumnAppender:
         max_block_ms: int,
     ) -> None:
         accumulator, queue = self._accumulator, segment.queue
-        capacity = accumulator.capacity_for(HEADER_BYTES + len(records))
+        capacity = accumulator.memory.capacity_for(HEADER_BYTES + len(records))
         buffer: bytearray | None = accumulator.pool.allocate(capacity, max_block_ms)
         assert buffer is not None
         try:

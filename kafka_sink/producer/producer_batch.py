@@ -55,8 +55,7 @@ class Compression:
     level: int | None
 
 
-#: ``grow(buffer, used, needed)``: a buffer of at least *needed* bytes that begins with the first *used* ones of
-#: *buffer*, which is given back; None when there is no memory for it now. Never waits.
+#: See :meth:`kafka_sink.producer.batch_memory.BatchMemory.grow`.
 Grow = Callable[[bytearray, int, int], bytearray | None]
 
 

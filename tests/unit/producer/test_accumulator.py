@@ -210,7 +210,7 @@ def test_closing_between_memory_and_append_gives_the_memory_back() -> None:
 )
 def test_large_batches_begin_small(batch_size: int, size: int, capacity: int) -> None:
     accumulator = make_accumulator(ScriptedClock(), batch_size=batch_size)
-    assert accumulator.capacity_for(size) == capacity
+    assert accumulator.memory.capacity_for(size) == capacity
 
 
 def test_a_batch_that_grows_gives_its_old_memory_back() -> None:
