@@ -171,7 +171,7 @@ def load_properties(path: str) -> dict[str, str]:
 
     ``=``, ``:`` or white space ends a name, ``#`` and ``!`` start comments, a backslash at the end of a line joins the
     next one to it and elsewhere takes the character after it as it is (but ``\\t``, ``\\n``, ``\\r``, ``\\f`` and
-    ``\\uXXXX`` stand for one). A name alone, for Java one with an empty value, is taken for the mistake that it is.
+    ``\\uHHHH`` stand for one). A name alone, for Java one with an empty value, is taken for the mistake that it is.
 
     :raises ConfigError: a line is not name=value; the text never shows a value, which may be a secret.
     """
@@ -184,7 +184,7 @@ def load_properties(path: str) -> dict[str, str]:
             try:
                 found[_unescape(match["name"])] = _unescape(match["value"])
             except ValueError:
-                raise ConfigError(f"{path} line {number}: {match['name']} has a malformed \\uXXXX") from None
+                raise ConfigError(f"{path} line {number}: {match['name']} has a malformed \\uHHHH") from None
     return found
 
 

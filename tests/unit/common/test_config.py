@@ -210,8 +210,8 @@ def test_a_properties_file_means_what_it_means_in_java(text: str, expected: dict
         (": secretpw", "line 1: expected name=value"),
         (r"secret\ pw", "line 1: expected name=value"),
         ("secret\\\npw", "line 1: expected name=value"),
-        (r"ssl.password=secretpw\u12", r"line 1: ssl.password has a malformed \uXXXX"),
-        (r"ssl.password: secretpw\udead", r"line 1: ssl.password has a malformed \uXXXX"),
+        (r"ssl.password=secretpw\u12", r"line 1: ssl.password has a malformed \uHHHH"),
+        (r"ssl.password: secretpw\udead", r"line 1: ssl.password has a malformed \uHHHH"),
     ],
 )
 def test_a_broken_line_of_a_properties_file_is_named_and_not_shown(text: str, error: str, tmp_path: Path) -> None:
