@@ -28,16 +28,30 @@ while [ $# -gt 0 ]; do
     esac
 done
 
-broker_pid="" progress_pid=""
+job_pid="" broker_pid="" progress_pid=""
 # What went wrong can be looked up; what went well leaves nothing behind.
 clean_up() {
-    local status=$?
+    local status=$? pid
     stop_progress
-    if [ -n "$broker_pid" ]; then
-        kill "$broker_pid" 2>/dev/null || true
-        wait "$broker_pid" 2>/dev/null || true
-    fi
+    for pid in $job_pid $broker_pid; do
+        kill "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
     if [ "$status" = 0 ]; then rm -rf "$home"; else say "the logs of this run: $home"; fi
+}
+
+# await_job PID: its exit status. For a command in the foreground bash would put off every trap until its end.
+await_job() {
+    local status=0
+    job_pid=$1
+    wait "$job_pid" || status=$?
+    job_pid=""
+    return "$status"
+}
+
+# what_failed LOG: the errors that Python and Java name in it, or else its last lines.
+what_failed() {
+    grep -E '^(Caused by: )?[A-Za-z_.]*(Error|Exception): ' "$1" | awk '!seen[$0]++' | tail -n 5 | grep . || tail -n 20 "$1"
 }
 
 # show_progress LOG: the last bar that Spark drew into its log, on a line that is drawn over; on terminals only.
@@ -80,7 +94,8 @@ ensure_java
 mkdir -p "$WORK/demo"
 home=$(mktemp -d "$WORK/demo/run.XXXXXX")
 trap clean_up EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 flights="$WORK/demo/flights.csv"
 if [ ! -s "$flights" ]; then
@@ -101,10 +116,10 @@ say "writing with Spark …"
 show_progress "$home/spark.log"
 spark-submit --properties-file "$ROOT/conf/spark-defaults.conf" "$ROOT/spark_jobs/flights_to_kafka.py" \
     --bootstrap-servers "$bootstrap" --topic "$topic" --input "$flights" --compression "$compression" \
-    --report "$home/report.json" ${rows[@]+"${rows[@]}"} </dev/null 2>>"$home/spark.log" || {
+    --report "$home/report.json" ${rows[@]+"${rows[@]}"} </dev/null >>"$home/spark.log" 2>&1 &
+await_job $! || {
     stop_progress
-    # Java's stack traces say little here; the whole log is kept.
-    grep -E '^[A-Za-z_.]*(Error|Exception): ' "$home/spark.log" | sort -u >&2 || tail -n 20 "$home/spark.log" >&2
+    what_failed "$home/spark.log" >&2
     die "the Spark job failed."
 }
 stop_progress
@@ -112,12 +127,14 @@ stop_progress
 say "reading back and comparing …"
 python "$ROOT/spark_jobs/verify_flights.py" \
     --bootstrap-servers "$bootstrap" --topic "$topic" --input "$flights" --report "$home/report.json" \
-    ${rows[@]+"${rows[@]}"}
+    ${rows[@]+"${rows[@]}"} </dev/null &
+await_job $!
 
 printf 'done in %s s; every record is there.\n' $((SECONDS - started))
 if [ "$keep" = 1 ] && [ -n "$broker_pid" ]; then
     trap - EXIT
     printf 'The broker runs on as process %s (stop it with: kill %s).\n' "$broker_pid" "$broker_pid"
+    printf 'Its data and the logs of this run stay in %s (for you to remove after that).\n' "$home"
 fi
 if [ "$keep" = 1 ] || [ -z "$broker_pid" ]; then
     printf 'Look at the records:  %s consume %s --max 5 --bootstrap-server %s\n' "$VENV/bin/kafkalite" "$topic" "$bootstrap"

@@ -7,11 +7,17 @@ the cluster. It never shows bytes as text that they are not.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
-from kafka_sink.cli import options
+from kafka_sink.cli import options, output
 from kafka_sink.cli.json_records import to_json_line
+from kafka_sink.client.admin import LATEST as LATEST_OFFSET
+from kafka_sink.client.admin import AdminClient, AdminConfig
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.common import config as configuration
+from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.consumer.topic_reading import EARLIEST, LATEST
 
@@ -50,6 +56,7 @@ def consume(
         raise click.UsageError("--from-beginning and --offset exclude each other.")
     config = {"client.id": "kafkalite-consume", "default.api.timeout.ms": timeout_ms, **properties}
     stdout = sys.stdout.buffer
+    printed = 0
     with LogReader({"bootstrap.servers": bootstrap_servers, **config}) as reader:
         for record in reader.read(
             topic,
@@ -59,11 +66,34 @@ def consume(
             max_records=max_records,
         ):
             stdout.write(to_json_line(record))
+            printed += 1
             if follow:
                 stdout.flush()
+    if offset and not printed:
+        with AdminClient(bootstrap_servers, _known_to(AdminConfig, config)) as admin:
+            _tell_of_ends_before(offset, _ends(admin, topic, partitions))
 
 
 def _start(from_beginning: bool, offset: int | None, follow: bool) -> str | int:
     if offset is not None:
         return offset
     return LATEST if follow and not from_beginning else EARLIEST
+
+
+def _known_to(kind: type[ClientConfig], config: dict[str, Any]) -> dict[str, Any]:
+    known = configuration.keys(kind)
+    return {name: value for name, value in config.items() if name in known}
+
+
+def _ends(admin: AdminClient, topic: str, partitions: tuple[int, ...]) -> dict[TopicPartition, int]:
+    infos = admin.describe_topics([topic])[topic].partitions
+    # Only a leader knows: asking for the end of a partition without one would take all of the time-out.
+    led = [info.topic_partition for info in infos if info.leader and (not partitions or info.partition in partitions)]
+    return admin.offsets(led, LATEST_OFFSET)
+
+
+def _tell_of_ends_before(offset: int, ends: dict[TopicPartition, int]) -> None:
+    """Nothing was printed because there is nothing at *offset*: alone that would look like an empty topic."""
+    shown = [f"{partition} ends at offset {end}" for partition, end in sorted(ends.items()) if end < offset]
+    if shown:
+        output.error_line(f"nothing to read from offset {offset} on: {', '.join(shown)}")

@@ -49,7 +49,7 @@ def connection(command: C) -> C:
             default=15.0,
             show_default=True,
             callback=_milliseconds,
-            help="Give up after this long without an answer.",
+            help="Give up after this long without an answer, or on a record without an acknowledgement.",
         ),
         click.option(
             "--bootstrap-server",

@@ -17,7 +17,10 @@ import click
 
 from kafka_sink.cli import options, output
 from kafka_sink.cli.json_records import from_json_line
-from kafka_sink.common.errors import ApiError, RecordTooLargeError, SerializationError
+from kafka_sink.common import config as configuration
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.errors import ApiError, KafkaTimeoutError, RecordTooLargeError, SerializationError
+from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 
@@ -25,6 +28,8 @@ from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 #: Different errors of one run that are spelt out; the rest is only counted.
 MAX_ERRORS_SHOWN: Final = 5
+#: Records whose time is up get this long to say so themselves, with the cause, before the producer is closed.
+EXPIRY_GRACE_MS: Final = 500
 
 #: What makes one record unfit; after any other error the following lines would fare the same.
 _FAULTS_OF_A_LINE: Final = (SerializationError, RecordTooLargeError)
@@ -41,6 +46,7 @@ class Tally:
         self._failed = 0
         self._ranges: dict[int, tuple[int, int]] = {}
         self._errors: set[str] = set()
+        self._has_timed_out = False
 
     def on_delivery(self, line_number: int, delivery: Delivery) -> None:
         """The record of a line was acknowledged, or has failed."""
@@ -61,6 +67,7 @@ class Tally:
             text = f"line {line_number}: {text}"
         with self._lock:
             self._failed += 1
+            self._has_timed_out = self._has_timed_out or isinstance(error, KafkaTimeoutError)
             is_shown = text not in self._errors and len(self._errors) < MAX_ERRORS_SHOWN
             if is_shown:
                 self._errors.add(text)
@@ -70,6 +77,11 @@ class Tally:
     @property
     def failed(self) -> int:
         return self._failed
+
+    @property
+    def has_timed_out(self) -> bool:
+        """Whether a record was given up for want of an answer: those after it would only wait as long."""
+        return self._has_timed_out
 
     def report(self, topic: str) -> dict[str, Any]:
         """The outcome, ready for JSON. Offsets are null where the broker did not tell them (acks=0)."""
@@ -109,17 +121,20 @@ def produce(
 
     A line is {"key": "k", "value": "v", "headers": [["name", "value"]], "partition": 0, "timestamp": 1700000000000}, of
     which only the value must be there. null and {"base64": "…"} stand for what is not text. Exit code 1 if any line
-    was not acknowledged.
+    was not acknowledged; after one that ran out of time (--timeout, unless -X delivery.timeout.ms says otherwise)
+    no further lines are read.
     """
-    config = {"bootstrap.servers": bootstrap_servers, "client.id": "kafkalite-produce", "max.block.ms": timeout_ms}
+    config = {"bootstrap.servers": bootstrap_servers, "client.id": "kafkalite-produce", **properties}
+    config = {**_time_outs(config, timeout_ms), **config}
     tally = Tally()
     lines = numbered_lines(sys.stdin.buffer)
     reader: LineReader = partial(ProducerRecord, topic)
     if not raw:
         lines = ((number, line) for number, line in lines if line.strip())
         reader = partial(from_json_line, topic)
-    with KafkaProducer({**config, **properties}) as producer:
-        completed = _send_lines(producer, lines, reader, tally)
+    with KafkaProducer(config) as producer:
+        sending = _Sending(producer, tally, int(config["delivery.timeout.ms"]))
+        completed = sending.send_lines(lines, reader)
     _print_report(tally.report(topic), as_json)
     if not completed:
         raise click.Abort
@@ -127,25 +142,62 @@ def produce(
         context.exit(1)
 
 
-def _send_lines(producer: KafkaProducer, lines: Iterable[tuple[int, bytes]], reader: LineReader, tally: Tally) -> bool:
-    """Send all *lines* and wait for their outcomes; False when Ctrl-C ended the input early."""
-    completed = True
-    try:
-        for number, line in lines:
-            try:
-                record = reader(line)
-            except SerializationError as error:
-                tally.add_failure(number, error)
-                continue
-            if not _stage(producer, record, partial(tally.on_delivery, number)):
-                break
-    except KeyboardInterrupt:
-        completed = False
-    except InputTooLongError as error:
-        tally.add_failure(error.line_number, error)
-    # No deadline of its own: every record has one, delivery.timeout.ms.
-    producer.flush()
-    return completed
+def _time_outs(config: dict[str, Any], timeout_ms: int) -> dict[str, Any]:
+    """What makes *timeout_ms* hold for every wait of the producer, as far as *config* lets it.
+
+    :raises ConfigError: a property is unknown or wrong.
+    """
+    given = configuration.parse(ProducerConfig, config)
+    request_ms = given.request_timeout_ms
+    if "request.timeout.ms" not in config:
+        left_ms = given.delivery_timeout_ms - given.linger_ms if "delivery.timeout.ms" in config else timeout_ms
+        request_ms = min(request_ms, max(left_ms, 1))
+    return {
+        "max.block.ms": timeout_ms,
+        "request.timeout.ms": request_ms,
+        # No less, or the producer would refuse it: a request comes after the lingering.
+        "delivery.timeout.ms": max(timeout_ms, request_ms) + given.linger_ms,
+    }
+
+
+class _Sending:
+    """Sends lines and waits for their outcomes, until *timeout_ms* after the last line was read."""
+
+    def __init__(self, producer: KafkaProducer, tally: Tally, timeout_ms: int) -> None:
+        self._producer = producer
+        self._tally = tally
+        self._timeout_ms = timeout_ms
+        self._deadline_ms = SYSTEM_CLOCK.monotonic_ms() + timeout_ms
+
+    def send_lines(self, lines: Iterable[tuple[int, bytes]], reader: LineReader) -> bool:
+        """Send all *lines* and wait for their outcomes; False when Ctrl-C ended the input early."""
+        completed = True
+        try:
+            for number, line in lines:
+                self._deadline_ms = SYSTEM_CLOCK.monotonic_ms() + self._timeout_ms
+                if self._tally.has_timed_out or not self._send_line(number, line, reader):
+                    break
+        except KeyboardInterrupt:
+            completed = False
+        except InputTooLongError as error:
+            self._tally.add_failure(error.line_number, error)
+        self._finish()
+        return completed
+
+    def _send_line(self, number: int, line: bytes, reader: LineReader) -> bool:
+        try:
+            record = reader(line)
+        except SerializationError as error:
+            self._tally.add_failure(number, error)
+            return True
+        return _stage(self._producer, record, partial(self._tally.on_delivery, number))
+
+    def _finish(self) -> None:
+        try:
+            self._producer.flush(max(self._deadline_ms - SYSTEM_CLOCK.monotonic_ms(), 0) + EXPIRY_GRACE_MS)
+        except KafkaTimeoutError:
+            # What is left fails now and is counted like everything else that was not acknowledged.
+            self._producer.close(0)
 
 
 def _stage(producer: KafkaProducer, record: ProducerRecord, on_delivery: DeliveryCallback) -> bool:

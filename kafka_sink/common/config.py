@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Collection, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,13 @@ T = TypeVar("T")
 
 REDACTED = "[hidden]"
 _META = "kafkalite.config"
+_BLANKS = " \t\f"
+#: A name, what ends it, and the value; a blank alone ends a name only where a value follows.
+_PROPERTY = re.compile(
+    r"(?P<name>(?:\\.|[^\\=: \t\f])++)(?:[ \t\f]*+[=:][ \t\f]*+|[ \t\f]++(?=.))(?P<value>.*)", re.DOTALL
+)
+_ESCAPE = re.compile(r"(?P<utf16>(?:\\u[0-9a-fA-F]{4})+)|\\(?P<character>.)", re.DOTALL)
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 REQUIRED: Any = MISSING
 
 
@@ -177,18 +185,58 @@ def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "") -
 
 
 def load_properties(path: str) -> dict[str, str]:
-    """Read a Java-style ``.properties`` file of ``name=value`` lines; ``#`` and ``!`` start comments."""
+    """Read a file in UTF-8 as Java reads ``.properties``: of names given twice the last value counts.
+
+    ``=``, ``:`` or white space ends a name, ``#`` and ``!`` start comments, a backslash at the end of a line joins the
+    next one to it and elsewhere takes the character after it as it is (but ``\\t``, ``\\n``, ``\\r``, ``\\f`` and
+    ``\\uHHHH`` stand for one). A name alone, for Java one with an empty value, is taken for the mistake that it is.
+
+    :raises ConfigError: a line is not name=value; the text never shows a value, which may be a secret.
+    """
     found: dict[str, str] = {}
     with Path(path).open(encoding="utf-8") as lines:
-        for number, raw in enumerate(lines, 1):
-            line = raw.strip()
+        for number, line in _logical_lines(lines):
+            match = _PROPERTY.fullmatch(line)
+            if match is None:
+                raise ConfigError(f"{path} line {number}: expected name=value")
+            try:
+                found[_unescape(match["name"])] = _unescape(match["value"])
+            except ValueError:
+                raise ConfigError(f"{path} line {number}: {match['name']} has a malformed \\uHHHH") from None
+    return found
+
+
+def _logical_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """(number of its first line, text) of what is neither blank nor a comment, with continued lines joined."""
+    joined: list[str] = []
+    first = 0
+    for number, raw in enumerate(lines, 1):
+        line = raw.removesuffix("\n").lstrip(_BLANKS)
+        if not joined:
             if not line or line[0] in "#!":
                 continue
-            name, separator, value = line.partition("=")
-            if not separator:
-                raise ConfigError(f"{path} line {number}: {line!r} is not name=value")
-            found[name.strip()] = value.strip()
-    return found
+            first = number
+        is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        joined.append(line[:-1] if is_continued else line)
+        if not is_continued:
+            yield first, "".join(joined)
+            joined = []
+    if joined:
+        yield first, "".join(joined)
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    if match["utf16"]:
+        # Several at once: a character beyond the 16 bits is written as a pair of them.
+        return bytes.fromhex(match["utf16"].replace("\\u", "")).decode("utf-16-be")
+    character = match["character"]
+    if character == "u":
+        raise ValueError
+    return _CONTROLS.get(character, character)
 
 
 def markdown_table(

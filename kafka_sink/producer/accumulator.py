@@ -20,6 +20,7 @@ from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, Node, TopicPartition
+from kafka_sink.producer.batch_memory import BatchMemory
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
@@ -96,6 +97,7 @@ class RecordAccumulator:
         #: None but for a producer with a transactional id.
         self._transactions = transactions
         self.pool = pool
+        self.memory = BatchMemory(pool, batch_size_bytes)
         # Shared by all threads.
         self._closed = False
         self._counters = threading.Condition()
@@ -173,8 +175,8 @@ class RecordAccumulator:
             if abort_on_new_batch:
                 return AppendResult(None, False, False, True)
             # Exact, because the first record of a batch has no deltas: nothing may follow one that is over batch.size.
-            size = max(self._batch_size_bytes, HEADER_BYTES + reference.record_size(0, 0, key, value, headers))
-            buffer: bytearray | None = self.pool.allocate(size, max_block_ms)
+            size = HEADER_BYTES + reference.record_size(0, 0, key, value, headers)
+            buffer: bytearray | None = self.pool.allocate(self.memory.capacity_for(size), max_block_ms)
             assert buffer is not None
             try:
                 now_ms = self._clock.monotonic_ms()
@@ -223,7 +225,8 @@ class RecordAccumulator:
         return found
 
     def new_batch(self, topic_partition: TopicPartition, buffer: bytearray, now_ms: int) -> ProducerBatch:
-        return ProducerBatch(topic_partition, buffer, self._compression, self._clock, now_ms)
+        limit = max(self._batch_size_bytes, len(buffer))
+        return ProducerBatch(topic_partition, buffer, limit, self.memory.grow, self._compression, self._clock, now_ms)
 
     def add_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Make *batch* the newest of its partition; the queue's lock is held."""
@@ -234,12 +237,8 @@ class RecordAccumulator:
             self._incomplete[batch] = None
 
     @property
-    def batch_size_bytes(self) -> int:
-        return self._batch_size_bytes
-
-    @property
     def batch_room_bytes(self) -> int:
-        """Bytes of records that a pooled batch takes."""
+        """Bytes of records that a batch takes (more only if it is a single one)."""
         return self._batch_size_bytes - HEADER_BYTES
 
     def check_may_append(self) -> None:

@@ -73,6 +73,17 @@ class BufferPool:
             return pooled
         return self._make(size)
 
+    def try_allocate(self, size: int) -> bytearray | None:
+        """Like :meth:`allocate`, but None instead of a wait, also while others wait: they come first."""
+        with self._lock:
+            if self._closed or self._waiters or self._available() < size:
+                return None
+            if size == self.poolable_size and self._free:
+                return self._free.popleft()
+            self._free_up(size)
+            self._non_pooled_available -= size
+        return self._make(size)
+
     def _make(self, size: int) -> bytearray:
         """Allocate outside the lock; if the machine has no memory, the reservation goes back."""
         try:

@@ -119,12 +119,14 @@ class ColumnAppender:
         queue = segment.queue
         with queue.lock:
             self._accumulator.check_open()
-            unchanged = queue.batches and queue.batches[-1] is batch and batch.record_count == segment.records_before
-            if not unchanged or len(records) > batch.room_bytes:
+            if not queue.batches or queue.batches[-1] is not batch or batch.record_count != segment.records_before:
                 return False
             count = segment.end - segment.start
-            batch.append_encoded(records, count, first, newest, callback)
-            return True
+            if batch.append_encoded(records, count, first, newest, callback):
+                return True
+            # No memory to let it grow: the rows wait for some of their own.
+            batch.close_for_appends()
+            return False
 
     def _open_batch(
         self,
@@ -136,8 +138,8 @@ class ColumnAppender:
         max_block_ms: int,
     ) -> None:
         accumulator, queue = self._accumulator, segment.queue
-        size = max(accumulator.batch_size_bytes, HEADER_BYTES + len(records))
-        buffer: bytearray | None = accumulator.pool.allocate(size, max_block_ms)
+        capacity = accumulator.memory.capacity_for(HEADER_BYTES + len(records))
+        buffer: bytearray | None = accumulator.pool.allocate(capacity, max_block_ms)
         assert buffer is not None
         try:
             now_ms = self._clock.monotonic_ms()

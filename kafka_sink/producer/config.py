@@ -37,7 +37,7 @@ class ProducerConfig(ClientConfig):
         "batch.size",
         c.INT,
         16384,
-        "bytes of one partition's batch, before compression; also the size of the buffers in buffer.memory",
+        "bytes of one partition's batch, before compression; large ones begin small in buffer.memory and grow",
         validator=c.between(0, 2**30),
     )
     linger_ms: int = c.key(

@@ -2,14 +2,14 @@
 
 Appended to by calling threads under their partition's lock while it is open; from the moment it is drained the sender
 thread alone owns it. Single records are only staged and counted, to the byte, when they are appended; they are encoded
-all at once when the batch is closed. It never allocates or frees its buffer: the accumulator does.
+all at once when the batch is closed. It never allocates or frees memory itself: the accumulator does.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -59,6 +59,10 @@ class Compression:
     level: int | None
 
 
+#: See :meth:`kafka_sink.producer.batch_memory.BatchMemory.grow`.
+Grow = Callable[[bytearray, int, int], bytearray | None]
+
+
 @dataclass(slots=True)
 class _Thunk:
     """Records that were appended together and whom to tell."""
@@ -72,20 +76,26 @@ class _Thunk:
 class ProducerBatch:
     """One record batch under construction, in flight, or finished (apache/kafka ``ProducerBatch``).
 
-    :param buffer: room for the 61-byte header and the records, uncompressed; its length is the batch's limit.
+    :param buffer: room for the 61-byte header and the records, uncompressed.
+    :param limit: how large it may become, header included.
+    :param grow: gets a larger buffer when this one is full before the limit is reached.
     """
 
     def __init__(
         self,
         topic_partition: TopicPartition,
         buffer: bytearray,
+        limit: int,
+        grow: Grow,
         compression: Compression,
         clock: Clock,
         created_ms: int,
     ) -> None:
         self.topic_partition = topic_partition
         self._buffer: bytearray | None = buffer
-        self._limit = len(buffer)
+        self._limit = limit
+        self._capacity = len(buffer)
+        self._grow = grow
         self.created_ms = created_ms
         self.attempts = 0
         self.last_attempt_ms = created_ms
@@ -145,7 +155,8 @@ class ProducerBatch:
         callback: DeliveryCallback | None,
         may_fill: bool = True,
     ) -> FutureRecordMetadata | None:
-        """Append one record, or return None when it does not fit any more (or fills the batch and must not).
+        """Append one record, or return None when it does not fit (any more, or into the memory that
+        there is, or fills the batch and must not).
 
         The record is encoded when the batch is closed. Its exact size is counted here, in line: the producer does this
         once a record and little else.
@@ -175,6 +186,8 @@ class ProducerBatch:
         size = self.size_bytes + body + (1 if body < 64 else 2 if body < 8192 else varint_size(body))
         if size >= self._limit and (size > self._limit or not may_fill):
             return None
+        if size > self._capacity and not self._grow_to(size):
+            return None
         staging = self._staging
         if staging is None:
             staging = self._staging = StagedRecords(count)
@@ -199,11 +212,15 @@ class ProducerBatch:
         first_timestamp: int,
         max_timestamp: int,
         callback: DeliveryCallback | None,
-    ) -> None:
-        """Append *count* records that are already encoded for this place (offset and timestamp deltas included)."""
+    ) -> bool:
+        """Append *count* records that are already encoded for this place (offset and timestamp deltas included).
+
+        False, and nothing is appended, when they do not fit (any more, or into the memory that there is).
+        """
         size = len(records)
-        if size > self.room_bytes:
-            raise ValueError(f"{size} bytes do not fit into the {self.room_bytes} that are left")
+        needed = self.size_bytes + size
+        if size > self.room_bytes or (needed > self._capacity and not self._grow_to(needed)):
+            return False
         if self.record_count == 0:
             self.base_timestamp = first_timestamp
         self._staging = None
@@ -213,6 +230,14 @@ class ProducerBatch:
         self.size_bytes += size
         self.record_count += count
         self.max_timestamp = max(self.max_timestamp, max_timestamp)
+        return True
+
+    def _grow_to(self, needed: int) -> bool:
+        larger = self._grow(self._open_buffer(), self.size_bytes, needed)
+        if larger is None:
+            return False
+        self._buffer, self._capacity = larger, len(larger)
+        return True
 
     def _place(self, records: Buffer, position: int) -> None:
         # Through a view: assigning to a slice of the bytearray itself copies the records twice.
@@ -226,7 +251,7 @@ class ProducerBatch:
     @property
     def buffer_bytes(self) -> int:
         """Memory that the batch was given."""
-        return self._limit
+        return self._capacity
 
     def close_for_appends(self) -> None:
         """Nothing more may be added; the rest is done by :meth:`close`."""
@@ -372,7 +397,9 @@ class ProducerBatch:
             rebase.write_content(encoded, index - start, record.timestamp_delta - base_delta, record.content)
             ends.append(len(encoded))
         buffer = bytearray(HEADER_BYTES + len(encoded))
-        piece = ProducerBatch(self.topic_partition, buffer, self._compression, self._clock, self.created_ms)
+        piece = ProducerBatch(
+            self.topic_partition, buffer, len(buffer), self._grow, self._compression, self._clock, self.created_ms
+        )
         piece.may_be_stored = self.may_be_stored or self.attempts > 0
         stamps = [self.base_timestamp + record.timestamp_delta for record in records[start:end]]
         piece.append_encoded(encoded, end - start, stamps[0], max(stamps), None)

@@ -28,7 +28,8 @@ def make_batch(
     values: Sequence[bytes] = (),
 ) -> ProducerBatch:
     """A batch with *room* bytes for records, and one record for each of *values*."""
-    batch = ProducerBatch(tp, bytearray(HEADER_BYTES + room), compression, clock or ScriptedClock(), created_ms)
+    size = HEADER_BYTES + room
+    batch = ProducerBatch(tp, bytearray(size), size, lambda *_: None, compression, clock or ScriptedClock(), created_ms)
     for value in values:
         append(batch, value)
     return batch

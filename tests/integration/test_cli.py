@@ -129,6 +129,9 @@ def test_create_describe_produce_consume_delete(running: RunningBroker) -> None:
 
     assert [line["offset"] for line in kafkalite("consume", "round.trip", "--offset", "1", at=at).json_lines()] == [1]
     assert len(kafkalite("consume", "round.trip", "--max", "2", at=at).json_lines()) == 2
+    behind = kafkalite("consume", "round.trip", "--offset", "100", "--partition", "0", at=at)
+    assert (behind.code, behind.out) == (0, "")
+    assert "round.trip-0 ends at offset 2" in one_line(behind.err)
 
     assert kafkalite("topics", "delete", "round.trip", at=at).code == 0
     assert "round.trip" not in kafkalite("topics", "list", at=at).out.splitlines()
@@ -242,6 +245,31 @@ def test_a_broker_that_cannot_be_reached_is_named_with_the_cause(arguments: list
     assert result.code == 1
     assert f"{address}: connection refused" in one_line(result.err)
     assert "Is the broker running?" in result.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["dead", "silent"])
+def test_the_time_out_bounds_produce_when_the_broker_goes_away(number: signal.Signals) -> None:
+    with broker() as gone:
+        at = gone.bootstrap_servers
+        kafkalite("topics", "create", "lost", "--partitions", "1", at=at)
+        command = [*KAFKALITE, "produce", "lost", "--raw", "--timeout", "1", "--bootstrap-server", at]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as producer:
+            try:
+                assert producer.stdin is not None
+                producer.stdin.write("kept\n")
+                producer.stdin.flush()
+                follow = ("--follow", "--from-beginning", "--max", "1")
+                assert len(kafkalite("consume", "lost", *follow, at=at).json_lines()) == 1
+                gone.process.send_signal(number)
+                # Without a bound of its own this would take delivery.timeout.ms: far beyond the limit.
+                out, err = producer.communicate("lost\n" * 10, timeout=LIMIT_S)
+            finally:
+                producer.kill()
+    assert producer.returncode == 1
+    assert out == "1 acknowledged, 10 failed\nlost-0: offsets 0..0\n"
+    assert "expiring" in err
+    assert at in err or number == signal.SIGSTOP
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)

@@ -1,32 +1,111 @@
-"""The demo, with fewer rows: what a newcomer runs first must never be broken."""
+"""The demo, with fewer rows: what a newcomer runs first must never be broken, nor leave anything running."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
+
+import pytest
 
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.sh"
 TIMEOUT_S = 240
+#: Far less than Spark needs for all flights.
+STOP_TIMEOUT_S = 20
 
 
-def run_demo(*arguments: str) -> str:
-    done = subprocess.run(
+def start_demo(*arguments: str) -> subprocess.Popen[str]:
+    """The demo in a process group of its own, as a terminal would start it."""
+    return subprocess.Popen(
         ["bash", str(DEMO), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=TIMEOUT_S,
-        check=False,
+        start_new_session=True,
         env={**os.environ, "COLUMNS": "100"},
     )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+
+
+def run_demo(*arguments: str) -> tuple[int, str]:
+    """Exit code and what it printed."""
+    with start_demo(*arguments) as demo:
+        try:
+            printed, _ = demo.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(demo.pid, signal.SIGKILL)
+            raise
+    return demo.returncode, printed
+
+
+def remove_run(printed: str) -> Path:
+    """Remove the folder that a run says it leaves behind."""
+    named = re.search(r"\S+/\.work/demo/run\.\w+", printed)
+    assert named is not None, printed
+    folder = Path(named[0])
+    assert folder.is_dir()
+    shutil.rmtree(folder)
+    return folder
+
+
+def running_in_group(group: int) -> list[str]:
+    """Processes of the group that run; those that nobody has waited for yet do not. Empty where there is no /proc."""
+    running = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, _, fields = stat.read_text().rpartition(")")
+            state, _, process_group = fields.split()[:3]
+            if int(process_group) == group and state not in "ZX":
+                running.append(name)
+    return running
 
 
 def test_every_flight_is_there() -> None:
-    printed = run_demo("--nodes", "2", "--rows", "3000")
+    code, printed = run_demo("--nodes", "2", "--rows", "3000")
+    assert code == 0, printed
     assert "every record is there" in printed
     # the sink's own count
     assert "3,000" in printed
+
+
+def test_a_job_that_fails_says_why_in_few_lines() -> None:
+    code, printed = run_demo("--rows", "10", "--compression", "zip")
+    remove_run(printed)
+    assert code == 1
+    assert "option kafka.compression.type: 'zip' is not allowed" in printed
+    assert "the Spark job failed" in printed
+    assert "  File " not in printed, "a traceback"
+
+
+@pytest.mark.parametrize(
+    ("number", "whole_group", "code"),
+    [(signal.SIGTERM, False, 143), (signal.SIGINT, True, 130)],
+    ids=["SIGTERM", "Ctrl-C"],
+)
+def test_a_signal_ends_it_at_once_with_all_that_it_started(
+    number: signal.Signals, whole_group: bool, code: int
+) -> None:
+    with start_demo() as demo:
+        try:
+            assert demo.stdout is not None
+            for line in demo.stdout:
+                if line.startswith("writing with Spark"):
+                    break
+            (os.killpg if whole_group else os.kill)(demo.pid, number)
+            printed, _ = demo.communicate(timeout=STOP_TIMEOUT_S)
+            deadline = time.monotonic() + STOP_TIMEOUT_S
+            while running_in_group(demo.pid) and time.monotonic() < deadline:
+                # The driver notices by itself that Spark is gone.
+                time.sleep(0.1)
+            assert running_in_group(demo.pid) == []
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(demo.pid, signal.SIGKILL)
+    remove_run(printed)
+    assert demo.returncode == code
+    assert len(printed.splitlines()) == 1

@@ -47,6 +47,16 @@ class PoolMachine(RuleBasedStateMachine):
             assert len(self.clock.actions) == len(others), "waited although there was enough"
         self.clock.actions.clear()
 
+    @rule(size=st.integers(1, _TOTAL), is_poolable=st.booleans())
+    def try_to_allocate(self, size: int, is_poolable: bool) -> None:
+        size = self.poolable if is_poolable else size
+        buffer = self.pool.try_allocate(size)
+        if buffer is None:
+            assert _TOTAL - sum(map(len, self.out)) < size
+        else:
+            assert len(buffer) == size
+            self.out.append(buffer)
+
     @rule(index=st.integers(0, 100))
     def give_back(self, index: int) -> None:
         self._give_back(index)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.common.model import NO_TIMESTAMP
-from kafka_sink.producer import column_append
+from kafka_sink.producer import batch_memory, column_append
 from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.producer_batch import Compression, ProducerBatch
@@ -140,10 +140,16 @@ def _after_encoding(action: Callable[[], None] | None) -> Iterator[None]:
     events,
     st.sampled_from([1, 66, 70, 100, 300, 1000, 16384]),
     st.sampled_from([CompressionType.NONE, CompressionType.NONE, CompressionType.LZ4]),
+    st.sampled_from([16384, 64]),
 )
 def test_columns_make_the_batches_that_single_records_make(
-    happenings: list[Any], batch_size: int, codec: CompressionType
+    happenings: list[Any], batch_size: int, codec: CompressionType, least_capacity: int
 ) -> None:
+    with mock.patch.object(batch_memory, "_LEAST_CAPACITY_BYTES", least_capacity):
+        compare(happenings, batch_size, codec)
+
+
+def compare(happenings: list[Any], batch_size: int, codec: CompressionType) -> None:
     clock = ScriptedClock()
     columns, singles = Producer(clock, batch_size, codec), Producer(clock, batch_size, codec)
     expected: dict[int, list[tuple[Any, ...]]] = defaultdict(list)

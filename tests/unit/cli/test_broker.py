@@ -68,7 +68,7 @@ def test_defaults_and_options_reach_the_cluster(cluster: type[FakeCluster], tmp_
     [
         ("num.partitons=7", [], "unknown option num.partitons (did you mean num.partitions?)"),
         ("num.partitions=many", [], "option num.partitions: 'many' is not a whole number"),
-        ("num.partitions", [], "line 1: 'num.partitions' is not name=value"),
+        ("num.partitions", [], "broker.properties line 1: expected name=value"),
         ("listeners=PLAINTEXT://127.0.0.1:5", ["--port", "5"], "--host and --port contradict the listeners in"),
     ],
 )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import pytest
 
 from kafka_sink.cli import consume
 from kafka_sink.cli.main import run
+from kafka_sink.client.admin import LATEST, AdminConfig, TopicDescription
+from kafka_sink.client.cluster import PartitionInfo
+from kafka_sink.common.config import parse
 from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 
 
@@ -20,6 +24,7 @@ class FakeReader:
     properties: ClassVar[dict[str, Any]] = {}
     asked: ClassVar[dict[str, Any]] = {}
     error: ClassVar[Exception | None] = None
+    is_empty: ClassVar[bool] = False
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self.properties.update(properties)
@@ -32,17 +37,49 @@ class FakeReader:
 
     def read(self, topic: str, partitions: Any = None, **asked: Any) -> Iterator[ConsumedRecord]:
         self.asked.update(topic=topic, partitions=partitions, **asked)
+        if self.is_empty:
+            return
         yield ConsumedRecord(topic, 0, 1, 5, b"k", b"v", (("h", None),))
         yield ConsumedRecord(topic, 0, 2, 6, None, b"\xff", ())
         if self.error is not None:
             raise self.error
 
 
+class FakeAdmin:
+    """Knows three partitions that end at 1, 10 and 100, and one without a leader."""
+
+    properties: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, bootstrap_servers: str, properties: Mapping[str, Any]) -> None:
+        parse(AdminConfig, {"bootstrap.servers": bootstrap_servers, **properties})
+        self.properties.update(properties)
+
+    def __enter__(self) -> FakeAdmin:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        leader = Node(1, "k1", 9092)
+        infos = [
+            PartitionInfo("events", number, leader if number < 3 else None, 0, (leader,), (leader,))
+            for number in range(4)
+        ]
+        return {name: TopicDescription(name, None, False, tuple(infos)) for name in names}
+
+    def offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        assert timestamp == LATEST
+        return {partition: 10**partition.partition for partition in partitions}
+
+
 @pytest.fixture(autouse=True)
 def reader(monkeypatch: pytest.MonkeyPatch) -> type[FakeReader]:
     monkeypatch.setattr(FakeReader, "properties", {})
     monkeypatch.setattr(FakeReader, "asked", {})
+    monkeypatch.setattr(FakeAdmin, "properties", {})
     monkeypatch.setattr(consume, "LogReader", FakeReader)
+    monkeypatch.setattr(consume, "AdminClient", FakeAdmin)
     return FakeReader
 
 
@@ -101,3 +138,42 @@ def test_what_was_read_before_an_error_is_printed(
     assert len(shown.out.splitlines()) == 2
     assert shown.err == "kafkalite: events-0 at offset 3: bad CRC\n"
     assert reader.asked["closed"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--offset", "100"], "100 on: events-0 ends at offset 1, events-1 ends at offset 10"),
+        (["--offset", "100", "--partition", "1"], "100 on: events-1 ends at offset 10"),
+        (["--offset", "100", "--partition", "2"], None),
+        (["--offset", "1"], None),
+        (["--offset", "0"], None),
+        ([], None),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_offset_behind_the_end_is_told(
+    options: list[str],
+    told: str | None,
+    reader: type[FakeReader],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(reader, "is_empty", True)
+    assert run(["consume", "events", *options, "--timeout", "2", "-X", "check.crcs=false"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == ("" if told is None else f"kafkalite: nothing to read from offset {told}\n")
+
+
+def test_what_was_printed_needs_no_explanation(reader: type[FakeReader]) -> None:
+    assert run(["consume", "events", "--offset", "100"]) == 0
+    assert FakeAdmin.properties == {}
+
+
+def test_who_is_asked_for_the_end_gets_the_same_time_out(
+    reader: type[FakeReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "is_empty", True)
+    assert run(["consume", "events", "--offset", "100", "--timeout", "2", "-X", "fetch.min.bytes=1"]) == 0
+    assert FakeAdmin.properties == {"client.id": "kafkalite-consume", "default.api.timeout.ms": 2_000}

@@ -13,14 +13,18 @@ import pytest
 from kafka_sink.cli import produce
 from kafka_sink.cli.main import run
 from kafka_sink.cli.produce import numbered_lines
+from kafka_sink.common.config import parse
 from kafka_sink.common.errors import (
     ApiError,
     BrokersUnreachableError,
     ErrorCode,
+    KafkaError,
+    KafkaTimeoutError,
     RecordTooLargeError,
     error_for,
 )
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.producer.config import ProducerConfig, reconcile
 from kafka_sink.producer.futures import Delivery, FailedFuture
 from kafka_sink.producer.kafka_producer import ProducerRecord
 
@@ -30,6 +34,7 @@ class FakeProducer:
 
     records: ClassVar[list[ProducerRecord]] = []
     properties: ClassVar[dict[str, Any]] = {}
+    hangs: ClassVar[bool] = False
     stage_error: ClassVar[Callable[[ProducerRecord], ApiError | None]] = staticmethod(lambda record: None)
     delivery_error: ClassVar[Callable[[ProducerRecord], ApiError | None]] = staticmethod(lambda record: None)
 
@@ -52,7 +57,9 @@ class FakeProducer:
         self.waiting.append((record, on_delivery))
         return None
 
-    def flush(self) -> None:
+    def flush(self, timeout_ms: int) -> None:
+        if self.hangs:
+            raise KafkaTimeoutError(f"not done after {timeout_ms} ms")
         offsets: dict[int, int] = {}
         for record, on_delivery in self.waiting:
             partition = record.partition or 0
@@ -60,6 +67,12 @@ class FakeProducer:
             offset = -1 if error else offsets.get(partition, 10)
             offsets[partition] = max(offset, 9) + 1
             on_delivery(Delivery(TopicPartition(record.topic, partition), offset, 1, 8, -1, error))
+        self.waiting.clear()
+
+    def close(self, timeout_ms: int) -> None:
+        assert timeout_ms == 0
+        for record, on_delivery in self.waiting:
+            on_delivery(Delivery(TopicPartition(record.topic, 0), -1, 1, 0, -1, KafkaError("closed")))
         self.waiting.clear()
 
 
@@ -200,12 +213,65 @@ def test_an_interrupt_ends_the_input_but_not_what_was_sent(
     assert capsys.readouterr().out.startswith("1 acknowledged, 0 failed\n")
 
 
-def test_the_time_out_and_properties_reach_the_producer(
-    produce_lines: Callable[..., int], producer: type[FakeProducer]
+def test_where_and_who_reach_the_producer(produce_lines: Callable[..., int], producer: type[FakeProducer]) -> None:
+    assert produce_lines(b"", "--bootstrap-server", "k:1", "-X", "acks=1", "-X", "client.id=me") == 0
+    names = ("bootstrap.servers", "client.id", "acks")
+    assert [producer.properties[name] for name in names] == ["k:1", "me", "1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "time_outs"),
+    [
+        ([], (15_000, 15_000, 15_005)),
+        (["--timeout", "2"], (2_000, 2_000, 2_005)),
+        (["--timeout", "600"], (600_000, 30_000, 600_005)),
+        (["--timeout", "2", "-X", "linger.ms=9000"], (2_000, 2_000, 11_000)),
+        (["--timeout", "2", "-X", "max.block.ms=7"], (7, 2_000, 2_005)),
+        (["--timeout", "2", "-X", "request.timeout.ms=50"], (2_000, 50, 2_005)),
+        (["--timeout", "2", "-X", "request.timeout.ms=5000"], (2_000, 5_000, 5_005)),
+        (["--timeout", "2", "-X", "delivery.timeout.ms=90000"], (2_000, 30_000, 90_000)),
+        (["--timeout", "2", "-X", "delivery.timeout.ms=105"], (2_000, 100, 105)),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_the_time_out_bounds_every_wait_unless_a_property_does(
+    options: list[str],
+    time_outs: tuple[int, int, int],
+    produce_lines: Callable[..., int],
+    producer: type[FakeProducer],
 ) -> None:
-    options = ["--bootstrap-server", "k:1", "--timeout", "2", "-X", "acks=1", "-X", "client.id=me"]
     assert produce_lines(b"", *options) == 0
-    assert producer.properties == {"bootstrap.servers": "k:1", "client.id": "me", "max.block.ms": 2_000, "acks": "1"}
+    config = reconcile(parse(ProducerConfig, producer.properties), frozenset(producer.properties))
+    assert (config.max_block_ms, config.request_timeout_ms, config.delivery_timeout_ms) == time_outs
+
+
+def test_what_is_not_acknowledged_in_time_fails_and_is_counted(
+    produce_lines: Callable[..., int],
+    producer: type[FakeProducer],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(producer, "hangs", True)
+    assert produce_lines(b"a\nb\n", "--raw") == 1
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("0 acknowledged, 2 failed\n", "kafkalite: closed\n")
+
+
+def test_no_line_is_sent_after_one_that_ran_out_of_time(
+    produce_lines: Callable[..., int],
+    producer: type[FakeProducer],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def send(self: FakeProducer, record: ProducerRecord, on_delivery: Callable[[Delivery], None]) -> None:
+        self.records.append(record)
+        expired = KafkaTimeoutError("expiring 1 record(s)")
+        on_delivery(Delivery(TopicPartition(record.topic, 0), -1, 1, 0, -1, expired))
+
+    monkeypatch.setattr(producer, "send", send)
+    assert produce_lines(b"a\nb\nc\n", "--raw") == 1
+    assert [record.value for record in producer.records] == [b"a"]
+    assert capsys.readouterr().out == "0 acknowledged, 1 failed\n"
 
 
 def test_offsets_that_nobody_told_are_null() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -154,17 +155,84 @@ def test_any_properties_give_a_config_or_a_config_error(properties: dict[str, An
     assert parsed.servers
 
 
+def loaded(tmp_path: Path, text: str) -> dict[str, str]:
+    path = tmp_path / "sample.properties"
+    path.write_text(text, encoding="utf-8", newline="")
+    return config.load_properties(str(path))
+
+
 def test_properties_file(tmp_path: Path) -> None:
-    path = tmp_path / "sample.properties"
-    path.write_text("# comment\n! also\n\nlinger.ms = 7\nservers=a:1,b:2\nssl.password=a=b#c\n", encoding="utf-8")
-    assert config.load_properties(str(path)) == {"linger.ms": "7", "servers": "a:1,b:2", "ssl.password": "a=b#c"}
+    text = "# comment\n! also\n\nlinger.ms = 7\nservers=a:1,b:2\nssl.password=a=b#c\n"
+    assert loaded(tmp_path, text) == {"linger.ms": "7", "servers": "a:1,b:2", "ssl.password": "a=b#c"}
 
 
-def test_properties_file_with_a_broken_line_names_the_line(tmp_path: Path) -> None:
-    path = tmp_path / "sample.properties"
-    path.write_text("linger.ms=7\nservers\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"sample\.properties line 2: 'servers' is not name=value"):
-        config.load_properties(str(path))
+# What java.util.Properties makes of the same text.
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a:b", {"a": "b"}),
+        ("a : b", {"a": "b"}),
+        ("a b", {"a": "b"}),
+        ("a\tb c", {"a": "b c"}),
+        ("  a = b ", {"a": "b "}),
+        ("a = = b", {"a": "= b"}),
+        ("a=:b", {"a": ":b"}),
+        ("a=", {"a": ""}),
+        ("a:\nb = ", {"a": "", "b": ""}),
+        ("a=1\na=2", {"a": "2"}),
+        ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
+        ("a=1,\\\n   2,\\\r\n\t3\nb=4", {"a": "1,2,3", "b": "4"}),
+        ("a\\\n  =b", {"a": "b"}),
+        ("a=b\\\n#c", {"a": "b#c"}),
+        ("a=b\\\n\nc=d", {"a": "b", "c": "d"}),
+        ("a=b\\", {"a": "b"}),
+        ("# no \\\na=b", {"a": "b"}),
+        ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+        ("a\\ b\\:c\\=d=e", {"a b:c=d": "e"}),
+        (r"\#a=\!b", {"#a": "!b"}),
+        (r"a=C:\\dir\\file", {"a": "C:\\dir\\file"}),
+        (r"a=\t|\n|\r|\f|\q", {"a": "\t|\n|\r|\f|q"}),
+        (r"a=\ b", {"a": " b"}),
+        (r"a=cl\u00E9\ud83d\ude00", {"a": "clé😀"}),
+        ("clé=é", {"clé": "é"}),
+    ],
+)
+def test_a_properties_file_means_what_it_means_in_java(text: str, expected: dict[str, str], tmp_path: Path) -> None:
+    assert loaded(tmp_path, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("linger.ms=7\n secretpw", "line 2: expected name=value"),
+        ("secretpw  \n", "line 1: expected name=value"),
+        ("a=1,\\\n2\n=secretpw", "line 3: expected name=value"),
+        (": secretpw", "line 1: expected name=value"),
+        (r"secret\ pw", "line 1: expected name=value"),
+        ("secret\\\npw", "line 1: expected name=value"),
+        (r"ssl.password=secretpw\u12", r"line 1: ssl.password has a malformed \uHHHH"),
+        (r"ssl.password: secretpw\udead", r"line 1: ssl.password has a malformed \uHHHH"),
+    ],
+)
+def test_a_broken_line_of_a_properties_file_is_named_and_not_shown(text: str, error: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, text)
+    assert str(caught.value) == f"{tmp_path / 'sample.properties'} {error}"
+    assert caught.value.__cause__ is None
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text()))
+def test_any_property_survives_a_file(properties: dict[str, str]) -> None:
+    escaped = ["".join(f"\\u{u:04x}" for u in units(text)) for text in (t for p in properties.items() for t in p)]
+    with TemporaryDirectory() as directory:
+        lines = "".join(f"{name}={value}\n" for name, value in zip(escaped[::2], escaped[1::2], strict=True))
+        assert loaded(Path(directory), lines) == properties
+
+
+def units(text: str) -> list[int]:
+    """The 16-bit units that Java makes a string of."""
+    data = text.encode("utf-16-be")
+    return [int.from_bytes(data[at : at + 2]) for at in range(0, len(data), 2)]
 
 
 def test_the_printed_page_has_a_row_a_key() -> None:

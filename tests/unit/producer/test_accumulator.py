@@ -197,6 +197,53 @@ def test_closing_between_memory_and_append_gives_the_memory_back() -> None:
     assert accumulator.pool.available_memory == 1000
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "size", "capacity"),
+    [
+        (16384, 100, 16384),
+        (1000, 100, 1000),
+        (1000, 1001, 1001),
+        (500_000, 100, 16384),
+        (500_000, 16_000, 32_000),
+        (500_000, 250_001, 500_000),
+        (500_000, 500_001, 500_001),
+    ],
+)
+def test_large_batches_begin_small(batch_size: int, size: int, capacity: int) -> None:
+    accumulator = make_accumulator(ScriptedClock(), batch_size=batch_size)
+    assert accumulator.memory.capacity_for(size) == capacity
+
+
+def test_a_batch_that_grows_gives_its_old_memory_back() -> None:
+    accumulator = make_accumulator(ScriptedClock(), batch_size=100_000)
+    future = append_record(accumulator, value=b"x" * 10_000)
+    used = []
+    for _ in range(5):
+        used.append(accumulator.pool.total_memory - accumulator.pool.available_memory)
+        append(accumulator, value=b"x" * 10_000)
+    # Twice of what is needed each time there is not enough, then all of batch.size.
+    record = record_size(0, 0, None, b"x" * 10_000)
+    doubled = [2 * (HEADER_BYTES + count * record) for count in (1, 3)]
+    assert used == [doubled[0], doubled[0], doubled[1], doubled[1], doubled[1]]
+    assert accumulator.pool.total_memory - accumulator.pool.available_memory == doubled[1]
+    append(accumulator, value=b"x" * 10_000)
+    assert accumulator.pool.total_memory - accumulator.pool.available_memory == 100_000
+    (batch,) = drain(accumulator)
+    assert batch.record_count == 7
+    finish(accumulator, batch)
+    assert future.done()
+    assert accumulator.pool.available_memory == accumulator.pool.total_memory
+
+
+def test_a_batch_that_cannot_grow_is_complete() -> None:
+    accumulator = make_accumulator(ScriptedClock(), batch_size=40_000, memory=70_000)
+    append(accumulator, value=b"x" * 10_000)
+    accumulator.pool.allocate(25_000, 0)
+    result = append(accumulator, value=b"y" * 10_500)
+    assert result.new_batch_created
+    assert [batch.record_count for batch in queued(accumulator)] == [1, 1]
+
+
 def test_many_threads_lose_no_record() -> None:
     accumulator = make_accumulator(FakeClock(), batch_size=200, memory=10**7)
     start = threading.Barrier(4)

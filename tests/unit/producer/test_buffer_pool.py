@@ -227,6 +227,31 @@ def test_close_wakes_every_waiter_with_an_error_and_refuses_newcomers() -> None:
     assert pool.available_memory == 100
 
 
+def test_trying_neither_waits_nor_overtakes_who_does() -> None:
+    pool = BufferPool(100, 50, FakeClock(), on_wait=lambda: None)
+    first, second = pool.try_allocate(50), pool.try_allocate(40)
+    assert first is not None
+    assert second is not None
+    assert pool.try_allocate(11) is None
+    waiter = Waiter(pool, 100)
+    assert pool.try_allocate(5) is None, "there is as much, but somebody waits"
+    pool.deallocate(first)
+    pool.deallocate(second)
+    got = waiter.join()
+    assert isinstance(got, bytearray)
+    pool.deallocate(got)
+    pool.close()
+    assert pool.try_allocate(5) is None
+
+
+def test_trying_reuses_a_kept_buffer() -> None:
+    pool = make_pool(100, 50)
+    buffer = pool.allocate(50, 0)
+    pool.deallocate(buffer)
+    assert pool.try_allocate(50) is buffer
+    assert pool.available_memory == 50
+
+
 def test_who_begins_to_wait_wakes_the_sender_and_is_counted_by_then() -> None:
     seen: list[int] = []
     clock = ScriptedClock()

@@ -256,6 +256,23 @@ def test_memory_that_runs_out_half_way_leaves_what_was_appended_and_nothing_else
     assert append_columns(accumulator, rows[:3])
 
 
+def test_rows_whose_batch_cannot_grow_get_one_of_their_own(after_encoding: list[Callable[[], object]]) -> None:
+    accumulator = make_accumulator(ScriptedClock(), batch_size=40_000, memory=70_000)
+    append_columns(accumulator, [Row(b"x" * 10_000)])
+    hold = accumulator.pool.allocate(25_000, 0)
+    after_encoding.extend([lambda: None] * 5)
+    append_columns(accumulator, [Row(b"y" * 10_500)])
+    assert len(after_encoding) == 3, "planned once again, and not onto that batch"
+    assert [batch.record_count for batch in queued(accumulator)] == [1, 1]
+    accumulator.pool.deallocate(hold)
+    append_columns(accumulator, [Row(b"z" * 9_000)])
+    assert [batch.record_count for batch in queued(accumulator)] == [1, 2]
+    for batch in drain_all(accumulator):
+        batch.done(0, NO_TIMESTAMP, None)
+        accumulator.deallocate(batch)
+    assert accumulator.pool.available_memory == accumulator.pool.total_memory
+
+
 def test_the_wait_for_memory_is_counted_for_the_whole_chunk() -> None:
     clock = ScriptedClock()
     accumulator = make_accumulator(clock, batch_size=THREE_ROWS, memory=THREE_ROWS)

@@ -9,11 +9,18 @@ import pytest
 from kafka_sink.common.errors import KafkaError, RecordTooLargeError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP
 from kafka_sink.producer.futures import Delivery, FutureRecordMetadata
-from kafka_sink.producer.producer_batch import Compression, FinalState, sequence_after, sequence_precedes
+from kafka_sink.producer.producer_batch import (
+    Compression,
+    FinalState,
+    ProducerBatch,
+    sequence_after,
+    sequence_precedes,
+)
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size, write_record
-from tests.fakes.batches import TP, append, make_batch, on_the_wire, read_wire
+from tests.fakes.batches import TP, UNCOMPRESSED, append, make_batch, on_the_wire, read_wire
+from tests.fakes.scripted_clock import ScriptedClock
 
 # --- appending -------------------------------------------------------------------------------------------------------
 
@@ -42,6 +49,45 @@ def test_a_record_that_fills_the_last_byte_fits_and_one_more_byte_does_not() -> 
     assert make_batch(room=size - 1).try_append(5000, None, b"x" * 50, (), None) is None
 
 
+def growing(limit: int, sizes: list[int | None]) -> ProducerBatch:
+    """A batch of at most *limit* bytes that begins with 100 and then gets the memory that *sizes* say."""
+
+    def grow(buffer: bytearray, used: int, needed: int) -> bytearray | None:
+        size = sizes.pop(0)
+        if size is None:
+            return None
+        assert size >= needed
+        return buffer[:used] + bytearray(size - used)
+
+    return ProducerBatch(TP, bytearray(100), limit, grow, UNCOMPRESSED, ScriptedClock(), 0)
+
+
+def test_a_batch_grows_up_to_its_limit() -> None:
+    sizes: list[int | None] = [200, 400]
+    batch, fixed = growing(300, sizes), make_batch(room=300 - HEADER_BYTES)
+    for each in (batch, fixed):
+        count = 0
+        while each.try_append(5000, None, b"x" * 30, (), None) is not None:
+            count += 1
+        assert count == 6
+        each.close()
+    assert on_the_wire(batch.wire) == on_the_wire(fixed.wire)
+    assert sizes == []
+    buffer = batch.release_buffer()
+    assert buffer is not None
+    assert len(buffer) == 400
+
+
+def test_without_memory_to_grow_nothing_is_appended() -> None:
+    batch = growing(300, [None, None])
+    append(batch, b"x" * 20)
+    before = batch.size_bytes
+    assert batch.try_append(5000, None, b"x" * 30, (), None) is None
+    assert not batch.append_encoded(b"x" * 30, 1, 5000, 5000, None)
+    assert (batch.size_bytes, batch.record_count) == (before, 1)
+    assert batch.room_bytes > 30
+
+
 def test_an_empty_batch_is_not_full() -> None:
     assert not make_batch(room=0).is_full
 
@@ -52,8 +98,8 @@ def test_a_closed_batch_takes_nothing_more() -> None:
     assert batch.is_full
     assert batch.room_bytes == 0
     assert batch.try_append(5000, None, b"two", (), None) is None
-    with pytest.raises(ValueError, match="do not fit"):
-        batch.append_encoded(b"\x00", 1, 5000, 5000, None)
+    assert not batch.append_encoded(b"\x00", 1, 5000, 5000, None)
+    assert batch.record_count == 1
 
 
 def test_encoded_records_stand_where_single_ones_would() -> None:
