@@ -9,7 +9,7 @@ import pytest
 _FIGURE = "figure"
 
 #: About half a minute on an idle core.
-_SIMULATED_RUNS = 800
+_SIMULATED_RUNS = 400
 
 Figure = Callable[[str, object], None]
 
