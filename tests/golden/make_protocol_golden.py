@@ -115,9 +115,11 @@ def encode_with_kafka_python(name: str, version: int, values: Json) -> bytes:
 
 
 def kafka_python_class(name: str) -> Any:
-    from kafka.protocol import admin, consumer, metadata, producer
+    from kafka.protocol import admin, consumer, metadata, producer, sasl
 
-    return next(getattr(module, name) for module in (admin, consumer, metadata, producer) if hasattr(module, name))
+    return next(
+        getattr(module, name) for module in (admin, consumer, metadata, producer, sasl) if hasattr(module, name)
+    )
 
 
 def kafka_python_struct(kind: Any, fields: list[Json], values: Json, version: int) -> Any:
