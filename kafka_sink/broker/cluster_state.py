@@ -8,6 +8,7 @@ that was answered for is there after a crash, and a producer id is never given o
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import random
 import re
@@ -126,9 +127,15 @@ class ClusterState:
         return self._topics.get(name) if name is not None else None
 
     def coordinator_for(self, key: str) -> int:
-        """The node that looks after a group or a transactional id; -1 while no node runs."""
-        running = sorted(self._nodes)
-        return running[sum(key.encode()) % len(running)] if running else NO_LEADER
+        """The node that looks after a group or a transactional id; -1 while no node runs.
+
+        Each node draws a number for the key and the highest wins, so a node that comes or goes moves only its own keys.
+        """
+
+        def drawn(node_id: int) -> bytes:
+            return hashlib.blake2b(f"{node_id} {key}".encode(), digest_size=8).digest()
+
+        return max(self._nodes, key=drawn, default=NO_LEADER)
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 

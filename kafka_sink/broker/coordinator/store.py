@@ -1,0 +1,105 @@
+"""What coordinators must not forget, in one SQLite file.
+
+Kafka keeps it in the topics ``__consumer_offsets`` and ``__transaction_state``. Coordinators read it when they start
+and write it before they answer, on any thread: what a client was told is in the file. Must never be written by two
+transactions where one alone would be wrong.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
+
+FILE_NAME: Final = "coordinators.sqlite"
+_FORMAT: Final = 1
+
+_TABLES: Final = (
+    # A group with its generation; members are there from the moment the leader has handed in their assignments.
+    """CREATE TABLE IF NOT EXISTS groups (
+        group_id TEXT PRIMARY KEY, protocol_type TEXT, generation INTEGER NOT NULL, protocol_name TEXT, leader TEXT,
+        state_since_ms INTEGER NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS members (
+        group_id TEXT NOT NULL, member_id TEXT NOT NULL, instance_id TEXT, client_id TEXT NOT NULL,
+        client_host TEXT NOT NULL, rebalance_timeout_ms INTEGER NOT NULL, session_timeout_ms INTEGER NOT NULL,
+        metadata BLOB NOT NULL, assignment BLOB NOT NULL,
+        PRIMARY KEY (group_id, member_id)
+    ) WITHOUT ROWID""",
+    # producer_id is -1 for what is committed, or that of the open transaction which will commit it.
+    # sequence orders all commits; expire_ms is null where the broker's retention decides.
+    """CREATE TABLE IF NOT EXISTS offsets (
+        producer_id INTEGER NOT NULL, group_id TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
+        offset INTEGER NOT NULL, leader_epoch INTEGER NOT NULL, metadata TEXT NOT NULL, commit_ms INTEGER NOT NULL,
+        expire_ms INTEGER, sequence INTEGER NOT NULL,
+        PRIMARY KEY (producer_id, group_id, topic, partition)
+    ) WITHOUT ROWID""",
+)
+
+
+class CoordinatorStore:
+    """The file in *directory*; made if it is not there.
+
+    *flush_writes*: what was written survives a power failure, not only the end of the process.
+
+    :raises ConfigError: the file is damaged, or of another format.
+    """
+
+    def __init__(self, directory: Path, *, flush_writes: bool) -> None:
+        self._path = directory / FILE_NAME
+        self._lock = threading.Lock()
+        try:
+            # Guarded by the lock.
+            self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            # With NORMAL a power failure may take the last writes, but never leaves a file that cannot be read.
+            self._connection.execute(f"PRAGMA synchronous={'FULL' if flush_writes else 'NORMAL'}")
+            found = self._connection.execute("PRAGMA user_version").fetchone()[0]
+            if found not in (0, _FORMAT):
+                self._connection.close()
+                raise ConfigError(f"{self._path} has format {found}, this broker reads {_FORMAT}")
+            for table in _TABLES:
+                self._connection.execute(table)
+            self._connection.execute(f"PRAGMA user_version={_FORMAT}")
+        except sqlite3.Error as error:
+            raise ConfigError(f"{self._path} is damaged or not usable: {error}") from error
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """What a query finds. :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be read."""
+        with self._lock, self._errors():
+            return self._connection.execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Statements that are in the file together, or not at all, when this ends. Do nothing slow inside.
+
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be written; nothing has changed.
+        """
+        with self._lock, self._errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # SQLite may have rolled back by itself, when the disk is full for example.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            text = f"{self._path} cannot be used: {error}"
+            raise ApiError(text, ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+
+    def close(self) -> None:
+        """Close the file. A second call does nothing."""
+        with self._lock:
+            self._connection.close()

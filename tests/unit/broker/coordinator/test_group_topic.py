@@ -1,0 +1,24 @@
+"""Groups lie in the partitions in which Kafka has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_sink.broker.coordinator.group_topic import offsets_partition
+
+
+# The numbers are what the JVM says of Math.abs(group.hashCode()) % 50, and 0 for Integer.MIN_VALUE.
+@pytest.mark.parametrize(
+    ("group", "partition"),
+    [
+        ("", 0),
+        ("g", 3),
+        ("readers", 28),
+        ("console-consumer-1", 24),
+        ("Größe", 35),
+        ("\U0001f600", 49),
+        ("polygenelubricants", 0),
+    ],
+)
+def test_the_partition_is_kafkas(group: str, partition: int) -> None:
+    assert offsets_partition(group) == partition
