@@ -1,6 +1,7 @@
 """Our producer while the embedded broker, a process of its own, is killed, stopped in its tracks, and full.
 
-KAFKALITE_FAULT_RECORDS sets how many records the loads send (20,000 unless told otherwise).
+KAFKALITE_FAULT_RECORDS sets how many records the loads send (20,000 unless told otherwise), KAFKALITE_PAUSES how often
+and how long the broker pauses ("10x1.5"), KAFKALITE_REUSE_RECORDS how many records are sent in little memory.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.errors import BufferExhaustedError, RecordTooLargeError
 from kafka_sink.producer.futures import Delivery
+from kafka_sink.records.columns import BinaryColumn, ColumnChunk
 from tests.conftest import Figure
 from tests.support.broker_process import BrokerProcess
 from tests.support.fault_proxy import Delay, FaultProxy, every
@@ -24,7 +28,11 @@ from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import read_topic
 
 RECORDS = int(os.environ.get("KAFKALITE_FAULT_RECORDS", "20000"))
-BLOWS = 10
+#: Records sent in little memory.
+ROWS_AT_ONCE = 50
+REUSES = int(os.environ.get("KAFKALITE_REUSE_RECORDS", "20000")) // ROWS_AT_ONCE
+KILLS = 10
+PAUSES, PAUSE_S = os.environ.get("KAFKALITE_PAUSES", "10x1.5").split("x")
 
 
 @pytest.fixture
@@ -39,12 +47,12 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         process.stop()
 
 
-def strike(broker: BrokerProcess, blow: Callable[[], None], figure: Figure) -> None:
-    """Send a load while *blow* falls ten times, and prove that the topic holds it."""
+def strike(broker: BrokerProcess, blows: int, blow: Callable[[], None], figure: Figure) -> None:
+    """Send a load while *blow* falls so many times, and prove that the topic holds it."""
     over = threading.Event()
 
-    def blows() -> None:
-        for _ in range(BLOWS):
+    def fall() -> None:
+        for _ in range(blows):
             time.sleep(0.3)
             blow()
         over.set()
@@ -54,11 +62,11 @@ def strike(broker: BrokerProcess, blow: Callable[[], None], figure: Figure) -> N
             "bootstrap.servers": broker.bootstrap_servers,
             "request.timeout.ms": 1_000,
             "reconnect.backoff.max.ms": 200,
-            "max.block.ms": 30_000,
+            "max.block.ms": 60_000,
         }
     ) as producer:
         load = OrderedLoad(producer, "t")
-        thread = threading.Thread(target=blows, daemon=True)
+        thread = threading.Thread(target=fall, daemon=True)
         thread.start()
         while not over.is_set() or load.sent < RECORDS:
             # Little by little, so that something is under way whenever a blow falls.
@@ -81,15 +89,15 @@ def test_ten_kills_of_the_broker_lose_and_repeat_nothing(broker: BrokerProcess, 
         broker.kill()
         broker.start()
 
-    strike(broker, kill, figure)
+    strike(broker, KILLS, kill, figure)
 
 
-def test_ten_pauses_of_the_broker_lose_and_repeat_nothing(broker: BrokerProcess, figure: Figure) -> None:
+def test_pauses_of_the_broker_lose_and_repeat_nothing(broker: BrokerProcess, figure: Figure) -> None:
     def pause() -> None:
         with broker.paused():
-            time.sleep(1.5)
+            time.sleep(float(PAUSE_S))
 
-    strike(broker, pause, figure)
+    strike(broker, int(PAUSES), pause, figure)
 
 
 def test_memory_is_never_reused_while_a_request_points_into_it(figure: Figure) -> None:
@@ -100,27 +108,26 @@ def test_memory_is_never_reused_while_a_request_points_into_it(figure: Figure) -
         for topic in topics:
             cluster.create_topic(topic, partitions=3)
         with (
-            FaultProxy(cluster.bootstrap_servers, every(3, Delay(0.6))) as proxy,
+            FaultProxy(cluster.bootstrap_servers, every(3, Delay(0.3))) as proxy,
             KafkaProducer(
                 {
                     "bootstrap.servers": proxy.bootstrap_servers,
-                    "request.timeout.ms": 500,
-                    "delivery.timeout.ms": 505,
-                    "batch.size": 2_000,
-                    "buffer.memory": 40_000,
+                    "request.timeout.ms": 200,
+                    "delivery.timeout.ms": 205,
+                    "linger.ms": 5,
+                    "batch.size": 4_000,
+                    "buffer.memory": 100_000,
                     "retry.backoff.ms": 10,
                 }
             ) as producer,
         ):
-            for number in range(RECORDS):
-                topic, partition = topics[number % 4], number % 3
-                value = f"{topic} {partition} {number}".encode()
-                producer.send(ProducerRecord(topic, value, partition=partition), told.append)
+            for number in range(REUSES):
+                send_all_over(producer, topics, number, told)
             producer.flush(60_000)
         misplaced = stored = 0
         for topic in topics:
             for message in read_topic(cluster.bootstrap_servers, topic):
-                name, partition, _ = (message.value or b"").split()
+                name, partition = (message.value or b"").split()
                 stored += 1
                 misplaced += (name.decode(), int(partition)) != (topic, message.partition)
     acknowledged = sum(delivery.count for delivery in told if delivery.error is None)
@@ -128,9 +135,22 @@ def test_memory_is_never_reused_while_a_request_points_into_it(figure: Figure) -
     figure("acknowledged/failed/stored", f"{acknowledged}/{failed}/{stored}")
     figure("in a wrong place", misplaced)
     assert misplaced == 0
-    assert acknowledged + failed == RECORDS
+    assert acknowledged + failed == REUSES * ROWS_AT_ONCE
     assert failed > 0
     assert acknowledged <= stored
+
+
+def send_all_over(producer: KafkaProducer, topics: list[str], number: int, told: list[Delivery]) -> None:
+    """Some records to one of the topics, as columns or one by one; each says where it belongs."""
+    topic = topics[number % len(topics)]
+    partitions = [row % 3 for row in range(ROWS_AT_ONCE)]
+    values = [f"{topic} {partition}".encode() for partition in partitions]
+    if number % 8 < 4:
+        chunk = ColumnChunk(key=None, value=BinaryColumn.from_arrow(pa.array(values)))
+        producer.send_columns(topic, chunk, np.array(partitions, dtype=np.int32), told.append)
+    else:
+        for partition, value in zip(partitions, values, strict=True):
+            producer.send(ProducerRecord(topic, value, partition=partition), told.append)
 
 
 def test_an_error_is_the_records_own(figure: Figure) -> None:
