@@ -20,6 +20,7 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -48,8 +49,10 @@ class _Reading:
     responses: list[FetchableTopicResponse]
     size: int
     failed: bool
-    #: Bytes ever appended to each log at the moment it was read, to see later whether more came.
+    #: Bytes ever readable in each log at the moment it was read, to see later whether more came.
     appended: dict[TopicPartition, int]
+    #: Whether nothing of open transactions may be shown.
+    committed: bool
 
 
 def handle(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
@@ -63,15 +66,15 @@ def handle(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
     if reading.failed or reading.size >= body.min_bytes or body.max_wait_ms <= 0 or not reading.appended:
         _respond(context, request, reading)
         return
-    _delay(context, request, body.min_bytes - reading.size, reading.appended)
+    _delay(context, request, body.min_bytes - reading.size, reading)
 
 
-def _delay(
-    context: BrokerContext, request: ApiRequest[FetchRequest], missing: int, seen: dict[TopicPartition, int]
-) -> None:
+def _delay(context: BrokerContext, request: ApiRequest[FetchRequest], missing: int, reading: _Reading) -> None:
+    seen, committed = reading.appended, reading.committed
+
     # What was read so far is not kept: it is read again when the answer is made.
     def satisfied() -> bool:
-        return _more_than(context, seen, missing) or not _still_led(context, request)
+        return _more_than(context, seen, missing, committed=committed) or not _still_led(context, request)
 
     def finish() -> None:
         try:
@@ -85,7 +88,7 @@ def _delay(
     context.purgatory.watch(DelayedOperation(satisfied, finish), list(seen), context.clock.monotonic_ms() + wait_ms)
 
 
-def _more_than(context: BrokerContext, seen: dict[TopicPartition, int], missing: int) -> bool:
+def _more_than(context: BrokerContext, seen: dict[TopicPartition, int], missing: int, *, committed: bool) -> bool:
     """Since they were read, *missing* bytes came in, or a log went away."""
     more = 0
     for partition, before in seen.items():
@@ -94,7 +97,7 @@ def _more_than(context: BrokerContext, seen: dict[TopicPartition, int], missing:
             if before:
                 return True
             continue
-        more += log.appended_bytes() - before
+        more += log.appended_bytes(committed=committed) - before
     return more >= missing
 
 
@@ -117,7 +120,7 @@ def _topic(context: BrokerContext, request: ApiRequest[FetchRequest], data: Fetc
 
 def _read(context: BrokerContext, request: ApiRequest[FetchRequest]) -> _Reading:
     body = request.body
-    reading = _Reading([], 0, failed=False, appended={})
+    reading = _Reading([], 0, failed=False, appended={}, committed=body.isolation_level == _READ_COMMITTED)
     budget = min(body.max_bytes, context.config.fetch_max_bytes, context.response_budget.available_bytes)
     by_id = request.version >= _FIRST_WITH_TOPIC_IDS
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -129,8 +132,6 @@ def _read(context: BrokerContext, request: ApiRequest[FetchRequest]) -> _Reading
                 if topic is None:
                     raise ApiError("there is no such topic", unknown)
                 part = _read_partition(context, topic, asked, budget - reading.size, reading)
-                if body.isolation_level == _READ_COMMITTED:
-                    part.aborted_transactions = []
             except ApiError as error:
                 reading.failed = True
                 part = _failed(asked, error)
@@ -144,15 +145,16 @@ def _read(context: BrokerContext, request: ApiRequest[FetchRequest]) -> _Reading
 def _read_partition(
     context: BrokerContext, topic: TopicState, asked: FetchPartition, budget: int, reading: _Reading
 ) -> PartitionData:
+    committed = reading.committed
     context.led_partition(topic, asked.partition, asked.current_leader_epoch)
     key = TopicPartition(topic.name, asked.partition)
     log = context.logs.get(key)
     if log is not None:
         # The first batch of an answer comes whole, whatever the limits: a reader with a small buffer gets on.
         limit = max(min(budget, asked.partition_max_bytes), 0)
-        found = log.read(asked.fetch_offset, limit, whole_first_batch=reading.size == 0)
+        found = log.read(asked.fetch_offset, limit, whole_first_batch=reading.size == 0, committed=committed)
     elif asked.fetch_offset == 0:
-        found = LogRead(b"", 0, 0, 0)
+        found = LogRead(b"", 0, 0, 0, 0)
     else:
         raise ApiError(f"offset {asked.fetch_offset} of an empty log", ErrorCode.OFFSET_OUT_OF_RANGE)
     reading.appended[key] = found.appended_bytes
@@ -161,11 +163,15 @@ def _read_partition(
         partition_index=asked.partition,
         error_code=ErrorCode.NONE,
         high_watermark=found.end_offset,
-        last_stable_offset=found.end_offset,
+        last_stable_offset=found.last_stable_offset,
         log_start_offset=found.start_offset,
-        aborted_transactions=None,
+        aborted_transactions=_aborted(found) if committed else None,
         records=found.records,
     )
+
+
+def _aborted(found: LogRead) -> list[AbortedTransaction]:
+    return [AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in found.aborted]
 
 
 def _failed(asked: FetchPartition, error: ApiError) -> PartitionData:

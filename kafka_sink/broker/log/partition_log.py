@@ -1,8 +1,8 @@
 """The log of one partition: segments in order of offset, the newest one open for appends.
 
 Called by any handler thread and by the housekeeping thread; one lock guards all of it. Must never acknowledge before
-``write()`` has returned, must never decode records to store or to serve them, and must never show an offset at or
-beyond the end of the log.
+``write()`` has returned, must never decode records to store or to serve them, must never show an offset at or beyond
+the end of the log, and to readers of committed records none at or beyond the last stable offset.
 """
 
 from __future__ import annotations
@@ -11,19 +11,27 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from kafka_sink.broker.log import recovery
 from kafka_sink.broker.log.filesystem import FileSystem
-from kafka_sink.broker.log.producer_state import AppendedBatch, ProducerStateManager
+from kafka_sink.broker.log.producer_state import (
+    AbortedTransaction,
+    AppendedBatch,
+    ProducerState,
+    ProducerStateManager,
+    VerificationGuard,
+)
 from kafka_sink.broker.log.segment import Segment, TimestampOffset
 from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import NO_TIMESTAMP
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP
 from kafka_sink.records.batch import BatchHeader, parse_header, set_log_append_time
+from kafka_sink.records.control import EndTransactionMarker, marker_batch
 from kafka_sink.records.layout import INT32, MAGIC_AT, SIZE_PREFIX
+from kafka_sink.records.reader import read_batches
 
 #: Bound on what a search for a timestamp may unpack of one batch.
 _MAX_DECOMPRESSED_BYTES: Final = 256 << 20
@@ -61,6 +69,9 @@ class LogRead:
     end_offset: int
     start_offset: int
     appended_bytes: int
+    last_stable_offset: int
+    #: For readers of committed records only: whose records among *records* to leave out.
+    aborted: tuple[AbortedTransaction, ...] = ()
 
 
 class PartitionLog:
@@ -85,15 +96,28 @@ class PartitionLog:
         self._unsealed: list[Segment] = []
         self._unflushed_messages = 0
         self._appended_bytes = 0
+        # First offset of an open transaction → bytes appended before it, for those begun since the log was opened.
+        self._appended_before: dict[int, int] = {}
         self._failure: ApiError | None = None
 
     # --- appending ---------------------------------------------------------------------------------------------------
 
-    def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int, wall_ms: int) -> AppendInfo:
+    def append(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        leader_epoch: int,
+        wall_ms: int,
+        guard: VerificationGuard | None = None,
+    ) -> AppendInfo:
         """Store one validated batch at the end; when this returns, the operating system has it.
 
-        :raises ApiError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH; KAFKA_STORAGE_ERROR when the disk
-            refused it (nothing of it stays); UNKNOWN_TOPIC_OR_PARTITION when the log was deleted meanwhile.
+        A transactional batch that opens a transaction here needs a *guard* from :meth:`begin_verification` under which
+        the coordinator has said yes.
+
+        :raises ApiError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH; INVALID_TXN_STATE when the batch is of
+            no open transaction; KAFKA_STORAGE_ERROR when the disk refused it (nothing of it stays);
+            UNKNOWN_TOPIC_OR_PARTITION when the log was deleted meanwhile.
         """
         if self._config.log_append_time:
             stamped = bytearray(batch)
@@ -106,9 +130,14 @@ class PartitionLog:
                 duplicate = self._producers.check(header)
                 if duplicate is not None:
                     return self._duplicate_info(duplicate)
+            if header.is_transactional:
+                self._raise_unless_in_transaction(header, guard)
             base_offset = self._segments[-1].next_offset
+            before = self._appended_bytes
             self._write(batch, header, base_offset, leader_epoch)
             self._producers.update(header, base_offset, wall_ms)
+            if self._producers.first_unstable_offset is not None:
+                self._note_open_transaction(header, base_offset, before)
             self._flush_if_due(header.record_count)
             return AppendInfo(
                 base_offset,
@@ -117,6 +146,52 @@ class PartitionLog:
                 self._segments[0].base_offset,
                 duplicate=False,
             )
+
+    def _raise_unless_in_transaction(self, header: BatchHeader, guard: VerificationGuard | None) -> None:
+        if self._producers.has_open_transaction(header.producer_id, header.producer_epoch):
+            return
+        if not self._producers.is_verified(guard):
+            text = f"the batch of producer {header.producer_id} is not part of an ongoing transaction"
+            raise ApiError(text, ErrorCode.INVALID_TXN_STATE)
+
+    def _note_open_transaction(self, header: BatchHeader, base_offset: int, appended_before: int) -> None:
+        state = self._producers.states.get(header.producer_id)
+        if state is not None and state.transaction_first_offset == base_offset:
+            self._appended_before[base_offset] = appended_before
+
+    def append_marker(self, marker: EndTransactionMarker, leader_epoch: int, wall_ms: int) -> AppendInfo:
+        """End a producer's transaction here with a control batch; fences older epochs even when none is open.
+
+        :raises ApiError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; else as :meth:`append`.
+        """
+        batch = memoryview(marker_batch(marker, wall_ms))
+        header = parse_header(batch)
+        with self._lock:
+            self._raise_if_failed()
+            self._producers.check_marker(marker)
+            state = self._producers.states.get(marker.producer_id)
+            ended = state.transaction_first_offset if state is not None else NO_OFFSET
+            base_offset = self._segments[-1].next_offset
+            self._write(batch, header, base_offset, leader_epoch)
+            self._producers.complete(marker, base_offset, wall_ms)
+            self._appended_before.pop(ended, None)
+            self._flush_if_due(header.record_count)
+            return AppendInfo(base_offset, base_offset, wall_ms, self._segments[0].base_offset, duplicate=False)
+
+    def begin_verification(self, producer_id: int, epoch: int, wall_ms: int) -> VerificationGuard | None:
+        """What :meth:`append` needs to open a transaction here, None when this one is open already (KIP-890).
+
+        Ask the coordinator after this call, and append only if it says that the partition is in the transaction.
+        """
+        with self._lock:
+            if self._producers.has_open_transaction(producer_id, epoch):
+                return None
+            return self._producers.begin_verification(producer_id, wall_ms)
+
+    def end_verification(self, guard: VerificationGuard) -> None:
+        """The coordinator has said no; a batch that comes under *guard* is refused from now on."""
+        with self._lock:
+            self._producers.end_verification(guard)
 
     def _duplicate_info(self, batch: AppendedBatch) -> AppendInfo:
         return AppendInfo(
@@ -186,18 +261,40 @@ class PartitionLog:
             return self._segments[-1].next_offset
 
     @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed records stop: the first record of the oldest open transaction, else the end."""
+        with self._lock:
+            return self._last_stable_offset()
+
+    def _last_stable_offset(self) -> int:
+        unstable = self._producers.first_unstable_offset
+        return self._segments[-1].next_offset if unstable is None else unstable
+
+    def producers(self) -> dict[int, ProducerState]:
+        """A copy of what is known of the producers, by id (DescribeProducers)."""
+        with self._lock:
+            return {producer: replace(state) for producer, state in self._producers.states.items()}
+
+    @property
     def size(self) -> int:
         """Bytes in all segments."""
         with self._lock:
             return sum(segment.size for segment in self._segments)
 
-    def appended_bytes(self) -> int:
-        """Bytes appended since the log was opened; grows only."""
+    def appended_bytes(self, *, committed: bool = False) -> int:
+        """Bytes appended since the log was opened; with *committed* those below the last stable offset. Grows only."""
         with self._lock:
-            return self._appended_bytes
+            return self._readable_bytes(committed=committed)
 
-    def read(self, offset: int, max_bytes: int, *, whole_first_batch: bool) -> LogRead:
+    def _readable_bytes(self, *, committed: bool) -> int:
+        unstable = self._producers.first_unstable_offset if committed else None
+        # A transaction that was open when the log was opened came before all that was appended since.
+        return self._appended_bytes if unstable is None else self._appended_before.get(unstable, 0)
+
+    def read(self, offset: int, max_bytes: int, *, whole_first_batch: bool, committed: bool = False) -> LogRead:
         """Batches from the one that holds *offset* on, straight from a segment's bytes.
+
+        With *committed* it ends at the last stable offset, and tells the aborted transactions among the batches.
 
         :raises ApiError: OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR when the disk fails; UNKNOWN_TOPIC_OR_PARTITION when
             the log was deleted meanwhile.
@@ -206,14 +303,27 @@ class PartitionLog:
             start, end = self._segments[0].base_offset, self._segments[-1].next_offset
             if not start <= offset <= end:
                 raise ApiError(f"offset {offset} is outside of {start} to {end}", ErrorCode.OFFSET_OUT_OF_RANGE)
+            stable = self._last_stable_offset()
+            readable = stable if committed else end
             records = b""
             # Usually the first of these has it; after the loss of a whole segment the next record is further on.
-            for segment in self._segments[self._segment_index(offset) :]:
+            for segment in self._segments[self._segment_index(offset) :] if offset < readable else ():
                 position = segment.position_of(offset)
-                if position < segment.size:
-                    records = segment.read(position, max_bytes, whole_first_batch=whole_first_batch)
+                limit = segment.size if segment.next_offset <= readable else segment.position_of(readable)
+                if position < limit:
+                    most = min(max_bytes, limit - position)
+                    records = segment.read(position, most, whole_first_batch=whole_first_batch)
                     break
-            return LogRead(records, end, start, self._appended_bytes)
+            aborted = self._aborted_in(records, offset) if committed and records else ()
+            return LogRead(records, end, start, self._readable_bytes(committed=committed), stable, aborted)
+
+    def _aborted_in(self, records: bytes, offset: int) -> tuple[AbortedTransaction, ...]:
+        candidates = self._producers.aborted_between(offset, self._segments[-1].next_offset)
+        if not candidates:
+            return ()
+        # Those that only concern later batches come with them: a log may hold more than an answer should.
+        end = max((batch.last_offset + 1 for batch in read_batches(records)), default=offset)
+        return tuple(aborted for aborted in candidates if aborted.first_offset < end)
 
     def _segment_index(self, offset: int) -> int:
         return bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
@@ -279,6 +389,7 @@ class PartitionLog:
                     self._unsealed.remove(segment)
                 segment.delete()
                 deleted += 1
+            self._producers.forget_aborted_before(self._segments[0].base_offset)
         return deleted
 
     def _is_expired(self, segment: Segment, total: int, wall_ms: int) -> bool:

@@ -1,25 +1,31 @@
-"""What a partition remembers of its idempotent producers: the last five batches of each.
+"""What a partition remembers of its producers: the last five batches of each, and the transactions.
 
 Guarded by the partition's lock. Rebuilt from the log when it is opened, from the newest snapshot onwards. Must never
 change on a check: only a batch that is in the log counts (:meth:`ProducerStateManager.check`, then append, then
-:meth:`ProducerStateManager.update`).
+:meth:`ProducerStateManager.update` or :meth:`ProducerStateManager.complete`).
 
-Source: KIP-98, apache/kafka ``ProducerAppendInfo`` and ``ProducerStateEntry``.
+Source: KIP-98, KIP-890; apache/kafka ``ProducerAppendInfo``, ``ProducerStateEntry`` and ``VerificationGuard``.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from kafka_sink.common.errors import ApiError, ErrorCode, OutOfOrderSequenceError
+from kafka_sink.common.model import NO_OFFSET
 from kafka_sink.records.batch import BatchHeader
+from kafka_sink.records.control import EndTransactionMarker
 
 #: As many as a client may have in flight with idempotence (max.in.flight.requests.per.connection).
 BATCHES_REMEMBERED: Final = 5
+NO_COORDINATOR_EPOCH: Final = -1
 _SEQUENCES: Final = 2**31
+_FORMAT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,15 @@ class AppendedBatch:
     last_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """Records of *producer_id* from *first_offset* up to the marker at *last_offset* are not for read_committed."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
 @dataclass(slots=True)
 class ProducerState:
     """One producer id on one partition."""
@@ -39,20 +54,48 @@ class ProducerState:
     epoch: int
     last_wall_ms: int
     batches: deque[AppendedBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_REMEMBERED))
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    #: Where its open transaction begins here; :data:`NO_OFFSET` while none is open.
+    transaction_first_offset: int = NO_OFFSET
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence that the next batch follows; −1 when the epoch has none yet."""
+        return self.batches[-1].last_sequence if self.batches else -1
+
+
+class VerificationGuard:
+    """Stands for one question to the transaction coordinator; only its identity counts."""
+
+    __slots__ = ("producer_id", "wall_ms")
+
+    def __init__(self, producer_id: int, wall_ms: int) -> None:
+        self.producer_id = producer_id
+        self.wall_ms = wall_ms
 
 
 class ProducerStateManager:
-    """Decides whether a producer's batch is the next one, one that is already there, or has lost its predecessor."""
+    """Decides whether a producer's batch is the next one, one that is already there, or has lost its predecessor.
+
+    Also knows which transactions are open in the partition, and which of them were aborted.
+    """
 
     def __init__(self, expiration_ms: int) -> None:
         self._expiration_ms = expiration_ms
         self._states: dict[int, ProducerState] = {}
+        # Producer id → first offset, in order of offset: a new transaction always begins behind all others.
+        self._open: dict[int, int] = {}
+        # In order of last offset.
+        self._aborted: list[AbortedTransaction] = []
+        self._guards: dict[int, VerificationGuard] = {}
+
+    # --- data --------------------------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader) -> AppendedBatch | None:
         """The earlier copy of this batch when it is a duplicate, None when it may be appended.
 
-        :raises ApiError: INVALID_PRODUCER_EPOCH (a newer epoch was seen) or OUT_OF_ORDER_SEQUENCE_NUMBER (a batch
-            before this one is missing).
+        :raises ApiError: INVALID_PRODUCER_EPOCH (a newer epoch was seen), OUT_OF_ORDER_SEQUENCE_NUMBER (a batch
+            before this one is missing) or INVALID_TXN_STATE (not transactional, while a transaction is open).
         """
         state = self._states.get(header.producer_id)
         if state is None:
@@ -69,11 +112,15 @@ class ProducerStateManager:
             duplicate = self._duplicate(state, header)
             if duplicate is not None:
                 return duplicate
-            expected = (state.batches[-1].last_sequence + 1) % _SEQUENCES
+            expected = (state.last_sequence + 1) % _SEQUENCES
         if header.base_sequence != expected:
             raise OutOfOrderSequenceError(
                 f"producer {header.producer_id} epoch {header.producer_epoch}: "
                 f"sequence {header.base_sequence} where {expected} was expected"
+            )
+        if state.transaction_first_offset != NO_OFFSET and not header.is_transactional:
+            raise ApiError(
+                f"producer {header.producer_id} wrote outside of its open transaction", ErrorCode.INVALID_TXN_STATE
             )
         return None
 
@@ -85,25 +132,119 @@ class ProducerStateManager:
         return None
 
     def update(self, header: BatchHeader, base_offset: int, wall_ms: int) -> None:
-        """Remember a batch that is in the log at *base_offset*. Batches without a producer id are nothing to it."""
+        """Remember a batch of data that is in the log at *base_offset*; one without a producer id is nothing to it."""
         if not header.has_producer_id:
             return
-        state = self._states.get(header.producer_id)
-        if state is None or state.epoch != header.producer_epoch:
-            state = self._states[header.producer_id] = ProducerState(header.producer_epoch, wall_ms)
+        state = self._state_in_epoch(header.producer_id, header.producer_epoch, wall_ms)
+        last_offset = base_offset + header.last_offset_delta
+        state.batches.append(AppendedBatch(header.base_sequence, header.last_sequence, base_offset, last_offset))
+        if header.is_transactional and state.transaction_first_offset == NO_OFFSET:
+            state.transaction_first_offset = self._open[header.producer_id] = base_offset
+            self._guards.pop(header.producer_id, None)
+
+    def _state_in_epoch(self, producer_id: int, epoch: int, wall_ms: int) -> ProducerState:
+        state = self._states.get(producer_id)
+        if state is None:
+            state = self._states[producer_id] = ProducerState(epoch, wall_ms)
+        elif state.epoch != epoch:
+            state.epoch = epoch
+            state.batches.clear()
         state.last_wall_ms = wall_ms
-        state.batches.append(
-            AppendedBatch(
-                header.base_sequence, header.last_sequence, base_offset, base_offset + header.last_offset_delta
+        return state
+
+    # --- markers -----------------------------------------------------------------------------------------------------
+
+    def check_marker(self, marker: EndTransactionMarker) -> None:
+        """Let *marker* pass, or not.
+
+        :raises ApiError: INVALID_PRODUCER_EPOCH (a newer producer was seen), TRANSACTION_COORDINATOR_FENCED (a newer
+            coordinator has written here).
+        """
+        state = self._states.get(marker.producer_id)
+        if state is None:
+            return
+        if marker.producer_epoch < state.epoch:
+            raise ApiError(
+                f"the marker's epoch {marker.producer_epoch} of producer {marker.producer_id} is older than "
+                f"{state.epoch}",
+                ErrorCode.INVALID_PRODUCER_EPOCH,
             )
-        )
+        if marker.coordinator_epoch < state.coordinator_epoch:
+            raise ApiError(
+                f"coordinator epoch {marker.coordinator_epoch} is older than {state.coordinator_epoch}",
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            )
+
+    def complete(self, marker: EndTransactionMarker, offset: int, wall_ms: int) -> None:
+        """End the transaction whose *marker* is in the log at *offset*; its epoch keeps older producers out."""
+        state = self._state_in_epoch(marker.producer_id, marker.producer_epoch, wall_ms)
+        state.coordinator_epoch = marker.coordinator_epoch
+        self._guards.pop(marker.producer_id, None)
+        if state.transaction_first_offset == NO_OFFSET:
+            return
+        first_offset, state.transaction_first_offset = state.transaction_first_offset, NO_OFFSET
+        del self._open[marker.producer_id]
+        if not marker.committed:
+            self._aborted.append(AbortedTransaction(marker.producer_id, first_offset, offset))
+
+    # --- transactions ------------------------------------------------------------------------------------------------
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the oldest open transaction begins, None when none is open."""
+        return next(iter(self._open.values()), None)
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether this producer, in this epoch, has written to a transaction that has no marker yet."""
+        state = self._states.get(producer_id)
+        return state is not None and state.transaction_first_offset != NO_OFFSET and state.epoch == epoch
+
+    def aborted_between(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records from *start* to before *end*, in order of their first offset."""
+        first = bisect_left(self._aborted, start, key=lambda aborted: aborted.last_offset)
+        found = [aborted for aborted in self._aborted[first:] if aborted.first_offset < end]
+        return sorted(found, key=lambda aborted: aborted.first_offset)
+
+    def forget_aborted_before(self, start_offset: int) -> None:
+        """Drop what only concerns records that are deleted."""
+        if self._aborted and self._aborted[0].last_offset < start_offset:
+            self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= start_offset]
+
+    def begin_verification(self, producer_id: int, wall_ms: int) -> VerificationGuard:
+        """Note that the coordinator is asked; a marker in the meantime makes the guard worthless (KIP-890)."""
+        guard = self._guards.get(producer_id)
+        if guard is None:
+            guard = self._guards[producer_id] = VerificationGuard(producer_id, wall_ms)
+        return guard
+
+    def is_verified(self, guard: VerificationGuard | None) -> bool:
+        """Whether what the coordinator said under *guard* still holds."""
+        return guard is not None and self._guards.get(guard.producer_id) is guard
+
+    def end_verification(self, guard: VerificationGuard) -> None:
+        """The coordinator refused: nothing will come under *guard*."""
+        if self._guards.get(guard.producer_id) is guard:
+            del self._guards[guard.producer_id]
+
+    @property
+    def states(self) -> Mapping[int, ProducerState]:
+        """What is known, by producer id; for looking only."""
+        return self._states
+
+    # --- housekeeping, snapshots -------------------------------------------------------------------------------------
 
     def expire(self, wall_ms: int) -> None:
-        """Forget producers that have not written for ``producer.id.expiration.ms``."""
+        """Forget producers that have not written for ``producer.id.expiration.ms``; never an open transaction."""
         oldest = wall_ms - self._expiration_ms
-        gone = [producer for producer, state in self._states.items() if state.last_wall_ms < oldest]
+        gone = [
+            producer
+            for producer, state in self._states.items()
+            if state.last_wall_ms < oldest and state.transaction_first_offset == NO_OFFSET
+        ]
         for producer in gone:
             del self._states[producer]
+        for producer in [producer for producer, guard in self._guards.items() if guard.wall_ms < oldest]:
+            del self._guards[producer]
 
     def to_bytes(self) -> bytes:
         """A snapshot for :meth:`load`."""
@@ -113,25 +254,36 @@ class ProducerStateManager:
                 state.epoch,
                 state.last_wall_ms,
                 [[b.first_sequence, b.last_sequence, b.base_offset, b.last_offset] for b in state.batches],
+                state.coordinator_epoch,
+                state.transaction_first_offset,
             ]
             for producer, state in self._states.items()
         ]
-        return json.dumps(rows, separators=(",", ":")).encode()
+        aborted = [[each.producer_id, each.first_offset, each.last_offset] for each in self._aborted]
+        content = {"format": _FORMAT, "producers": rows, "aborted": aborted}
+        return json.dumps(content, separators=(",", ":")).encode()
 
     def load(self, snapshot: bytes) -> bool:
-        """Replace everything by *snapshot*; False (and nothing changed) when it is damaged."""
+        """Replace everything by *snapshot*; False (and nothing changed) when it is damaged or of another format."""
         try:
+            content = json.loads(snapshot)
+            if content["format"] != _FORMAT:
+                return False
             states = {
                 int(producer): ProducerState(
                     int(epoch),
                     int(wall_ms),
                     deque((AppendedBatch(*map(int, batch)) for batch in batches), maxlen=BATCHES_REMEMBERED),
+                    int(coordinator_epoch),
+                    int(first_offset),
                 )
-                for producer, epoch, wall_ms, batches in json.loads(snapshot)
+                for producer, epoch, wall_ms, batches, coordinator_epoch, first_offset in content["producers"]
             }
-        except (ValueError, TypeError):
-            return False
-        if not all(state.batches for state in states.values()):
+            aborted = [AbortedTransaction(*map(int, each)) for each in content["aborted"]]
+        except (ValueError, TypeError, KeyError):
             return False
         self._states = states
+        self._aborted = aborted
+        first_offsets = [(state.transaction_first_offset, producer) for producer, state in states.items()]
+        self._open = {producer: offset for offset, producer in sorted(first_offsets) if offset != NO_OFFSET}
         return True

@@ -15,6 +15,7 @@ from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.producer_state import ProducerStateManager
 from kafka_sink.broker.log.segment import LOG_SUFFIX, Segment, segment_path
 from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.records.control import read_marker
 
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 #: The newest snapshot may turn out to lie beyond the recovered end; then the one before it serves.
@@ -94,10 +95,17 @@ def _load_producers(
     for segment in segments:
         if segment.next_offset <= covered:
             continue
-        for _, header in segment.walk(segment.position_of(covered) if covered > segment.base_offset else 0):
-            if header.base_offset >= covered:
+        for position, header in segment.walk(segment.position_of(covered) if covered > segment.base_offset else 0):
+            if header.base_offset < covered:
+                continue
+            if not header.is_control:
                 producers.update(header, header.base_offset, wall_ms)
+                continue
+            marker = read_marker(segment.read_batch(position, header))
+            if marker is not None:
+                producers.complete(marker, header.base_offset, wall_ms)
     producers.expire(wall_ms)
+    producers.forget_aborted_before(segments[0].base_offset)
     return producers
 
 

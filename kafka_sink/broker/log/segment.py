@@ -179,6 +179,10 @@ class Segment:
                 return self._file.read(position, size)
         return data
 
+    def read_batch(self, position: int, header: BatchHeader) -> bytes:
+        """The whole batch that stands at *position*."""
+        return self._file.read(position, header.size_in_bytes)
+
     def offset_for_timestamp(self, timestamp: int, max_decompressed_bytes: int) -> TimestampOffset | None:
         """The first record that is not older than *timestamp*, None when all are.
 
@@ -203,8 +207,7 @@ class Segment:
     def _first_in_batch(
         self, position: int, header: BatchHeader, timestamp: int, max_decompressed_bytes: int
     ) -> TimestampOffset | None:
-        data = self._file.read(position, header.size_in_bytes)
-        for batch in read_batches(data):
+        for batch in read_batches(self.read_batch(position, header)):
             for record in batch.records(max_decompressed_bytes):
                 if record.timestamp >= timestamp:
                     return TimestampOffset(record.timestamp, record.offset)
