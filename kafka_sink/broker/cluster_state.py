@@ -1,130 +1,123 @@
-"""What the cluster knows: its nodes, topics, leaders and producer ids.
+"""What the cluster knows: its nodes, topics, leaders, settings and producer ids.
 
 One object for all nodes of a process. Handlers read it without a lock (everything they get is immutable), and change
 it under one. What has to outlive the process is in one file that is replaced as a whole before anybody is told: a topic
-that was answered for is there after a crash, and a producer id is never given out twice.
+that was answered for is there after a crash, and a producer id is never given out twice. Where several processes share
+that file, each change is made to what the others left there, under a lock between processes. Must never call a listener
+while it holds a lock.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import random
-import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import UUID, uuid4
 
-from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.broker.cluster_file import ClusterFile
+from kafka_sink.broker.cluster_image import ClusterImage, Endpoints, decode, defaults_of, encode
+from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.log.filesystem import FileSystem
-from kafka_sink.broker.topic_config import TopicSettings, topic_settings
+from kafka_sink.broker.topic_config import topic_settings
+from kafka_sink.broker.topic_state import (
+    NO_LEADER,
+    PartitionState,
+    TopicState,
+    refuse_taken_name,
+    spread,
+    validate_assignment,
+    validate_partition_count,
+    validate_replication_factor,
+    validate_topic_name,
+)
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 
-NO_LEADER: Final = -1
-MAX_TOPIC_NAME_LENGTH: Final = 249
-#: More than anybody tests with; a request for 2·10⁹ must not fill the memory.
-MAX_PARTITIONS_PER_TOPIC: Final = 10_000
 #: Producer ids reserved on the disk at a time, as in Kafka.
 _PRODUCER_ID_BLOCK: Final = 1000
-_FORMAT: Final = 1
-_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
-
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """Who may lead a partition, who does (:data:`NO_LEADER` = nobody), and how often that changed."""
-
-    replicas: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicState:
-    """A topic. *configs* are the settings it was created with, *settings* what follows from them."""
-
-    name: str
-    topic_id: UUID
-    configs: Mapping[str, str]
-    settings: TopicSettings
-    partitions: tuple[PartitionState, ...]
-
-    def topic_partitions(self) -> list[TopicPartition]:
-        return [TopicPartition(self.name, index) for index in range(len(self.partitions))]
-
-
-def validate_topic_name(name: str) -> None:
-    """:raises ApiError: INVALID_TOPIC_EXCEPTION, with the reason."""
-    if not name:
-        reason = "it is empty"
-    elif name in (".", ".."):
-        reason = "it is a directory's name"
-    elif len(name) > MAX_TOPIC_NAME_LENGTH:
-        reason = f"it is longer than {MAX_TOPIC_NAME_LENGTH} characters"
-    elif not _LEGAL_NAME.fullmatch(name):
-        reason = "only ASCII letters and digits, '.', '_' and '-' are legal"
-    else:
-        return
-    raise ApiError(f"illegal topic name {name[:300]!r}: {reason}", ErrorCode.INVALID_TOPIC_EXCEPTION)
+#: Given the settings that something has, the settings that it is to have.
+ConfigChange = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 class ClusterState:
-    """Nodes, topics and producer ids of one cluster."""
+    """Nodes, topics, settings and producer ids of one cluster."""
 
-    def __init__(self, directory: Path, filesystem: FileSystem, config: BrokerConfig, node_ids: Sequence[int]) -> None:
-        """Load what *directory* holds, or begin a new cluster.
+    def __init__(
+        self,
+        directory: Path,
+        filesystem: FileSystem,
+        config: BrokerConfig,
+        node_ids: Sequence[int],
+        *,
+        shared: bool = False,
+    ) -> None:
+        """Load what *directory* holds, or begin a new cluster. *node_ids* are the nodes of this process; unless the
+        cluster is *shared* by several processes they are all nodes it has.
 
-        :raises ConfigError: the file is not one of ours, or is missing where there is data.
+        :raises ConfigError: the file is not one of ours.
         """
-        self._path = directory / "cluster.json"
-        self._filesystem = filesystem
+        self._file = ClusterFile(directory, filesystem, shared=shared)
         self._config = config
         self._node_ids = tuple(node_ids)
         self._lock = threading.Lock()
+        self._listeners: list[Callable[[], None]] = []
         # Replaced as a whole under the lock, read without it.
-        self._nodes: Mapping[int, Mapping[str, EndPoint]] = {}
-        self._topics: Mapping[str, TopicState] = {}
-        self._names: Mapping[UUID, str] = {}
+        self._image = ClusterImage("", self._node_ids)
         # Guarded by the lock.
+        self._stored = b""
         self._first_replica = random.randrange(len(self._node_ids))
         self._next_producer_id = 0
         self._producer_ids_end = 0
-        filesystem.make_directories(directory)
-        data = filesystem.read_file(self._path)
-        if data is None:
-            self.cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
-            self._persist()
-        else:
-            self._load(data)
+        with self._file.exclusive():
+            if not self._load():
+                cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+                self._show(ClusterImage(cluster_id, self._node_ids))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     @property
-    def nodes(self) -> Mapping[int, Mapping[str, EndPoint]]:
+    def image(self) -> ClusterImage:
+        """All of it, at one moment."""
+        return self._image
+
+    @property
+    def cluster_id(self) -> str:
+        return self._image.cluster_id
+
+    @property
+    def nodes(self) -> Mapping[int, Endpoints]:
         """Running nodes: id → listener name → where clients connect to."""
-        return self._nodes
+        return self._image.nodes
 
     @property
     def topics(self) -> Mapping[str, TopicState]:
         """Topics by name."""
-        return self._topics
+        return self._image.topics
 
     @property
     def controller_id(self) -> int:
         """The running node with the lowest id, -1 while there is none."""
-        return min(self._nodes, default=-1)
+        return min(self._image.nodes, default=-1)
+
+    @property
+    def defaults(self) -> BrokerConfig:
+        """The brokers' options, with those that were changed while they ran."""
+        return defaults_of(self._config, self._image.broker_configs)
 
     def topic(self, name: str) -> TopicState | None:
-        return self._topics.get(name)
+        return self._image.topics.get(name)
 
     def topic_by_id(self, topic_id: UUID) -> TopicState | None:
-        name = self._names.get(topic_id)
-        return self._topics.get(name) if name is not None else None
+        image = self._image
+        name = image.names.get(topic_id)
+        return image.topics.get(name) if name is not None else None
 
     def coordinator_for(self, key: str) -> int:
         """The node that looks after a group or a transactional id; -1 while no node runs.
@@ -135,45 +128,46 @@ class ClusterState:
         def drawn(node_id: int) -> bytes:
             return hashlib.blake2b(f"{node_id} {key}".encode(), digest_size=8).digest()
 
-        return max(self._nodes, key=drawn, default=NO_LEADER)
+        return max(self._image.nodes, key=drawn, default=NO_LEADER)
+
+    # --- being told --------------------------------------------------------------------------------------------------
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call *listener* after every change, on the thread that made it or noticed it, without any lock."""
+        self._listeners.append(listener)
+
+    def refresh(self) -> None:
+        """Look whether another process changed the cluster; cheap when none did.
+
+        :raises ConfigError: the file is damaged. :raises OSError: it cannot be read.
+        """
+        if self._file.changed():
+            with self._changing():
+                pass
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
-    def nodes_up(self, nodes: Mapping[int, Mapping[str, EndPoint]]) -> None:
+    def nodes_up(self, nodes: Mapping[int, Endpoints]) -> None:
         """Nodes run, each with its listeners: they take the lead where nobody has it, the preferred replica first."""
-        with self._lock:
-            self._nodes = {**self._nodes, **nodes}
-            self._elect()
+        with self._changing():
+            self._show(self._image.with_nodes({**self._image.nodes, **nodes}))
 
-    def node_down(self, node_id: int) -> list[TopicPartition]:
-        """A node is gone: its partitions get other leaders, or none. Returns those that changed."""
-        with self._lock:
-            self._nodes = {known: endpoints for known, endpoints in self._nodes.items() if known != node_id}
-            return self._elect()
+    def node_down(self, node_id: int, still_down: Callable[[], bool] = lambda: True) -> list[TopicPartition]:
+        """A node is gone: its partitions get other leaders, or none. Returns those that changed.
 
-    def _elect(self) -> list[TopicPartition]:
-        changed: list[TopicPartition] = []
-        topics = dict(self._topics)
-        for name, topic in self._topics.items():
-            partitions = tuple(self._with_leader(partition) for partition in topic.partitions)
-            if partitions != topic.partitions:
-                topics[name] = replace(topic, partitions=partitions)
-                pairs = zip(topic.partitions, partitions, strict=True)
-                changed += [TopicPartition(name, index) for index, (old, new) in enumerate(pairs) if old != new]
-        if changed:
-            # Epochs must not go back when the process does.
-            self._persist(topics)
-            self._topics = topics
-        return changed
-
-    def _with_leader(self, partition: PartitionState) -> PartitionState:
-        if partition.leader in self._nodes:
-            return partition
-        leader = next((replica for replica in partition.replicas if replica in self._nodes), NO_LEADER)
-        if leader == partition.leader:
-            return partition
-        epoch = partition.leader_epoch + (leader != NO_LEADER)
-        return PartitionState(partition.replicas, leader, epoch)
+        *still_down* is asked while nobody can change the cluster: a node that has just come back stays.
+        """
+        with self._changing():
+            before = self._image
+            if node_id not in before.nodes or not still_down():
+                return []
+            self._show(before.with_nodes({known: item for known, item in before.nodes.items() if known != node_id}))
+            return [
+                TopicPartition(name, index)
+                for name, topic in self._image.topics.items()
+                for index, state in enumerate(topic.partitions)
+                if state != before.topics[name].partitions[index]
+            ]
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
@@ -195,30 +189,37 @@ class ClusterState:
             INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, POLICY_VIOLATION.
         """
         validate_topic_name(name)
-        try:
-            settings = topic_settings(configs or {}, self._config)
-        except ConfigError as error:
-            raise ApiError(str(error), ErrorCode.INVALID_CONFIG) from None
-        if assignment is None:
-            partitions = self._config.num_partitions if partitions == -1 else partitions
-            factor = self._config.default_replication_factor if replication_factor == -1 else replication_factor
-            self._validate_counts(partitions, factor)
-        with self._lock:
-            self._refuse_taken_name(name)
-            replicas = self._assign(partitions, factor) if assignment is None else self._checked(assignment)
-            states = tuple(self._with_leader(PartitionState(each, NO_LEADER, -1)) for each in replicas)
+        with self._changing():
+            with _config_errors():
+                settings = topic_settings(configs or {}, self.defaults)
+            replicas = self._replicas(partitions, replication_factor) if assignment is None else assignment
+            validate_assignment(replicas, self._image.members)
+            refuse_taken_name(name, self._image.topics)
+            nodes = self._image.nodes
+            states = tuple(PartitionState(tuple(each), NO_LEADER, -1).elected(nodes) for each in replicas)
             topic = TopicState(name, uuid4(), dict(configs or {}), settings, states)
             if not validate_only:
-                self._replace_topics({**self._topics, name: topic})
+                self._show(self._image.with_topic(topic))
         return topic
+
+    def _replicas(self, partitions: int, factor: int) -> list[tuple[int, ...]]:
+        """Leaders in turn over all nodes, from where the last topic stopped."""
+        partitions = self._config.num_partitions if partitions == -1 else partitions
+        factor = self._config.default_replication_factor if factor == -1 else factor
+        members = self._image.members
+        validate_partition_count(partitions)
+        validate_replication_factor(factor, members)
+        start, self._first_replica = self._first_replica, (self._first_replica + partitions) % len(members)
+        return spread(members, partitions, factor, start)
 
     def ensure_topic(self, name: str) -> TopicState:
         """The topic, created with the broker's defaults if need be. Raises as :meth:`create_topic` does."""
         try:
-            return self._topics.get(name) or self.create_topic(name)
+            return self.topic(name) or self.create_topic(name)
         except ApiError as error:
-            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and name in self._topics:
-                return self._topics[name]
+            found = self.topic(name)
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and found is not None:
+                return found
             raise
 
     def delete_topic(self, name: str, remove_logs: Callable[[TopicState], None]) -> TopicState:
@@ -226,116 +227,185 @@ class ClusterState:
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.
         """
-        with self._lock:
-            topic = self._topics.get(name)
-            if topic is None:
-                raise ApiError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            self._replace_topics({known: state for known, state in self._topics.items() if known != name})
+        with self._changing():
+            topic = self._existing(name)
+            left = {known: state for known, state in self._image.topics.items() if known != name}
+            self._show(replace(self._image, topics=left))
             remove_logs(topic)
         return topic
 
-    def _validate_counts(self, partitions: int, factor: int) -> None:
-        if partitions < 1:
-            raise ApiError("a topic needs at least one partition", ErrorCode.INVALID_PARTITIONS)
-        if partitions > MAX_PARTITIONS_PER_TOPIC:
-            text = f"a topic may have {MAX_PARTITIONS_PER_TOPIC} partitions at most"
-            raise ApiError(text, ErrorCode.POLICY_VIOLATION)
-        if not 1 <= factor <= len(self._node_ids):
-            text = f"replication factor {factor} is not from 1 to the number of nodes, {len(self._node_ids)}"
-            raise ApiError(text, ErrorCode.INVALID_REPLICATION_FACTOR)
+    def add_partitions(
+        self, name: str, count: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
+    ) -> None:
+        """Give a topic *count* partitions in all; *assignment*: the replicas of each new one.
 
-    def _refuse_taken_name(self, name: str) -> None:
-        if name in self._topics:
-            raise ApiError(f"topic {name!r} exists already", ErrorCode.TOPIC_ALREADY_EXISTS)
-        if "." in name or "_" in name:
-            # Kafka's metrics cannot tell the two characters apart, so it refuses such pairs; so do we.
-            merged = name.replace(".", "_")
-            for other in self._topics:
-                if other.replace(".", "_") == merged:
-                    raise ApiError(f"topic {name!r} collides with {other!r}", ErrorCode.INVALID_TOPIC_EXCEPTION)
-
-    def _assign(self, partitions: int, factor: int) -> list[tuple[int, ...]]:
-        """Leaders in turn over all nodes, from where the last topic stopped."""
-        nodes = self._node_ids
-        start, self._first_replica = self._first_replica, (self._first_replica + partitions) % len(nodes)
-        return [
-            tuple(nodes[(start + partition + replica) % len(nodes)] for replica in range(factor))
-            for partition in range(partitions)
-        ]
-
-    def _checked(self, assignment: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-        for replicas in assignment:
-            if not replicas or len(set(replicas)) < len(replicas) or not set(replicas) <= set(self._node_ids):
-                text = f"replicas {list(replicas)} are not distinct nodes of {list(self._node_ids)}"
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, POLICY_VIOLATION.
+        """
+        with self._changing():
+            topic = self._existing(name)
+            present = len(topic.partitions)
+            if count <= present:
+                relation = "has as many already" if count == present else "has more already"
+                text = f"{name} cannot have {count} partitions: it {relation} ({present})"
+                raise ApiError(text, ErrorCode.INVALID_PARTITIONS)
+            validate_partition_count(count)
+            factor = len(topic.partitions[0].replicas)
+            members = self._image.members
+            if assignment is None:
+                assignment = spread(members, count - present, min(factor, len(members)), present)
+            elif len(assignment) != count - present:
+                text = f"{count - present} partitions are to be added, and {len(assignment)} are assigned"
                 raise ApiError(text, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
-        if len({len(replicas) for replicas in assignment}) > 1:
-            raise ApiError("partitions differ in their number of replicas", ErrorCode.INVALID_REPLICA_ASSIGNMENT)
-        return [tuple(replicas) for replicas in assignment]
+            else:
+                validate_assignment(assignment, members, factor)
+            nodes = self._image.nodes
+            added = tuple(PartitionState(tuple(each), NO_LEADER, -1).elected(nodes) for each in assignment)
+            if not validate_only:
+                self._show(self._image.with_topic(replace(topic, partitions=topic.partitions + added)))
+
+    # --- leaders -----------------------------------------------------------------------------------------------------
+
+    def move_leader(self, partition: TopicPartition, node_id: int) -> None:
+        """Let another replica lead a partition.
+
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REPLICA_ASSIGNMENT, the node is no replica;
+            BROKER_NOT_AVAILABLE, it does not run.
+        """
+        with self._changing():
+            topic = self._existing(partition.topic)
+            state = topic.partition(partition.partition)
+            if node_id not in state.replicas:
+                text = f"broker {node_id} is no replica of {partition}, {list(state.replicas)} are"
+                raise ApiError(text, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+            if node_id not in self._image.nodes:
+                raise ApiError(f"broker {node_id} does not run", ErrorCode.BROKER_NOT_AVAILABLE)
+            self._show(self._image.with_topic(topic.with_partition(partition.partition, state.led_by(node_id))))
+
+    def elect_preferred_leader(self, partition: TopicPartition) -> None:
+        """Let the first replica lead a partition.
+
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; ELECTION_NOT_NEEDED, it leads; PREFERRED_LEADER_NOT_AVAILABLE.
+        """
+        with self._changing():
+            topic = self._existing(partition.topic)
+            state = topic.partition(partition.partition)
+            preferred = state.replicas[0]
+            if state.leader == preferred:
+                raise ApiError(f"broker {preferred} leads {partition} already", ErrorCode.ELECTION_NOT_NEEDED)
+            if preferred not in self._image.nodes:
+                text = f"broker {preferred}, the preferred leader of {partition}, does not run"
+                raise ApiError(text, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
+            self._show(self._image.with_topic(topic.with_partition(partition.partition, state.led_by(preferred))))
+
+    def reassign(self, partition: TopicPartition, replicas: Sequence[int]) -> None:
+        """Say anew which nodes may lead a partition, the preferred one first; who leads and still may goes on.
+
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT.
+        """
+        with self._changing():
+            topic = self._existing(partition.topic)
+            state = topic.partition(partition.partition)
+            validate_assignment([replicas], self._image.members)
+            keeps = state.leader in replicas
+            moved = replace(state, replicas=tuple(replicas))
+            moved = moved if keeps else moved.led_by(NO_LEADER)
+            moved = moved.elected(self._image.nodes)
+            self._show(self._image.with_topic(topic.with_partition(partition.partition, moved)))
+
+    # --- settings ----------------------------------------------------------------------------------------------------
+
+    def alter_topic_configs(self, name: str, change: ConfigChange, *, validate_only: bool = False) -> None:
+        """Change the settings that a topic has of its own.
+
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, and what *change* raises.
+        """
+        with self._changing():
+            topic = self._existing(name)
+            configs = dict(change(topic.configs))
+            with _config_errors():
+                settings = topic_settings(configs, self.defaults)
+            if not validate_only:
+                self._show(self._image.with_topic(replace(topic, configs=configs, settings=settings)))
+
+    def alter_broker_configs(self, change: ConfigChange, *, validate_only: bool = False) -> None:
+        """Change options of all brokers while they run.
+
+        :raises ApiError: INVALID_CONFIG, and what *change* raises.
+        """
+        with self._changing():
+            configs = dict(change(self._image.broker_configs))
+            with _config_errors():
+                defaults = defaults_of(self._config, configs)
+                topics = {
+                    name: replace(topic, settings=topic_settings(topic.configs, defaults))
+                    for name, topic in self._image.topics.items()
+                }
+            if not validate_only:
+                self._show(replace(self._image, broker_configs=configs, topics=topics))
 
     # --- producer ids ------------------------------------------------------------------------------------------------
 
     def allocate_producer_id(self) -> int:
         """A producer id that no process ever got before. :raises OSError: it could not be reserved on the disk."""
-        with self._lock:
+        with self._changing():
             if self._next_producer_id >= self._producer_ids_end:
-                self._producer_ids_end = self._next_producer_id + _PRODUCER_ID_BLOCK
-                self._persist()
+                first = self._image.next_producer_id
+                self._show(replace(self._image, next_producer_id=first + _PRODUCER_ID_BLOCK))
+                self._next_producer_id, self._producer_ids_end = first, first + _PRODUCER_ID_BLOCK
             allocated = self._next_producer_id
             self._next_producer_id += 1
             return allocated
 
-    # --- the file ----------------------------------------------------------------------------------------------------
+    # --- changing ----------------------------------------------------------------------------------------------------
 
-    def _replace_topics(self, topics: Mapping[str, TopicState]) -> None:
+    def _existing(self, name: str) -> TopicState:
+        topic = self._image.topics.get(name)
+        if topic is None:
+            raise ApiError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold what is needed to change the cluster, on top of what other processes did; then tell the listeners."""
+        with self._lock:
+            before = self._image
+            with self._file.exclusive():
+                if self._file.changed():
+                    self._load()
+                yield
+        if self._image is not before:
+            for listener in self._listeners:
+                listener()
+
+    def _show(self, image: ClusterImage) -> None:
         """Store, then show: in this order nobody ever sees a topic that a crash takes away again."""
-        self._persist(topics)
-        self._topics = topics
-        self._names = {topic.topic_id: topic.name for topic in topics.values()}
+        if self._file.shared:
+            if image == self._image:
+                return
+            image = replace(image, version=image.version + 1)
+        data = encode(image, shared=self._file.shared)
+        if data != self._stored:
+            # Epochs must not go back when the process does.
+            self._file.write(data)
+            self._stored = data
+        self._image = image
 
-    def _persist(self, topics: Mapping[str, TopicState] | None = None) -> None:
-        content = {
-            "format": _FORMAT,
-            "cluster_id": self.cluster_id,
-            "next_producer_id": self._producer_ids_end,
-            "topics": [
-                {
-                    "name": topic.name,
-                    "id": topic.topic_id.hex,
-                    "configs": dict(topic.configs),
-                    "partitions": [[*partition.replicas, partition.leader_epoch] for partition in topic.partitions],
-                }
-                for topic in (self._topics if topics is None else topics).values()
-            ],
-        }
-        self._filesystem.replace_file(self._path, json.dumps(content, separators=(",", ":")).encode())
-
-    def _load(self, data: bytes) -> None:
+    def _load(self) -> bool:
+        data = self._file.read()
+        if data is None:
+            return False
         try:
-            content: dict[str, Any] = json.loads(data)
-            if content["format"] != _FORMAT:
-                raise ConfigError(f"{self._path} has format {content['format']}, this broker reads {_FORMAT}")
-            self.cluster_id = str(content["cluster_id"])
-            self._next_producer_id = self._producer_ids_end = int(content["next_producer_id"])
-            topics = [self._loaded_topic(entry) for entry in content["topics"]]
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            if isinstance(error, ConfigError):
-                raise
-            raise ConfigError(f"{self._path} is damaged: {error!r}") from error
-        self._topics = {topic.name: topic for topic in topics}
-        self._names = {topic.topic_id: topic.name for topic in topics}
+            self._image = decode(data, self._config, self._node_ids, shared=self._file.shared)
+        except ConfigError as error:
+            raise ConfigError(f"{self._file.path}: {error}") from error
+        self._stored = data
+        return True
 
-    def _loaded_topic(self, entry: dict[str, Any]) -> TopicState:
-        partitions = []
-        for number, (*replicas, epoch) in enumerate(entry["partitions"]):
-            # A cluster may come back with fewer nodes; somebody has to lead what the missing ones had.
-            present = tuple(replica for replica in replicas if replica in self._node_ids)
-            fallback = (self._node_ids[number % len(self._node_ids)],)
-            partitions.append(PartitionState(present or fallback, NO_LEADER, int(epoch)))
-        configs = {str(key): str(value) for key, value in entry["configs"].items()}
-        return TopicState(
-            str(entry["name"]),
-            UUID(hex=entry["id"]),
-            configs,
-            topic_settings(configs, self._config),
-            tuple(partitions),
-        )
+
+@contextmanager
+def _config_errors() -> Iterator[None]:
+    """What the option tables refuse, under the protocol's code."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ApiError(str(error), ErrorCode.INVALID_CONFIG) from None

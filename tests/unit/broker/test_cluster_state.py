@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker.cluster_state import NO_LEADER, ClusterState, TopicState, validate_topic_name
+from kafka_sink.broker.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.broker.topic_state import NO_LEADER, TopicState, validate_topic_name
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.threads import start_thread
 from tests.fakes.memory_filesystem import Crash, MemoryFileSystem

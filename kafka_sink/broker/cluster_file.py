@@ -1,0 +1,57 @@
+"""The file that holds what a cluster knows: of one process alone, or shared by several.
+
+Used by the cluster state under its own lock. Whoever shares the file changes it only while holding :meth:`exclusive`,
+after reading what others wrote. Must never interpret the content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from kafka_sink.broker.file_lock import FileLock
+from kafka_sink.broker.log.filesystem import FileSystem
+
+#: Another file has another one of these: every write puts a new file in the place of the old one.
+_Signature = tuple[int, int, int]
+
+
+class ClusterFile:
+    """``cluster.json`` in *directory*."""
+
+    def __init__(self, directory: Path, filesystem: FileSystem, *, shared: bool) -> None:
+        self.path = directory / "cluster.json"
+        self.shared = shared
+        self._lock_path = directory / ".cluster.lock"
+        self._filesystem = filesystem
+        self._seen: _Signature | None = None
+        filesystem.make_directories(directory)
+
+    def exclusive(self) -> AbstractContextManager[object]:
+        """Keep other processes from changing the file meanwhile; waits until they let us."""
+        return FileLock(self._lock_path, wait=True) if self.shared else contextlib.nullcontext()
+
+    def read(self) -> bytes | None:
+        """The content, None where there is no file yet."""
+        # Before reading: a file that is replaced in between is read once more, never missed.
+        self._seen = self._signature()
+        return self._filesystem.read_file(self.path)
+
+    def write(self, data: bytes) -> None:
+        """Replace the content; it is on the disk when this returns."""
+        self._filesystem.replace_file(self.path, data)
+        self._seen = self._signature()
+
+    def changed(self) -> bool:
+        """Another process has written since this one last read or wrote."""
+        return self.shared and self._signature() != self._seen
+
+    def _signature(self) -> _Signature | None:
+        if not self.shared:
+            return None
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
