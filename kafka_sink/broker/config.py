@@ -206,6 +206,14 @@ class BrokerConfig:
     message_max_bytes: int = key(
         "message.max.bytes", INT, 1048588, "largest record batch, in bytes", validator=at_least(0)
     )
+    max_decompressed_message_bytes: int = key(
+        "max.decompressed.message.bytes",
+        INT,
+        67108864,
+        "most bytes that the records of a compressed batch may unpack to; a batch that holds more is refused"
+        " (Kafka: of each record, from 4.4 on, without limit by default)",
+        validator=at_least(1),
+    )
     min_insync_replicas: int = key(
         "min.insync.replicas",
         INT,
@@ -227,6 +235,20 @@ class BrokerConfig:
         " without it what was acknowledged survives the process, not a power failure",
         validator=at_least(1),
     )
+    log_flush_interval_ms: int = key(
+        "log.flush.interval.ms",
+        INT,
+        _NEVER,
+        "longest time that records wait to be flushed to the disk, looked at every log.flush.scheduler.interval.ms",
+        validator=at_least(0),
+    )
+    log_flush_scheduler_interval_ms: int = key(
+        "log.flush.scheduler.interval.ms",
+        INT,
+        1000,
+        "how often it is looked whether a log is to be flushed (Kafka: never)",
+        validator=at_least(1),
+    )
     log_retention_ms: int = key(
         "log.retention.ms", INT, _WEEK_MS, "age at which a full segment is deleted; -1 = never", validator=at_least(-1)
     )
@@ -246,6 +268,20 @@ class BrokerConfig:
         CREATE_TIME,
         "whose clock stamps records: the producer's or the broker's",
         validator=one_of(CREATE_TIME, LOG_APPEND_TIME),
+    )
+    log_message_timestamp_before_max_ms: int = key(
+        "log.message.timestamp.before.max.ms",
+        INT,
+        _NEVER,
+        "how far a batch's first record may lie before the broker's time",
+        validator=at_least(0),
+    )
+    log_message_timestamp_after_max_ms: int = key(
+        "log.message.timestamp.after.max.ms",
+        INT,
+        3600000,
+        "how far a batch's newest record may lie after the broker's time",
+        validator=at_least(0),
     )
     producer_id_expiration_ms: int = key(
         "producer.id.expiration.ms",

@@ -1,13 +1,19 @@
-"""Settings of one topic: what CreateTopics may say, laid over the broker's defaults."""
+"""Settings of one topic: what it says itself, laid over the brokers' defaults.
+
+Used by the cluster state under its lock and by the handlers that describe settings; pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
 
 from kafka_sink.broker.config import CREATE_TIME, LOG_APPEND_TIME, BrokerConfig
 from kafka_sink.broker.log.partition_log import LogConfig
-from kafka_sink.common.config import INT, STRING, at_least, key, one_of, parse
+from kafka_sink.common.config import INT, STRING, at_least, key, keys, one_of, parse
+from kafka_sink.records.validation import BatchRules
 
 
 @dataclass(frozen=True)
@@ -16,6 +22,13 @@ class TopicConfig:
 
     max_message_bytes: int | None = key(
         "max.message.bytes", INT, None, "largest record batch, in bytes", validator=at_least(0)
+    )
+    max_decompressed_message_bytes: int | None = key(
+        "max.decompressed.message.bytes",
+        INT,
+        None,
+        "most bytes that a compressed batch may unpack to",
+        validator=at_least(1),
     )
     min_insync_replicas: int | None = key(
         "min.insync.replicas", INT, None, "replicas on running nodes that acks=all needs", validator=at_least(1)
@@ -28,6 +41,9 @@ class TopicConfig:
     )
     flush_messages: int | None = key(
         "flush.messages", INT, None, "records after which the log is flushed to the disk", validator=at_least(1)
+    )
+    flush_ms: int | None = key(
+        "flush.ms", INT, None, "longest time that records wait to be flushed to the disk", validator=at_least(0)
     )
     retention_ms: int | None = key(
         "retention.ms", INT, None, "age at which a full segment is deleted; -1 = never", validator=at_least(-1)
@@ -42,35 +58,81 @@ class TopicConfig:
         "whose clock stamps records",
         validator=one_of(CREATE_TIME, LOG_APPEND_TIME),
     )
+    message_timestamp_before_max_ms: int | None = key(
+        "message.timestamp.before.max.ms",
+        INT,
+        None,
+        "how far a batch's first record may lie before the broker's time",
+        validator=at_least(0),
+    )
+    message_timestamp_after_max_ms: int | None = key(
+        "message.timestamp.after.max.ms",
+        INT,
+        None,
+        "how far a batch's newest record may lie after the broker's time",
+        validator=at_least(0),
+    )
+
+
+#: Which option of the brokers holds for a topic that does not say anything itself. These may be changed on running
+#: brokers: nothing else reads them but what follows here.
+BROKER_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "max.message.bytes": "message.max.bytes",
+        "max.decompressed.message.bytes": "max.decompressed.message.bytes",
+        "min.insync.replicas": "min.insync.replicas",
+        "segment.bytes": "log.segment.bytes",
+        "index.interval.bytes": "log.index.interval.bytes",
+        "flush.messages": "log.flush.interval.messages",
+        "flush.ms": "log.flush.interval.ms",
+        "retention.ms": "log.retention.ms",
+        "retention.bytes": "log.retention.bytes",
+        "message.timestamp.type": "log.message.timestamp.type",
+        "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+        "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     """What holds for a topic."""
 
-    max_message_bytes: int
+    batches: BatchRules
     min_insync_replicas: int
     log: LogConfig
 
 
+def effective_values(configs: Mapping[str, str], broker: BrokerConfig) -> dict[str, Any]:
+    """The value of every setting of a topic. :raises ConfigError: an unknown name or a value not allowed."""
+    own = parse(TopicConfig, configs)
+    options = keys(BrokerConfig)
+    values: dict[str, Any] = {}
+    for name, (_, item) in keys(TopicConfig).items():
+        value = getattr(own, item.name)
+        values[name] = getattr(broker, options[BROKER_SYNONYMS[name]][1].name) if value is None else value
+    return values
+
+
 def topic_settings(configs: Mapping[str, str], broker: BrokerConfig) -> TopicSettings:
     """Lay *configs* over the defaults of *broker*. :raises ConfigError: an unknown name or a value not allowed."""
-    own = parse(TopicConfig, configs)
-
-    def either(value: int | None, default: int) -> int:
-        return default if value is None else value
-
+    values = effective_values(configs, broker)
+    log_append_time = values["message.timestamp.type"] == LOG_APPEND_TIME
+    batches = BatchRules(
+        max_message_bytes=values["max.message.bytes"],
+        max_decompressed_bytes=values["max.decompressed.message.bytes"],
+        timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
+        timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
+        log_append_time=log_append_time,
+    )
     log = LogConfig(
-        segment_bytes=either(own.segment_bytes, broker.log_segment_bytes),
-        index_interval_bytes=either(own.index_interval_bytes, broker.log_index_interval_bytes),
-        flush_interval_messages=either(own.flush_messages, broker.log_flush_interval_messages),
-        retention_bytes=either(own.retention_bytes, broker.log_retention_bytes),
-        retention_ms=either(own.retention_ms, broker.log_retention_ms),
-        log_append_time=(own.message_timestamp_type or broker.log_message_timestamp_type) == LOG_APPEND_TIME,
+        segment_bytes=values["segment.bytes"],
+        index_interval_bytes=values["index.interval.bytes"],
+        flush_interval_messages=values["flush.messages"],
+        flush_interval_ms=values["flush.ms"],
+        retention_bytes=values["retention.bytes"],
+        retention_ms=values["retention.ms"],
+        log_append_time=log_append_time,
         producer_expiration_ms=broker.producer_id_expiration_ms,
     )
-    return TopicSettings(
-        max_message_bytes=either(own.max_message_bytes, broker.message_max_bytes),
-        min_insync_replicas=either(own.min_insync_replicas, broker.min_insync_replicas),
-        log=log,
-    )
+    return TopicSettings(batches=batches, min_insync_replicas=values["min.insync.replicas"], log=log)

@@ -1,9 +1,9 @@
-"""Record batches back into records, and the checks that a broker makes before it stores one.
+"""Record batches back into records.
 
-Consumers call it with fetch answers, the broker's handlers with produce requests, on their own threads. It must never
+Consumers call it with fetch answers, the broker where it looks for a time, on their own threads. It must never
 trust a length, a count or a codec's claim: damage is a CorruptRecordError, never a crash or an unbounded allocation.
 
-Source: https://kafka.apache.org/documentation/#recordbatch, apache/kafka ``DefaultRecordBatch`` and ``LogValidator``.
+Source: https://kafka.apache.org/documentation/#recordbatch, apache/kafka ``DefaultRecordBatch``.
 """
 
 from __future__ import annotations
@@ -90,41 +90,6 @@ def read_batches(data: Buffer) -> Iterator[RecordBatchView]:
             return
         yield RecordBatchView(header, view[offset:end])
         offset = end
-
-
-def validate_batch(
-    data: Buffer,
-    offset: int = 0,
-    *,
-    deep: bool = False,
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-) -> BatchHeader:
-    """The header of the batch at *offset* of a produce request, after the checks a broker makes before it stores one.
-
-    Format version, length, CRC, codec and count against offsets are always checked; *deep* also decodes every record.
-    What follows the batch is the caller's to judge: ``offset + header.size_in_bytes``.
-
-    :raises CorruptRecordError: any of these does not hold.
-    """
-    header = parse_header(data, offset)
-    batch = memoryview(data)[offset : offset + header.size_in_bytes]
-    if len(batch) < header.size_in_bytes:
-        raise CorruptRecordError(f"batch of {header.size_in_bytes} bytes is cut off after {len(batch)}")
-    if not verify_crc(batch):
-        raise CorruptRecordError(f"batch does not match its CRC {header.crc:#010x}")
-    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
-        raise CorruptRecordError(
-            f"batch of {header.record_count} records claims the offsets 0 to {header.last_offset_delta}"
-        )
-    if header.has_producer_id and header.base_sequence < 0 and not header.is_control:
-        raise CorruptRecordError(f"batch of producer {header.producer_id} has no sequence number")
-    codec = header.compression
-    if deep:
-        plain = bytes(decompress(codec, batch[layout.HEADER_BYTES :], max_decompressed_bytes))
-        for index, record in enumerate(_walk(header, plain)):
-            if record.offset != header.base_offset + index:
-                raise CorruptRecordError(f"record {index} of a new batch has the offset delta {record.offset}")
-    return header
 
 
 def _walk(header: BatchHeader, data: bytes) -> Iterator[Record]:

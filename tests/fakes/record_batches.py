@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from kafka_sink.common.buffers import Buffer
 from kafka_sink.records.batch import BatchHeader, parse_header, write_header
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import write_record
+from kafka_sink.records.validation import BatchRules, validate_batch
+
+#: Rules that let every sound batch in.
+ANY_BATCH = BatchRules(
+    max_message_bytes=2**31 - 1,
+    max_decompressed_bytes=256 << 20,
+    timestamp_before_max_ms=2**63 - 1,
+    timestamp_after_max_ms=2**63 - 1,
+    log_append_time=False,
+)
+_NEWEST_PRODUCE = 13
+
+
+def validated(data: Buffer, *, wall_ms: int = 0, produce_version: int = _NEWEST_PRODUCE, **rules: int) -> BatchHeader:
+    """What the broker's checks make of *data*, with *rules* of :data:`ANY_BATCH` changed."""
+    return validate_batch(data, replace(ANY_BATCH, **rules), wall_ms, produce_version)[1]  # type: ignore[arg-type]
 
 
 def make_batch(

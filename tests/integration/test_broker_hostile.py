@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -212,6 +213,17 @@ def edited(at: int, form: str, value: int, *, sum_up: bool = True, batch: bytes 
     return bytes(data)
 
 
+def damaged(codec: CompressionType) -> bytes:
+    """Compressed records that are none, under a checksum that is right."""
+    batch = make_batch([b"a" * 100], compression=codec)
+    return edited(70, ">q", 0x1234_5678_9ABC_DEF0, batch=bytes(batch))
+
+
+def miscounted(more: int) -> bytes:
+    batch = bytes(make_batch([b"a"] * 300, compression=CompressionType.LZ4))
+    return edited(23, ">i", 299 + more, batch=edited(57, ">i", 300 + more, batch=batch))
+
+
 BAD_BATCHES: dict[str, tuple[bytes | None, int]] = {
     "no records": (None, 87),
     "empty": (b"", 87),
@@ -231,7 +243,16 @@ BAD_BATCHES: dict[str, tuple[bytes | None, int]] = {
     "last delta -1": (edited(23, ">i", -1), 87),
     "unknown codec": (edited(21, ">h", 7), 76),
     "control bit": (bytes(make_batch([b"a"], is_control=True)), 87),
-    "transactional": (bytes(make_batch([b"a"], is_transactional=True)), 48),
+    "transactional without producer id": (bytes(make_batch([b"a"], is_transactional=True)), 53),
+    "count 3 of many": (edited(23, ">i", 1999, batch=edited(57, ">i", 2000)), 87),
+    "corrupt gzip": (damaged(CompressionType.GZIP), 87),
+    "corrupt snappy": (damaged(CompressionType.SNAPPY), 87),
+    "corrupt lz4": (damaged(CompressionType.LZ4), 87),
+    "corrupt zstd": (damaged(CompressionType.ZSTD), 87),
+    "compressed, one record too few": (miscounted(-1), 87),
+    "compressed, one record too many": (miscounted(1), 87),
+    "a time of tomorrow": (bytes(make_batch([b"a"], base_timestamp=(int(time.time()) + 86_400) * 1000)), 32),
+    "the time of the log": (edited(21, ">h", 8), 32),
     "producer id without sequence": (edited(43, ">q", 5), 87),
     "too large": (bytes(make_batch([b"x" * 1_100_000])), 10),
 }
@@ -322,14 +343,33 @@ def test_partition_counts(cluster: EmbeddedCluster, partitions: int, code: int) 
         assert isinstance(answer, CreateTopicsResponse) and answer.topics[0].error_code == code
 
 
-def test_a_decompression_bomb_is_stored_as_it_is_and_never_unpacked(cluster: EmbeddedCluster) -> None:
-    # What a reader makes of it is the reader's limit to set; the broker's memory does not grow.
-    bomb = bytes(make_batch([bytes(50_000_000)], compression=CompressionType.ZSTD))
-    assert len(bomb) < 20_000
+def memory_bytes(field: str) -> int:
+    """What Linux says of this process: VmRSS is its memory now, VmHWM the most since the figure was reset."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CompressionType if codec is not CompressionType.NONE])
+def test_a_decompression_bomb_is_refused_and_takes_little_memory(
+    cluster: EmbeddedCluster, codec: CompressionType, figure: Callable[[str, object], None]
+) -> None:
+    bomb = bytes(make_batch([bytes(300_000_000)], compression=codec))
+    cluster.create_topic(f"bombed-{codec.config_name}", 1, configs={"max.message.bytes": str(1 << 25)})
     with connect(cluster) as sock:
-        answer = call(sock, ApiKey.PRODUCE, 9, produce(bomb))
+        before = memory_bytes("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        started = time.monotonic()
+        answer = call(sock, ApiKey.PRODUCE, 9, produce(bomb, topic=f"bombed-{codec.config_name}"))
+        ms = (time.monotonic() - started) * 1000
         assert isinstance(answer, ProduceResponse)
-        assert answer.responses[0].partition_responses[0].error_code == 0
+        part = answer.responses[0].partition_responses[0]
+        assert part.error_code == 87
+        assert "67108864" in (part.error_message or "")
+        grown = (memory_bytes("VmHWM") - before) / 2**20
+        # Twice the limit while a buffer grows, and the request itself.
+        assert grown < 2 * 64 + len(bomb) / 2**20 + 32
+        text = f"{len(bomb) / 1024:.0f} KiB for 286 MiB: refused after {ms:.0f} ms, memory +{grown:.0f} MiB at most"
+        figure(f"decompression bomb, {codec.config_name}", text)
 
 
 def test_an_attack_while_a_producer_works(cluster: EmbeddedCluster) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from kafka_sink.broker.cluster_state import NO_LEADER, TopicState
-from kafka_sink.broker.handlers.batch_validation import validated_batch
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, endpoint_of
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
@@ -27,6 +26,7 @@ from kafka_sink.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from kafka_sink.protocol.schema import VersionRange
+from kafka_sink.records.validation import validate_batch
 
 VERSIONS: Final = VersionRange(3, 13)
 _FIRST_WITH_NEW_LEADER: Final = 10
@@ -108,7 +108,7 @@ def _produce_partition(
             raise ApiError(f"{in_sync} replicas are in sync", ErrorCode.NOT_ENOUGH_REPLICAS)
     # Decoding gives a view or nothing; what a client builds (several buffers) never arrives here.
     assert data.records is None or isinstance(data.records, memoryview)
-    batch, header = validated_batch(data.records, topic.settings.max_message_bytes, request.version)
+    batch, header = validate_batch(data.records, topic.settings.batches, context.clock.wall_ms(), request.version)
     log = context.log_of(topic, data.index)
     appended = log.append(batch, header, partition.leader_epoch, context.clock.wall_ms())
     return PartitionProduceResponse(

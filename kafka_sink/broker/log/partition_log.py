@@ -44,6 +44,7 @@ class LogConfig:
     segment_bytes: int
     index_interval_bytes: int
     flush_interval_messages: int
+    flush_interval_ms: int
     retention_bytes: int
     retention_ms: int
     log_append_time: bool

@@ -95,7 +95,7 @@ def test_impossible_settings_are_refused(configs: dict[str, str]) -> None:
 def test_settings_are_laid_over_the_brokers() -> None:
     topic = state().create_topic("t", configs={"segment.bytes": "1000", "message.timestamp.type": "LogAppendTime"})
     assert (topic.settings.log.segment_bytes, topic.settings.log.log_append_time) == (1000, True)
-    assert topic.settings.max_message_bytes == BrokerConfig().message_max_bytes
+    assert topic.settings.batches.max_message_bytes == BrokerConfig().message_max_bytes
 
 
 def test_a_name_is_taken_once_and_so_is_its_twin() -> None:

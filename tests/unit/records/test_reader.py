@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import struct
-
 import pytest
-from crc32c import crc32c
 
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import Header
 from kafka_sink.records import batch, layout
 from kafka_sink.records.compression import CompressionType, compress
-from kafka_sink.records.reader import Record, read_batches, validate_batch
+from kafka_sink.records.reader import Record, read_batches
 from kafka_sink.records.reference import write_record
 from kafka_sink.records.varint import encode_varint
 
@@ -110,9 +107,6 @@ def test_damaged_records(body: bytes, message: str) -> None:
     (view,) = read_batches(data)
     with pytest.raises(CorruptRecordError, match=message):
         view.records()
-    assert validate_batch(data).record_count == 1
-    with pytest.raises(CorruptRecordError, match=message):
-        validate_batch(data, deep=True)
 
 
 def test_a_record_does_not_read_on_into_the_next() -> None:
@@ -120,48 +114,3 @@ def test_a_record_does_not_read_on_into_the_next() -> None:
     (view,) = read_batches(wrap(body, 2))
     with pytest.raises(CorruptRecordError):
         view.records()
-
-
-@pytest.mark.parametrize("kind", CompressionType)
-@pytest.mark.parametrize("deep", [False, True])
-def test_what_a_producer_sends_is_valid(kind: CompressionType, deep: bool) -> None:
-    data = wrap(body_of(ROWS), 3, kind, producer_id=5, producer_epoch=0, base_sequence=0)
-    header = validate_batch(b"before" + data + b"behind", 6, deep=deep)
-    assert (header.record_count, header.size_in_bytes) == (3, len(data))
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (GOOD[:-1], "cut off after"),
-        (GOOD[:-1] + b"?", "does not match its CRC"),
-        (wrap(b"", 0), "batch of 0 records claims the offsets 0 to -1"),
-        (wrap(body_of(ROWS), 3, last_offset_delta=7), "batch of 3 records claims the offsets 0 to 7"),
-        (wrap(body_of(ROWS), 3, producer_id=4), "producer 4 has no sequence number"),
-    ],
-)
-def test_what_a_broker_refuses(data: bytes, message: str) -> None:
-    with pytest.raises(CorruptRecordError, match=message):
-        validate_batch(data)
-
-
-def test_codec_that_does_not_exist() -> None:
-    data = bytearray(GOOD)
-    data[22] = 7
-    struct.pack_into(">I", data, layout.CRC_AT, crc32c(bytes(data[21:])))
-    with pytest.raises(CorruptRecordError, match="unknown compression codec 7"):
-        validate_batch(data)
-
-
-def test_deep_validation_wants_the_offsets_in_a_row() -> None:
-    body = bytearray()
-    for offset_delta in (0, 2):
-        write_record(body, offset_delta, 0, None, None)
-    with pytest.raises(CorruptRecordError, match="record 1 of a new batch has the offset delta 2"):
-        validate_batch(wrap(bytes(body), 2), deep=True)
-
-
-def test_deep_validation_is_bounded() -> None:
-    data = wrap(body_of([(1000, None, bytes(100_000), [])]), 1, CompressionType.GZIP)
-    with pytest.raises(CorruptRecordError, match="limit of 1000"):
-        validate_batch(data, deep=True, max_decompressed_bytes=1000)

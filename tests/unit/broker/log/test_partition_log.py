@@ -20,6 +20,7 @@ CONFIG = LogConfig(
     segment_bytes=1 << 30,
     index_interval_bytes=4096,
     flush_interval_messages=2**63 - 1,
+    flush_interval_ms=2**63 - 1,
     retention_bytes=-1,
     retention_ms=-1,
     log_append_time=False,

@@ -18,6 +18,7 @@ CONFIG = LogConfig(
     segment_bytes=400,
     index_interval_bytes=100,
     flush_interval_messages=2**63 - 1,
+    flush_interval_ms=2**63 - 1,
     retention_bytes=-1,
     retention_ms=-1,
     log_append_time=False,
