@@ -1,46 +1,35 @@
 #!/usr/bin/env bash
-# Benchmarks on a real broker. `spark` compares format("kafkalite") with Spark's own format("kafka"), `records` compares
-# KafkaProducer.send with kafka-python, aiokafka and confluent-kafka.
+# Benchmarks on a real broker, each beside its peers.
 #
-#   scripts/bench.sh spark [--rows N] [--runs N] [--partitions N] [--tasks N] [--cores N] [-X NAME=VALUE …]
-#   scripts/bench.sh records [--rows N] [--runs N] [--partitions N] [--key-bytes N] [--value-bytes N]
-#                            [--outcomes none|each] [--clients NAME,…]
+#   scripts/bench.sh spark     format("kafkalite") beside Spark's own format("kafka"), loops over rows, and no sink at all
+#   scripts/bench.sh columns   KafkaProducer.send_columns beside Kafka's Java producer
+#   scripts/bench.sh records   KafkaProducer.send beside kafka-python, aiokafka and confluent-kafka
+#   scripts/bench.sh stream    micro-batches beside Spark's own sink and a sink that does nothing
+#   scripts/bench.sh limits    memory, and speed with more rows, partitions and brokers
+#   scripts/bench.sh all       everything that README's table shows, and that table anew (hours)
+#   scripts/bench.sh report    README's table and chart from what was measured last
 #
-# Kafka and Spark's connector are fetched once into .work. KAFKALITE_BENCH_BOOTSTRAP=host:port uses a Kafka that runs
-# already.
+# Each takes options of its own: scripts/bench.sh spark --help. Kafka and Spark's connector are fetched once into .work.
+# KAFKALITE_BENCH_BOOTSTRAP=host:port uses a Kafka that runs already.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Sets bootstrap: a Kafka that runs already, or one that ends with this script.
+# Sets bootstrap and broker_pids: a Kafka that runs already, or one that ends with this script.
 find_kafka() {
     bootstrap=${KAFKALITE_BENCH_BOOTSTRAP:-}
+    broker_pids=""
     if [ -z "$bootstrap" ]; then
-        ensure_java
         mkdir -p "$WORK"
         kafka_dir=$(mktemp -d "$WORK/bench-kafka.XXXXXX")
         trap 'stop_kafka "$kafka_dir"' EXIT
         trap 'exit 130' INT TERM
-        bootstrap=$("$ROOT/scripts/kafka.sh" start --port 0 --dir "$kafka_dir")
+        # Deleted topics and old segments go at once: runs follow each other, and the disk is finite.
+        bootstrap=$("$ROOT/scripts/kafka.sh" start --port 0 --dir "$kafka_dir" \
+            log.segment.delete.delay.ms=1000 log.retention.check.interval.ms=2000)
         bootstrap=${bootstrap#bootstrap.servers=}
+        broker_pids=$(head -n 1 "$kafka_dir/node-1/pid")
     fi
-}
-
-bench_spark() {
-    local bootstrap jars
-    ensure_venv bench
-    ensure_java
-    fetch_jars "$ROOT/scripts/spark-kafka-ivy.xml" "$WORK/spark-kafka"
-    jars=$(printf '%s,' "$WORK"/spark-kafka/*.jar)
-    find_kafka
-    python "$ROOT/tests/bench/bench_spark.py" --bootstrap-servers "$bootstrap" --jars "${jars%,}" "$@"
-}
-
-bench_records() {
-    local bootstrap
-    ensure_venv bench
-    find_kafka
-    python "$ROOT/tests/bench/bench_records.py" --bootstrap-servers "$bootstrap" "$@"
 }
 
 stop_kafka() {
@@ -48,11 +37,70 @@ stop_kafka() {
     rm -rf "$1"
 }
 
+# bench MODULE [argument …]
+bench() {
+    local module=$1
+    shift
+    python -m "tests.bench.$module" --bootstrap-servers "$bootstrap" "$@"
+}
+
+bench_all() {
+    local results="$ROOT/tests/bench/results"
+    bench bench_spark --jars "$jars" --broker-pids "$broker_pids" --goals --runs 5 --results "$results" "$@"
+    bench bench_columns --runs 5 --results "$results"
+    bench bench_records --runs 5 --results "$results"
+    bench bench_stream --jars "$jars" --results "$results"
+    bench bench_limits --results "$results"
+    python -m tests.bench.report
+}
+
+prepare() {
+    ensure_venv bench
+    ensure_java
+    fetch_jars "$ROOT/scripts/spark-kafka-ivy.xml" "$WORK/spark-kafka"
+    jars=$(printf '%s,' "$WORK"/spark-kafka/*.jar)
+    jars=${jars%,}
+    # Spark's workers import the sinks that are compared.
+    export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
+}
+
 command=${1:-}
 [ $# = 0 ] || shift
 case "$command" in
-    spark) bench_spark "$@" ;;
-    records) bench_records "$@" ;;
+    spark)
+        prepare
+        find_kafka
+        bench bench_spark --jars "$jars" --broker-pids "$broker_pids" "$@"
+        ;;
+    columns)
+        prepare
+        find_kafka
+        bench bench_columns "$@"
+        ;;
+    records)
+        prepare
+        find_kafka
+        bench bench_records "$@"
+        ;;
+    stream)
+        prepare
+        find_kafka
+        bench bench_stream --jars "$jars" "$@"
+        ;;
+    limits)
+        prepare
+        find_kafka
+        bench bench_limits "$@"
+        ;;
+    all)
+        prepare
+        find_kafka
+        bench_all "$@"
+        ;;
+    report)
+        prepare
+        python -m tests.bench.report
+        ;;
     -h | --help) usage ;;
     *)
         usage >&2

@@ -11,22 +11,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
 import random
 import statistics
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import aiokafka
 import confluent_kafka
 import kafka
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_sink import KafkaProducer, ProducerRecord
+from tests.bench import results
+from tests.bench.topics import fresh_topic, records_in
 
 WAIT_S = 60.0
 #: So many different records are sent over and over: making them is not what is measured.
@@ -125,27 +123,6 @@ def make_pairs(key_bytes: int, value_bytes: int) -> list[Pair]:
     return [(rng.randbytes(key_bytes) if key_bytes else None, rng.randbytes(value_bytes)) for _ in range(DISTINCT)]
 
 
-@contextmanager
-def fresh_topic(bootstrap: str, partitions: int) -> Iterator[str]:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
-    topic = f"bench-{uuid.uuid4().hex}"
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(WAIT_S)
-    try:
-        yield topic
-    finally:
-        admin.delete_topics([topic])[topic].result(WAIT_S)
-
-
-def records_in(bootstrap: str, topic: str, partitions: int) -> int:
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 3})
-    try:
-        places = (confluent_kafka.TopicPartition(topic, number) for number in range(partitions))
-        watermarks = (consumer.get_watermark_offsets(place, timeout=WAIT_S) for place in places)
-        return sum(high - low for low, high in watermarks)
-    finally:
-        consumer.close()
-
-
 def measure(
     name: str, bootstrap: str, pairs: Sequence[Pair], count: int, *, partitions: int = 4, each: bool = False
 ) -> float:
@@ -171,6 +148,7 @@ def main() -> None:
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--outcomes", choices=("none", "each"), default="none", help="callbacks once a record or not")
     parser.add_argument("--clients", default=",".join(CLIENTS), help="comma-separated")
+    parser.add_argument("--results", type=Path, help="folder for a JSON file")
     options = parser.parse_args()
 
     names = options.clients.split(",")
@@ -196,16 +174,17 @@ def main() -> None:
     for name, median in medians.items():
         share = medians["kafkalite"] / median if "kafkalite" in medians else float("nan")
         print(f"{name:<16} {median:>12,.0f} records/s   kafkalite is {share:.2f} times as fast")
-    # One line for whoever keeps the results.
     result = {
         "records_per_s": {name: round(median) for name, median in medians.items()},
         "key_bytes": options.key_bytes,
         "value_bytes": options.value_bytes,
         "outcomes": options.outcomes,
         "partitions": options.partitions,
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
-        f"Python {platform.python_version()}",
+        "settings": {name: SETTINGS[name] for name in names},
     }
+    if options.results is not None:
+        results.save("records", result, options.results)
+    # One line for whoever keeps the results.
     print(json.dumps(result))
 
 

@@ -1,8 +1,9 @@
-"""Rows per second of format("kafkalite") beside Spark's own format("kafka"): same session, same rows, same broker.
+"""Rows per second and CPU of format("kafkalite") beside other ways from a DataFrame to Kafka: same session and broker.
 
-Run by ``scripts/bench.sh spark``, which starts the broker and gives Spark its own connector's jars. After some warm-up
-the two take turns, so that whatever else the machine does falls on both. Every write goes to a fresh topic whose
-end offsets are then counted: a fast write that loses rows is no result.
+Run by ``scripts/bench.sh spark``, which starts the broker and gives Spark its own connector's jars. After a warm-up the
+sinks take turns, so that whatever else the machine does falls on all. Every write goes to a fresh topic whose end
+offsets are then counted: a fast write that loses rows is no result. CPU seconds are those of this process and of all
+below it (JVM, Python workers), and apart from them the broker's.
 """
 
 from __future__ import annotations
@@ -10,143 +11,208 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
-import sys
 import time
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
 
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, lpad
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-FORMATS = ("kafkalite", "kafka")
-#: Untimed writes of each format: the JVM compiles, workers start.
-WARM_UPS = 2
-VALUE_CHARACTERS = 100
-WAIT_S = 30.0
+from tests.bench import resources, results
+from tests.bench.spark_sinks import CONFLUENT, KAFKA_PYTHON, SHAPES, SINKS, WITHOUT_RECORDS, rows, session
+from tests.bench.topics import fresh_topic, records_in
+
+#: Of rows of a loop in Python this share is enough to tell its speed.
+_ROW_LOOPS: Final[Mapping[str, int]] = {"confluent": 10, "kafka-python": 40}
 
 
-def session(jars: str, cores: int) -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    return (
-        SparkSession.builder.master(f"local[{cores}]")
-        .appName("bench-spark")
-        .config("spark.jars", jars)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One table: who writes how many rows of which shape where. The first sink is what the others are held against."""
+
+    name: str
+    shape: str = "keyed"
+    rows: int = 10_000_000
+    sinks: tuple[str, ...] = ("kafkalite", "kafka")
+    options: Mapping[str, str] = field(default_factory=dict)
+    partitions: int = 4
+    tasks: int = 4
+
+    def rows_of(self, sink: str) -> int:
+        return max(self.rows // _ROW_LOOPS.get(sink, 1), self.tasks)
 
 
-def rows_of_100_bytes(spark: SparkSession, rows: int, tasks: int) -> DataFrame:
-    key = col("id").cast("string")
-    return spark.range(0, rows, 1, tasks).select(key.alias("key"), lpad(key, VALUE_CHARACTERS, "x").alias("value"))
+#: What README's table shows of the sink.
+COMPARISONS: Final = (
+    Comparison("uncompressed", sinks=("kafkalite", "kafka", "confluent", "kafka-python", "null")),
+    Comparison("lz4", options={"kafka.compression.type": "lz4"}),
+    Comparison("zstd", options={"kafka.compression.type": "zstd"}),
+    Comparison("1 kB values", "1 kB", rows=1_000_000),
+    Comparison("10 kB values", "10 kB", rows=100_000),
+    Comparison("headers", "headers", rows=4_000_000),
+    Comparison("no key", "no key", rows=5_000_000),
+    Comparison("skewed keys", "skewed", rows=5_000_000),
+    Comparison("1,000 partitions", rows=5_000_000, partitions=1000),
+)
 
 
-@contextmanager
-def fresh_topic(bootstrap_servers: str, partitions: int) -> Iterator[str]:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 3})
-    topic = f"bench-{uuid.uuid4().hex}"
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(WAIT_S)
-    try:
-        yield topic
-    finally:
-        admin.delete_topics([topic])[topic].result(WAIT_S)
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One write: how long it took, and the CPU it cost on both sides (0 where nobody can tell)."""
+
+    seconds: float
+    client_cpu_s: float
+    broker_cpu_s: float
 
 
-def records_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench"})
-    try:
-        watermarks = (
-            consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=WAIT_S)
-            for number in range(partitions)
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where it all takes place."""
+
+    spark: SparkSession
+    bootstrap_servers: str
+    broker_pids: Sequence[int]
+
+    def run(self, comparison: Comparison, sink: str, count: int) -> Run:
+        """One write of *count* rows; RuntimeError when not every one is in the topic afterwards."""
+        with fresh_topic(self.bootstrap_servers, comparison.partitions) as topic:
+            data = rows(self.spark, comparison.shape, count, comparison.tasks)
+            client, broker = self._client_cpu_s(), resources.cpu_seconds(self.broker_pids)
+            started = time.perf_counter()
+            SINKS[sink](data, topic, self.bootstrap_servers, comparison.options)
+            seconds = time.perf_counter() - started
+            done = Run(seconds, self._client_cpu_s() - client, resources.cpu_seconds(self.broker_pids) - broker)
+            found = records_in(self.bootstrap_servers, topic, comparison.partitions)
+        if sink not in WITHOUT_RECORDS and found != count:
+            raise RuntimeError(f"{sink} wrote {found:,} of {count:,} rows")
+        return done
+
+    @staticmethod
+    def _client_cpu_s() -> float:
+        return resources.cpu_seconds(resources.descendants(os.getpid())) if resources.available() else 0.0
+
+
+def compare(bench: Bench, comparison: Comparison, runs: int, console: Console) -> dict[str, Any]:
+    """Warm up, then take turns; medians per sink, in rows per second and CPU seconds per million rows."""
+    taken: dict[str, list[Run]] = {sink: [] for sink in comparison.sinks}
+    for turn in range(-1, runs):
+        for sink in comparison.sinks:
+            count = comparison.rows_of(sink)
+            done = bench.run(comparison, sink, count)
+            if turn >= 0:
+                taken[sink].append(done)
+            turn_name = "warm-up" if turn < 0 else f"run {turn + 1}"
+            console.print(f"{comparison.name}  {turn_name}  {sink:<13} {count / done.seconds:>12,.0f} rows/s")
+    return {
+        "comparison": asdict(comparison),
+        "runs": runs,
+        "sinks": {sink: _summary(taken[sink], comparison.rows_of(sink)) for sink in comparison.sinks},
+    }
+
+
+def _summary(taken: Sequence[Run], count: int) -> dict[str, Any]:
+    millions = count / 1e6
+    return {
+        "rows": count,
+        "rows_per_s": round(count / statistics.median(run.seconds for run in taken)),
+        "client_cpu_s_per_million": round(statistics.median(run.client_cpu_s for run in taken) / millions, 3),
+        "broker_cpu_s_per_million": round(statistics.median(run.broker_cpu_s for run in taken) / millions, 3),
+        "seconds": [round(run.seconds, 3) for run in taken],
+    }
+
+
+def show(result: Mapping[str, Any], console: Console) -> None:
+    found = result["sinks"]
+    first = next(iter(found))
+    table = Table(title=f"{result['comparison']['name']}: median of {result['runs']} runs")
+    for heading in ("sink", "rows/s", f"{first} is", "client CPU s / M rows", "broker CPU s / M rows"):
+        table.add_column(heading, justify="left" if heading == "sink" else "right")
+    for sink, figures in found.items():
+        table.add_row(
+            sink,
+            f"{figures['rows_per_s']:,}",
+            f"{found[first]['rows_per_s'] / figures['rows_per_s']:.2f} x",
+            f"{figures['client_cpu_s_per_million']:.2f}",
+            f"{figures['broker_cpu_s_per_million']:.2f}",
         )
-        return sum(high - low for low, high in watermarks)
-    finally:
-        consumer.close()
+    console.print(table)
 
 
-def write(rows: DataFrame, name: str, expected: int, options: argparse.Namespace) -> float:
-    """Seconds that one write takes; RuntimeError when not every row is in the topic afterwards."""
-    with fresh_topic(options.bootstrap_servers, options.partitions) as topic:
-        writer = rows.write.format(name).option("kafka.bootstrap.servers", options.bootstrap_servers)
-        for pair in options.properties:
-            writer = writer.option(f"kafka.{pair.partition('=')[0]}", pair.partition("=")[2])
-        started = time.perf_counter()
-        writer.option("topic", topic).mode("append").save()
-        seconds = time.perf_counter() - started
-        found = records_in(options.bootstrap_servers, topic, options.partitions)
-    if found != expected:
-        raise RuntimeError(f"format({name!r}) wrote {found:,} of {expected:,} rows")
-    return seconds
+def _comparisons(options: argparse.Namespace) -> list[Comparison]:
+    """The named ones, or one made of the options."""
+    if options.goals is not None:
+        named = [item for item in COMPARISONS if not options.goals or item.name in options.goals]
+        return [
+            Comparison(
+                item.name,
+                item.shape,
+                max(int(item.rows * options.scale), item.tasks),
+                item.sinks,
+                item.options,
+                item.partitions,
+                item.tasks,
+            )
+            for item in named
+        ]
+    properties = dict(pair.split("=", 1) for pair in options.properties)
+    return [
+        Comparison(
+            options.shape,
+            options.shape,
+            options.rows,
+            tuple(options.sinks.split(",")),
+            {f"kafka.{name}": value for name, value in properties.items()},
+            options.partitions,
+            options.tasks,
+        )
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Compare format('kafkalite') with Spark's own format('kafka').")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--broker-pids", default="", help="comma-separated: whose CPU is the broker's")
     parser.add_argument("--jars", required=True, help="Spark's own Kafka connector, comma-separated")
+    parser.add_argument("--cores", type=int, default=2, help="local[CORES]")
+    parser.add_argument("--runs", type=int, default=3, help="timed writes of each sink")
+    parser.add_argument("--shape", choices=tuple(SHAPES), default="keyed")
+    parser.add_argument("--sinks", default="kafkalite,kafka", help=f"of {', '.join(SINKS)}")
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--runs", type=int, default=3, help="timed writes of each format")
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--tasks", type=int, default=4, help="Spark partitions")
-    parser.add_argument("--cores", type=int, default=2, help="local[CORES]")
     parser.add_argument(
         "-X",
         dest="properties",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a producer property for both, as -X compression.type=lz4",
+        help="a producer property for all, as -X compression.type=lz4",
     )
+    parser.add_argument("--goals", nargs="*", metavar="NAME", help="instead: the comparisons of README, all or some")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows that --goals writes")
+    parser.add_argument("--results", type=Path, help="folder for a JSON file of each comparison")
     options = parser.parse_args()
 
-    console = Console()
+    console = Console(highlight=False)
+    found = []
     spark = session(options.jars, options.cores)
-    seconds: dict[str, list[float]] = {name: [] for name in FORMATS}
     try:
-        rows = rows_of_100_bytes(spark, options.rows, options.tasks)
-        for name in FORMATS * WARM_UPS:
-            console.print(f"warming up {name} …")
-            write(rows, name, options.rows, options)
-        for run in range(options.runs):
-            for name in FORMATS:
-                seconds[name].append(write(rows, name, options.rows, options))
-                rate = options.rows / seconds[name][-1]
-                console.print(f"run {run + 1}  {name:<10} {rate:>12,.0f} rows/s", highlight=False)
+        bench = Bench(spark, options.bootstrap_servers, [int(pid) for pid in options.broker_pids.split(",") if pid])
+        for comparison in _comparisons(options):
+            result = compare(bench, comparison, options.runs, console)
+            result |= {"cores": options.cores, "peers": {"confluent": CONFLUENT, "kafka-python": KAFKA_PYTHON}}
+            show(result, console)
+            found.append(result)
+            if options.results is not None:
+                results.save(f"spark {comparison.name}", result, options.results)
     finally:
         spark.stop()
-
-    rates = {name: options.rows / statistics.median(times) for name, times in seconds.items()}
-    table = Table(title=f"{options.rows:,} rows, local[{options.cores}], median of {options.runs} runs")
-    for heading in ("format", "rows/s", "seconds of each run"):
-        table.add_column(heading, justify="left" if heading == "format" else "right")
-    for name, times in seconds.items():
-        table.add_row(name, f"{rates[name]:,.0f}", "  ".join(f"{value:.2f}" for value in times))
-    console.print(table)
-    ratio = rates["kafkalite"] / rates["kafka"]
-    console.print(f"kafkalite / kafka = {ratio:.2f}", highlight=False)
     # One line for whoever keeps the results.
-    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    result = {
-        "rows": options.rows,
-        "rows_per_s": {name: round(rate) for name, rate in rates.items()},
-        "ratio": round(ratio, 3),
-        "cores": options.cores,
-        "tasks": options.tasks,
-        "partitions": options.partitions,
-        "properties": options.properties,
-        "machine": machine,
-    }
-    print(json.dumps(result))
+    print(json.dumps(found if options.goals is not None else found[0]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,180 @@
+"""KafkaProducer.send_columns from one thread beside Kafka's own Java producer (kafka-producer-perf-test).
+
+Run by ``scripts/bench.sh columns``. Both send the same values, from memory, to fresh topics on the same broker, in
+turns; both wait for every replica and are idempotent. The Java producer has the settings that suit it best here, its
+warm-up is part of a long run, and its rate is the one it prints itself: what it took to start a JVM is not held
+against it. Its CPU includes that start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import statistics
+import string
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from kafka_sink import KafkaProducer
+from kafka_sink.producer.futures import Delivery
+from kafka_sink.records.columns import BinaryColumn, ColumnChunk
+from tests.bench import resources, results
+from tests.bench.topics import fresh_topic, records_in
+
+KAFKA_SCRIPT: Final = Path(__file__).parents[2] / "scripts" / "kafka.sh"
+CODECS: Final = ("none", "lz4", "zstd", "snappy", "gzip")
+#: As many rows as Spark hands over at a time.
+CHUNK_ROWS: Final = 10_000
+VALUE_BYTES: Final = 108
+
+OURS: Final[Mapping[str, Any]] = {"acks": "all", "batch.size": 524288, "linger.ms": 100}
+JAVA: Final[Mapping[str, Any]] = {
+    "acks": "all",
+    "enable.idempotence": "true",
+    "batch.size": 262144,
+    "linger.ms": 10,
+    "buffer.memory": 67108864,
+}
+
+
+def make_values(count: int = CHUNK_ROWS) -> list[str]:
+    """Text of random capitals, as the Java tool makes it by itself."""
+    rng = random.Random(1)
+    return ["".join(rng.choices(string.ascii_uppercase, k=VALUE_BYTES)) for _ in range(count)]
+
+
+def send_ours(bootstrap_servers: str, topic: str, values: Sequence[str], rows: int, codec: str) -> float:
+    """Rows per second, from the first column handed over to the last acknowledgement."""
+    column = pa.array(values, pa.string())
+    acknowledged = [0]
+
+    def outcome(delivery: Delivery) -> None:
+        if delivery.error is None:
+            acknowledged[0] += delivery.count
+
+    settings = {**OURS, "compression.type": codec, "bootstrap.servers": bootstrap_servers}
+    with KafkaProducer(settings) as producer:
+        producer.partitions_for(topic)
+        started = time.perf_counter()
+        for start in range(0, rows, len(values)):
+            part = column.slice(0, min(rows - start, len(values)))
+            producer.send_columns(topic, ColumnChunk(BinaryColumn.from_arrow(part)), None, outcome)
+        producer.flush()
+        seconds = time.perf_counter() - started
+    if acknowledged[0] != rows:
+        raise RuntimeError(f"{acknowledged[0]:,} of {rows:,} rows were acknowledged")
+    return rows / seconds
+
+
+def send_with_java(bootstrap_servers: str, topic: str, payload: Path, rows: int, codec: str) -> float:
+    properties = {**JAVA, "compression.type": codec, "bootstrap.servers": bootstrap_servers}
+    pairs = [f"{name}={value}" for name, value in properties.items()]
+    tool = ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(rows)]
+    arguments = ["--payload-file", str(payload), "--throughput", "-1", "--producer-props", *pairs]
+    done = subprocess.run(
+        ["bash", str(KAFKA_SCRIPT), "run", *tool, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = re.findall(r"^(\d+) records sent, ([\d.]+) records/sec", done.stdout, re.MULTILINE)
+    if done.returncode != 0 or not found or int(found[-1][0]) != rows:
+        raise RuntimeError(f"the Java tool failed: {done.stdout[-500:]} {done.stderr[-500:]}")
+    return float(found[-1][1])
+
+
+def measure(
+    sender: str, bootstrap_servers: str, values: Sequence[str], payload: Path, rows: int, codec: str, partitions: int
+) -> tuple[float, float]:
+    """(rows per second, CPU seconds of the client) of one run; RuntimeError when not every row is there afterwards."""
+    with fresh_topic(bootstrap_servers, partitions) as topic:
+        before = resources.cpu_seconds([os.getpid()])
+        if sender == "kafkalite":
+            rate = send_ours(bootstrap_servers, topic, values, rows, codec)
+        else:
+            rate = send_with_java(bootstrap_servers, topic, payload, rows, codec)
+        cpu_s = resources.cpu_seconds([os.getpid()]) - before
+        found = records_in(bootstrap_servers, topic, partitions)
+    if found != rows:
+        raise RuntimeError(f"{sender} stored {found:,} of {rows:,} rows")
+    return rate, cpu_s
+
+
+SENDERS: Final = ("kafkalite", "java")
+
+
+def compare(bootstrap_servers: str, codec: str, rows: int, runs: int, partitions: int, say: Console) -> dict[str, Any]:
+    """Take turns after a short warm-up; medians of both."""
+    values = make_values()
+    taken: dict[str, list[tuple[float, float]]] = {sender: [] for sender in SENDERS}
+    with tempfile.TemporaryDirectory() as folder:
+        payload = Path(folder) / "values.txt"
+        payload.write_text("\n".join(values))
+        for turn in range(-1, runs):
+            for sender in SENDERS:
+                count = rows if turn >= 0 else max(rows // 10, 1)
+                found = measure(sender, bootstrap_servers, values, payload, count, codec, partitions)
+                say.print(
+                    f"{codec}  {'warm-up' if turn < 0 else f'run {turn + 1}'}  {sender:<10} {found[0]:>12,.0f} rows/s"
+                )
+                if turn >= 0:
+                    taken[sender].append(found)
+    senders = {
+        sender: {
+            "rows_per_s": round(statistics.median(rate for rate, _ in found)),
+            "client_cpu_s_per_million": round(statistics.median(cpu for _, cpu in found) / (rows / 1e6), 3),
+            "runs": [round(rate) for rate, _ in found],
+        }
+        for sender, found in taken.items()
+    }
+    return {
+        "codec": codec,
+        "rows": rows,
+        "partitions": partitions,
+        "settings": {"kafkalite": OURS, "java": JAVA},
+        "senders": senders,
+        "ratio": round(senders["kafkalite"]["rows_per_s"] / senders["java"]["rows_per_s"], 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--codecs", default="none,lz4", help=f"of {', '.join(CODECS)}")
+    parser.add_argument("--results", type=Path, help="folder for a JSON file of each codec")
+    options = parser.parse_args()
+
+    console = Console(highlight=False)
+    found = []
+    for codec in options.codecs.split(","):
+        result = compare(options.bootstrap_servers, codec, options.rows, options.runs, options.partitions, console)
+        table = Table(title=f"{codec}: median of {options.runs} runs")
+        for heading in ("sender", "rows/s", "client CPU s / M rows"):
+            table.add_column(heading, justify="left" if heading == "sender" else "right")
+        for sender, figures in result["senders"].items():
+            table.add_row(sender, f"{figures['rows_per_s']:,}", f"{figures['client_cpu_s_per_million']:.2f}")
+        console.print(table, f"kafkalite / java = {result['ratio']:.2f}")
+        found.append(result)
+        if options.results is not None:
+            results.save(f"columns {codec}", result, options.results)
+    # One line for whoever keeps the results.
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""A sink that takes every Arrow batch and does nothing: what Spark asks of any sink in Python before its first line.
+
+Its rows per second are the ceiling of a batch write, its time per micro-batch the floor of a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class NullWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
+    """Reads its rows to the end, as every writer has to."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            continue
+        return WriterCommitMessage()
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int = 0) -> None:
+        """Nothing was written."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int = 0) -> None:
+        """Nothing was written."""
+
+
+class NullSource(DataSource):
+    """``format("null-arrow")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "null-arrow"
+
+    def writer(self, schema: StructType, overwrite: bool) -> NullWriter:
+        return NullWriter()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NullWriter:
+        return NullWriter()

@@ -1,0 +1,237 @@
+"""README's table and chart of speed, made of the results that were measured last. Never written by hand.
+
+``scripts/bench.sh report`` runs it. A goal without a result says so, and a missed one is shown as missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from xml.sax.saxutils import escape
+
+from tests.bench.results import RESULTS, load
+
+README: Final = Path(__file__).parents[2] / "README.md"
+CHART: Final = RESULTS / "speed.svg"
+BEGIN: Final = "<!-- speed: begin -->"
+END: Final = "<!-- speed: end -->"
+
+Results = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One row: what is compared, and what was aimed at. *measured* gives its text and whether the goal was met."""
+
+    work: str
+    against: str
+    goal: str
+    measured: Callable[[Results], tuple[str, bool]]
+
+
+def _times(result: str, sink: str, least: float) -> Callable[[Results], tuple[str, bool]]:
+    """kafkalite's rows per second over those of *sink*."""
+
+    def measured(found: Results) -> tuple[str, bool]:
+        sinks = found[result]["sinks"]
+        ours, theirs = sinks["kafkalite"]["rows_per_s"], sinks[sink]["rows_per_s"]
+        return f"{ours / theirs:.2f}× ({_rate(ours)} against {_rate(theirs)})", ours / theirs >= least
+
+    return measured
+
+
+def _cpu(found: Results) -> tuple[str, bool]:
+    sinks = found["spark uncompressed"]["sinks"]
+    ours, theirs = (sinks[sink]["client_cpu_s_per_million"] for sink in ("kafkalite", "kafka"))
+    return f"{ours / theirs:.2f}× ({ours:.2f} s against {theirs:.2f} s)", ours / theirs <= 0.6
+
+
+def _limit(found: Results) -> tuple[str, bool]:
+    """Rows per second over those of a sink that does nothing, with the broker's CPU spread over the same cores."""
+    result = found["spark uncompressed"]
+    ours, nothing = result["sinks"]["kafkalite"], result["sinks"]["null"]
+    least_s = 1e6 / nothing["rows_per_s"] + ours["broker_cpu_s_per_million"] / result["cores"]
+    share = ours["rows_per_s"] * least_s / 1e6
+    return f"{share:.0%} ({_rate(ours['rows_per_s'])} of {_rate(1e6 / least_s)})", share >= 0.85
+
+
+def _java(codec: str) -> Callable[[Results], tuple[str, bool]]:
+    def measured(found: Results) -> tuple[str, bool]:
+        senders = found[f"columns {codec}"]["senders"]
+        ours, theirs = senders["kafkalite"]["rows_per_s"], senders["java"]["rows_per_s"]
+        return f"{ours / theirs:.2f}× ({_rate(ours)} against {_rate(theirs)})", ours / theirs >= 3
+
+    return measured
+
+
+def _records(client: str, least: float) -> Callable[[Results], tuple[str, bool]]:
+    def measured(found: Results) -> tuple[str, bool]:
+        rates = found["records"]["records_per_s"]
+        ours, theirs = rates["kafkalite"], rates[client]
+        return f"{ours / theirs:.2f}× ({_rate(ours)} against {_rate(theirs)})", ours / theirs >= least
+
+    return measured
+
+
+def _stream(tasks: int) -> Callable[[Results], tuple[str, bool]]:
+    def measured(found: Results) -> tuple[str, bool]:
+        streams = found[f"stream {tasks} tasks"]["streams"]
+        ours, floor, spark = (streams[name]["p50_ms"] for name in ("kafkalite", "null", "kafka"))
+        return f"{ours / floor:.2f}× ({ours:.0f} ms, floor {floor:.0f} ms, Spark's own {spark:.0f} ms)", (
+            ours / floor <= 1.25
+        )
+
+    return measured
+
+
+def _memory(found: Results) -> tuple[str, bool]:
+    result = found["limit memory"]
+    spread = (result["peak_mib"] - result["least_mib"]) / 2
+    text = f"peak {result['peak_mib']:.0f} MiB, ± {spread:.0f} MiB over {result['gigabytes']} GB"
+    return text, spread <= 20 and result["peak_mib"] < 250
+
+
+def _growth(limit: str) -> Callable[[Results], tuple[str, bool]]:
+    def measured(found: Results) -> tuple[str, bool]:
+        result = found[f"limit {limit}"]
+        rates = ", ".join(f"{int(size):,}: {_rate(rate)}" for size, rate in result["rows_per_s"].items())
+        return f"{1 - result['least_of_most']:.0%} apart ({rates})", result["least_of_most"] >= 0.85
+
+    return measured
+
+
+_SPARK: Final = 'Spark\'s own `format("kafka")`'
+
+GOALS: Final = (
+    Goal(
+        '`df.write.format("kafkalite")`, keyed, uncompressed',
+        _SPARK,
+        "≥ 1.7×",
+        _times("spark uncompressed", "kafka", 1.7),
+    ),
+    Goal("its client CPU per million rows", _SPARK, "≤ 0.6×", _cpu),
+    Goal("the same, lz4", _SPARK, "≥ 2×", _times("spark lz4", "kafka", 2)),
+    Goal("the same, zstd", _SPARK, "≥ 2×", _times("spark zstd", "kafka", 2)),
+    Goal(
+        "the same, uncompressed",
+        "`foreachPartition` + confluent-kafka",
+        "≥ 7×",
+        _times("spark uncompressed", "confluent", 7),
+    ),
+    Goal("the same", "`foreachPartition` + kafka-python", "≥ 25×", _times("spark uncompressed", "kafka-python", 25)),
+    Goal("the same", "a Python sink that does nothing, plus the broker's CPU", "≥ 85 %", _limit),
+    Goal("`send_columns`, one thread, uncompressed", "Kafka's Java producer", "≥ 3×", _java("none")),
+    Goal("`send_columns`, one thread, lz4", "Kafka's Java producer", "≥ 3×", _java("lz4")),
+    Goal("`send`, record by record", "kafka-python", "≥ 4×", _records("kafka-python", 4)),
+    Goal("`send`, record by record", "confluent-kafka", "≥ 0.5×", _records("confluent-kafka", 0.5)),
+    *(
+        Goal(name, _SPARK, "≥ 1.3×", _times(f"spark {name}", "kafka", 1.3))
+        for name in ("1 kB values", "10 kB values", "headers", "no key", "skewed keys", "1,000 partitions")
+    ),
+    Goal("micro-batch of 1,000 rows, 2 tasks", "a Python sink that does nothing", "≤ 1.25×", _stream(2)),
+    Goal("micro-batch of 1,000 rows, 20 tasks", "a Python sink that does nothing", "≤ 1.25×", _stream(20)),
+    Goal("memory of a worker, 10 GB through 32 MB", "", "< 250 MiB, ± 20 MiB", _memory),
+    Goal("rows: 10⁶ to 10⁸", "itself", "within 15 %", _growth("rows")),
+    Goal("partitions: 1 to 1,000", "itself", "within 15 %", _growth("partitions")),
+    Goal("embedded brokers: 1 to 8", "itself", "within 15 %", _growth("brokers")),
+)
+
+
+def _rate(rows_per_s: float) -> str:
+    return f"{rows_per_s / 1e6:.2f} M/s" if rows_per_s >= 1e6 else f"{rows_per_s / 1e3:.0f} k/s"
+
+
+def table(found: Results) -> str:
+    """The goals as Markdown, with where and when they were measured."""
+    return "\n".join(_table_lines(found)) + "\n"
+
+
+def _table_lines(found: Results) -> Iterator[str]:
+    yield "| what | against | goal | measured | |"
+    yield "| --- | --- | --- | --- | --- |"
+    for goal in GOALS:
+        try:
+            text, met = goal.measured(found)
+            mark = "✓" if met else "missed"
+        except KeyError:
+            text, mark = "not measured", ""
+        yield f"| {goal.work} | {goal.against} | {goal.goal} | {text} | {mark} |"
+    for line in sorted({_provenance(result) for result in found.values()}):
+        yield ""
+        yield line
+
+
+def _provenance(result: Mapping[str, Any]) -> str:
+    packages = ", ".join(f"{name} {result['packages'][name]}" for name in ("pyspark", "pyarrow", "numpy"))
+    return f"{result['date']}, commit {result['commit']}, {result['machine']}, Python {result['python']}, {packages}."
+
+
+# --- chart -----------------------------------------------------------------------------------------------------------
+
+_BAR_HEIGHT, _GAP, _LEFT, _WIDTH, _TOP = 22, 10, 210, 760, 40
+_COLOURS: Final = {"kafkalite": "#2f6f4f"}
+_OTHER: Final = "#9aa5b1"
+_NAMES: Final = {
+    "kafkalite": "kafkalite",
+    "kafka": "Spark's own sink",
+    "confluent": "foreachPartition, confluent",
+    "kafka-python": "foreachPartition, kafka-python",
+}
+
+
+def chart(found: Results) -> str | None:
+    """Rows per second of the uncompressed write as bars; None when it was not measured."""
+    result = found.get("spark uncompressed")
+    if result is None:
+        return None
+    rates = {sink: result["sinks"][sink]["rows_per_s"] for sink in _NAMES if sink in result["sinks"]}
+    return _svg(f"Rows per second from a DataFrame to Kafka, local[{result['cores']}]", rates)
+
+
+def _svg(title: str, rates: Mapping[str, int]) -> str:
+    height = _TOP + len(rates) * (_BAR_HEIGHT + _GAP) + _GAP
+    scale = (_WIDTH - _LEFT - 110) / max(rates.values())
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" role="img" '
+        'font-family="sans-serif" font-size="13">',
+        '<rect width="100%" height="100%" fill="#ffffff"/>',
+        f'<text x="12" y="24" font-size="15" fill="#1f2933">{escape(title)}</text>',
+    ]
+    for number, (sink, rate) in enumerate(rates.items()):
+        top = _TOP + number * (_BAR_HEIGHT + _GAP)
+        length = max(rate * scale, 1)
+        middle = top + _BAR_HEIGHT * 0.7
+        parts += [
+            f'<text x="{_LEFT - 8}" y="{middle:.0f}" text-anchor="end" fill="#1f2933">{escape(_NAMES[sink])}</text>',
+            f'<rect x="{_LEFT}" y="{top}" width="{length:.0f}" height="{_BAR_HEIGHT}" '
+            f'fill="{_COLOURS.get(sink, _OTHER)}"/>',
+            f'<text x="{_LEFT + length + 8:.0f}" y="{middle:.0f}" fill="#1f2933">{rate:,}</text>',
+        ]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def with_table(page: str, lines: str) -> str:
+    """*page* with what stands between the two marks replaced."""
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not (begin and end):
+        raise SystemExit(f"README.md has no {BEGIN} … {END}")
+    return f"{head}{BEGIN}\n{lines}{END}{tail}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    found = load(parser.parse_args().results)
+    README.write_text(with_table(README.read_text(), table(found)))
+    drawn = chart(found)
+    if drawn is not None:
+        CHART.write_text(drawn)
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""CPU seconds and memory of other processes, read from Linux's /proc.
+
+Used by the benchmarks, on their own thread or from :class:`MemoryWatch`'s. It looks, and never touches a process.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_SAMPLE_INTERVAL_S = 0.25
+
+
+def available() -> bool:
+    return Path("/proc/self/stat").exists()
+
+
+def descendants(pid: int) -> set[int]:
+    """*pid* and every process below it that runs now."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        fields = _stat(int(entry.name)) if entry.name.isdigit() else None
+        if fields is not None:
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found = {pid}
+    waiting = [pid]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found.update(below)
+        waiting += below
+    return found
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields after the command's name (which may hold spaces): state, parent, …"""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def cpu_seconds(pids: Collection[int]) -> float:
+    """User and system time of *pids*, and of those of their children that have ended."""
+    ticks = 0
+    for pid in pids:
+        fields = _stat(pid)
+        if fields is not None:
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / _TICKS_PER_S
+
+
+def resident_bytes(pid: int) -> int:
+    """0 when it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def python_workers(pid: int) -> set[int]:
+    """Spark's Python workers below *pid*: children of its daemons."""
+    daemons = {below for below in descendants(pid) if "pyspark.daemon" in _command(below)}
+    return {worker for worker in daemons if int((_stat(worker) or ["", "0"])[1]) in daemons}
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+@dataclass
+class MemoryWatch:
+    """Resident memory of Spark's Python workers while a block runs: one list of samples, in bytes, per process."""
+
+    samples: dict[int, list[int]] = field(default_factory=dict)
+
+    @contextmanager
+    def watching(self, pid: int) -> Iterator[MemoryWatch]:
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(_SAMPLE_INTERVAL_S):
+                for worker in python_workers(pid):
+                    self.samples.setdefault(worker, []).append(resident_bytes(worker))
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            ended.set()
+            thread.join()

@@ -1,0 +1,160 @@
+"""The sinks and the rows that are compared inside Spark: one session, the same rows, the same broker for all.
+
+Each sink writes a DataFrame to a topic and comes back when every row is acknowledged. Peers have the settings that
+suited them best in trials on this kind of load; they stand here, in the open.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import array, col, encode, lit, lpad, struct, when
+
+#: Properties of the peers that are loops in ``foreachPartition``; the two formats get the same properties.
+CONFLUENT: Final[Mapping[str, Any]] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "batch.size": 1_000_000,
+    "queue.buffering.max.messages": 1_000_000,
+    "queue.buffering.max.kbytes": 262_144,
+    "log_level": 3,
+}
+KAFKA_PYTHON: Final[Mapping[str, Any]] = {"acks": "all", "linger_ms": 5, "batch_size": 262_144}
+
+_FLUSH_S: Final = 300.0
+
+
+def session(jars: str, cores: int) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .appName("kafkalite-bench")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+    )
+    if jars:
+        builder = builder.config("spark.jars", jars)
+    spark = builder.getOrCreate()
+    # Only now: the module of the class must be importable where Spark's workers start, and PYTHONPATH leads there.
+    from tests.bench.null_source import NullSource
+
+    spark.dataSource.register(NullSource)
+    return spark
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _value(characters: int) -> Column:
+    return lpad(col("id").cast("string"), characters, "x").alias("value")
+
+
+def _key() -> Column:
+    return col("id").cast("string").alias("key")
+
+
+def _headers() -> Column:
+    header = [struct(lit(name).alias("key"), encode(lit(text), "UTF-8").alias("value")) for name, text in _HEADERS]
+    return array(*header).alias("headers")
+
+
+_HEADERS: Final = (("source", "bench"), ("content-type", "text/plain"))
+
+#: Columns by shape of row, from a column ``id`` with the rows' numbers.
+SHAPES: Final[Mapping[str, Callable[[], list[Column]]]] = {
+    "keyed": lambda: [_key(), _value(100)],
+    "1 kB": lambda: [_key(), _value(1_000)],
+    "10 kB": lambda: [_key(), _value(10_000)],
+    "headers": lambda: [_key(), _value(100), _headers()],
+    "no key": lambda: [_value(100)],
+    "skewed": lambda: [when(col("id") % 10 < 8, lit("hot")).otherwise(_key()).alias("key"), _value(100)],
+}
+
+
+def rows(spark: SparkSession, shape: str, count: int, tasks: int) -> DataFrame:
+    return spark.range(0, count, 1, tasks).select(*SHAPES[shape]())
+
+
+# --- sinks -----------------------------------------------------------------------------------------------------------
+
+
+def _write_format(name: str, data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
+    writer = data.write.format(name).option("kafka.bootstrap.servers", bootstrap_servers).option("topic", topic)
+    writer.options(**options).mode("append").save()
+
+
+def _write_null(data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
+    data.write.format("null-arrow").mode("append").save()
+
+
+def _write_confluent(data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
+    settings = {**CONFLUENT, **_properties(options), "bootstrap.servers": bootstrap_servers}
+
+    def send(partition: Iterable[Any]) -> None:
+        import confluent_kafka
+
+        failed: list[Any] = []
+        producer = confluent_kafka.Producer(settings)
+
+        def outcome(error: Any, _: Any) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for number, row in enumerate(partition):
+            value = row.value.encode()
+            key = row.key.encode() if "key" in row else None
+            while True:
+                try:
+                    producer.produce(topic, value, key, on_delivery=outcome)
+                    break
+                except BufferError:
+                    producer.poll(0.01)
+            if not number & 1023:
+                producer.poll(0)
+        if producer.flush(_FLUSH_S) or failed:
+            raise RuntimeError(f"not everything was delivered: {failed[:3]}")
+
+    data.foreachPartition(send)
+
+
+def _write_kafka_python(data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
+    compression = _properties(options).get("compression.type")
+    settings = {**KAFKA_PYTHON, "bootstrap_servers": bootstrap_servers, "compression_type": compression}
+
+    def send(partition: Iterable[Any]) -> None:
+        import kafka
+
+        producer = kafka.KafkaProducer(**settings)
+        sent = [
+            producer.send(topic, row.value.encode(), row.key.encode() if "key" in row else None) for row in partition
+        ]
+        producer.flush(_FLUSH_S)
+        for future in sent:
+            future.get(0)
+        producer.close()
+
+    data.foreachPartition(send)
+
+
+def _properties(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix("kafka."): value for name, value in options.items()}
+
+
+Sink = Callable[[DataFrame, str, str, Mapping[str, str]], None]
+SINKS: Final[Mapping[str, Sink]] = {
+    "kafkalite": lambda *arguments: _write_format("kafkalite", *arguments),
+    "kafka": lambda *arguments: _write_format("kafka", *arguments),
+    "confluent": _write_confluent,
+    "kafka-python": _write_kafka_python,
+    "null": _write_null,
+}
+#: Sinks that write nothing, so that there is nothing to count.
+WITHOUT_RECORDS: Final = frozenset({"null"})

@@ -1,0 +1,50 @@
+"""README's table of speed: made of results alone, and it says what is missing or missed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.bench import results
+from tests.bench.report import BEGIN, END, GOALS, chart, table, with_table
+
+
+def spark_result(ours: int, theirs: int) -> dict[str, Any]:
+    def sink(rows_per_s: int) -> dict[str, float]:
+        return {"rows_per_s": rows_per_s, "client_cpu_s_per_million": 1.0, "broker_cpu_s_per_million": 0.5}
+
+    sinks = {"kafkalite": sink(ours), "kafka": sink(theirs), "null": sink(4 * ours)}
+    return {"cores": 2, "sinks": sinks}
+
+
+def saved(directory: Path, name: str, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    results.save(name, content, directory)
+    return results.load(directory)
+
+
+def test_met_missed_and_missing_goals_are_told_apart(tmp_path: Path) -> None:
+    found = saved(tmp_path, "spark uncompressed", spark_result(1_800_000, 1_000_000))
+    found = saved(tmp_path, "spark 1,000 partitions", spark_result(1_200_000, 1_000_000))
+    lines = table(found).splitlines()
+    assert len([line for line in lines if line.startswith("| ")]) == len(GOALS) + 2
+    assert "| 1.80× (1.80 M/s against 1.00 M/s) | ✓ |" in lines[2]
+    (missed,) = [line for line in lines if line.startswith("| 1,000 partitions")]
+    assert missed.endswith("| 1.20× (1.20 M/s against 1.00 M/s) | missed |")
+    (missing,) = [line for line in lines if "lz4 |" in line and "send_columns" not in line]
+    assert "not measured" in missing
+
+
+def test_the_table_says_when_and_where_it_was_measured(tmp_path: Path) -> None:
+    found = saved(tmp_path, "records", {"records_per_s": {"kafkalite": 2, "kafka-python": 1, "confluent-kafka": 3}})
+    assert f"commit {found['records']['commit']}" in table(found)
+
+
+def test_only_what_stands_between_the_marks_is_replaced() -> None:
+    assert with_table(f"a\n{BEGIN}\nold\n{END}\nb", "new\n") == f"a\n{BEGIN}\nnew\n{END}\nb"
+
+
+def test_the_chart_has_a_bar_for_every_sink_and_is_absent_without_results(tmp_path: Path) -> None:
+    assert chart({}) is None
+    drawn = chart(saved(tmp_path, "spark uncompressed", spark_result(1_800_000, 1_000_000)))
+    assert drawn is not None
+    assert drawn.count("<rect") == 1 + 2

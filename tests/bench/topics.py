@@ -1,0 +1,47 @@
+"""Topics of a benchmark: made for one run, counted with a client that we did not write, and deleted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+WAIT_S = 60.0
+
+
+@contextmanager
+def fresh_topic(
+    bootstrap_servers: str, partitions: int, configs: Mapping[str, str] | None = None, replication_factor: int = 1
+) -> Iterator[str]:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 3})
+    topic = f"bench-{uuid.uuid4().hex}"
+    new = NewTopic(topic, partitions, replication_factor, config=dict(configs or {}))
+    admin.create_topics([new])[topic].result(WAIT_S)
+    try:
+        yield topic
+    finally:
+        admin.delete_topics([topic])[topic].result(WAIT_S)
+
+
+def end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> int:
+    """Records that were ever written to *topic*, whether retention has left them there or not."""
+    return sum(high for _, high in _watermarks(bootstrap_servers, topic, partitions))
+
+
+def records_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
+    """Offsets between the ends of every partition, added up."""
+    return sum(high - low for low, high in _watermarks(bootstrap_servers, topic, partitions))
+
+
+def _watermarks(bootstrap_servers: str, topic: str, partitions: int) -> list[tuple[int, int]]:
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench", "log_level": 3})
+    try:
+        return [
+            consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=WAIT_S)
+            for number in range(partitions)
+        ]
+    finally:
+        consumer.close()
