@@ -171,6 +171,13 @@ class BrokerConfig:
         "new connections per second and node; faster ones wait",
         validator=at_least(1),
     )
+    max_connection_creation_rate_per_listener: tuple[str, ...] = key(
+        "max.connection.creation.rate.per.listener",
+        LIST,
+        (),
+        "NAME:count for listeners with a rate of their own; faster connections wait"
+        " (Kafka: listener.name.NAME.max.connection.creation.rate)",
+    )
     max_connection_creation_rate_per_ip: int = key(
         "max.connection.creation.rate.per.ip",
         INT,

@@ -9,12 +9,13 @@ Source: apache/kafka ``ConnectionQuotas`` (KIP-402, KIP-612).
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from kafka_sink.broker.config import UNLIMITED, BrokerConfig, parse_counts
+from kafka_sink.broker.rate_quota import RateQuota
 from kafka_sink.common.clock import FOREVER_MS, Clock
 
 #: Rates of silent addresses are forgotten once there are so many: nobody fills our memory by changing addresses.
@@ -42,8 +43,9 @@ class ConnectionLimits:
     per_ip: int = UNLIMITED
     per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     creation_rate: int = UNLIMITED
+    creation_rate_per_listener: Mapping[str, int] = field(default_factory=dict)
     creation_rate_per_ip: int = UNLIMITED
-    #: A listener that the total does not hold back, if it is not the only one.
+    #: A listener that total and rate of the node do not hold back, if it is not the only one.
     protected_listener: str = ""
     windows: int = 11
     window_ms: int = 1000
@@ -57,43 +59,12 @@ class ConnectionLimits:
             config.max_connections_per_ip,
             parse_counts("max.connections.per.ip.overrides", config.max_connections_per_ip_overrides),
             config.max_connection_creation_rate,
+            parse_counts("max.connection.creation.rate.per.listener", config.max_connection_creation_rate_per_listener),
             config.max_connection_creation_rate_per_ip,
             config.inter_broker_listener_name,
             config.quota_window_num,
             int(config.quota_window_size_seconds * 1000),
         )
-
-
-class ConnectionRate:
-    """New connections per second over the last windows."""
-
-    def __init__(self, limit_per_s: int, windows: int, window_ms: int) -> None:
-        self._limit_per_s = limit_per_s
-        self._window_ms = window_ms
-        self._span_ms = windows * window_ms
-        self._windows: deque[list[int]] = deque()
-
-    def record(self, now_ms: int) -> int:
-        """Count one connection; returns for how many ms the next has to wait so that the limit is kept."""
-        if self._limit_per_s >= UNLIMITED:
-            return 0
-        start = now_ms - now_ms % self._window_ms
-        if not self._windows or self._windows[-1][0] != start:
-            self._windows.append([start, 0])
-        self._windows[-1][1] += 1
-        while self._windows[0][0] <= start - self._span_ms:
-            self._windows.popleft()
-        # As in Kafka the rate is taken over all windows but the newest, even while they are not filled yet: a burst at
-        # the start is let through, a lasting one is not.
-        measured_ms = self._span_ms - self._window_ms + max(now_ms - start, 1)
-        count = sum(count for _, count in self._windows)
-        # The first connection of a span costs nothing: n of them lie n - 1 intervals apart.
-        allowed_ms = (count - 1) * 1000 // self._limit_per_s
-        return min(max(allowed_ms - measured_ms, 0), self._span_ms)
-
-    def is_idle(self, now_ms: int) -> bool:
-        """Nothing was counted in any window that still matters."""
-        return not self._windows or self._windows[-1][0] <= now_ms - self._span_ms
 
 
 class ConnectionQuotas:
@@ -108,12 +79,22 @@ class ConnectionQuotas:
         self._total = 0
         self._by_listener: Counter[str] = Counter()
         self._by_ip: Counter[str] = Counter()
-        self._rate = self._new_rate(limits.creation_rate)
-        self._ip_rates: dict[str, ConnectionRate] = {}
+        self._rate = self._new_rate()
+        self._listener_rates: defaultdict[str, RateQuota] = defaultdict(self._new_rate)
+        self._ip_rates: dict[str, RateQuota] = {}
         self._closed = False
 
-    def _new_rate(self, limit: int) -> ConnectionRate:
-        return ConnectionRate(limit, self._limits.windows, self._limits.window_ms)
+    def _new_rate(self) -> RateQuota:
+        return RateQuota(self._limits.windows, self._limits.window_ms)
+
+    def update(self, limits: ConnectionLimits) -> None:
+        """Have *limits* from now on; who waits looks again. Connections there are too many of go one by one.
+
+        Windows stay as they were, what was measured too.
+        """
+        with self._changed:
+            self._limits = limits
+            self._changed.notify_all()
 
     def inc(self, listener: str, address: str) -> None:
         """Count a new connection in; waits while the node or the listener has no room for it.
@@ -155,6 +136,11 @@ class ConnectionQuotas:
         with self._changed:
             return self._by_ip[address]
 
+    def counts(self) -> Mapping[str, int]:
+        """Connections of each listener that ever had one."""
+        with self._changed:
+            return dict(self._by_listener)
+
     def close(self) -> None:
         """Let go of everybody who waits: the node stops."""
         with self._changed:
@@ -163,10 +149,20 @@ class ConnectionQuotas:
 
     def _wait_for_slot(self, listener: str) -> None:
         now_ms = self._clock.monotonic_ms()
-        ready_ms = now_ms + self._rate.record(now_ms)
+        ready_ms = now_ms + self._rate_delay_ms(listener, now_ms)
         while not self._closed and (now_ms < ready_ms or not self._has_slot(listener)):
             self._clock.wait(self._changed, ready_ms - now_ms if now_ms < ready_ms else FOREVER_MS)
             now_ms = self._clock.monotonic_ms()
+
+    def _rate_delay_ms(self, listener: str, now_ms: int) -> int:
+        """How long the acceptor of *listener* has to wait for this connection's sake."""
+        limits, delay_ms = self._limits, 0
+        if limits.creation_rate < UNLIMITED and not self._is_protected(listener):
+            delay_ms = self._rate.record(1, limits.creation_rate, now_ms)
+        limit = limits.creation_rate_per_listener.get(listener, UNLIMITED)
+        if limit < UNLIMITED:
+            delay_ms = max(delay_ms, self._listener_rates[listener].record(1, max(limit, 1), now_ms))
+        return min(delay_ms, limits.windows * limits.window_ms)
 
     def _has_slot(self, listener: str) -> bool:
         if self._by_listener[listener] >= self._limits.per_listener.get(listener, UNLIMITED):
@@ -177,12 +173,17 @@ class ConnectionQuotas:
         return self._protects and listener == self._limits.protected_listener
 
     def _ip_throttle_ms(self, address: str) -> int:
-        if self._limits.creation_rate_per_ip >= UNLIMITED:
+        limits = self._limits
+        if limits.creation_rate_per_ip >= UNLIMITED:
             return 0
         now_ms = self._clock.monotonic_ms()
         rate = self._ip_rates.get(address)
         if rate is None:
             if len(self._ip_rates) >= _ADDRESSES_TRACKED:
                 self._ip_rates = {ip: known for ip, known in self._ip_rates.items() if not known.is_idle(now_ms)}
-            rate = self._ip_rates[address] = self._new_rate(self._limits.creation_rate_per_ip)
-        return rate.record(now_ms)
+            rate = self._ip_rates[address] = self._new_rate()
+        throttle_ms = rate.record(1, limits.creation_rate_per_ip, now_ms)
+        if throttle_ms:
+            # It is not let in, so it does not count: who keeps trying would else never be let in again.
+            rate.unrecord(1)
+        return min(throttle_ms, limits.windows * limits.window_ms)

@@ -230,8 +230,9 @@ class _RunningCluster:
             raise
         self._timer = Timer(clock)
         self._purgatory = DelayedOperationPurgatory(self._timer)
-        self._producer_quota = ClientQuota(config.quota_producer_default)
-        self._consumer_quota = ClientQuota(config.quota_consumer_default)
+        windows = config.quota_window_num, int(config.quota_window_size_seconds * 1000)
+        self._producer_quota = ClientQuota(config.quota_producer_default, *windows)
+        self._consumer_quota = ClientQuota(config.quota_consumer_default, *windows)
         self._response_budget = ResponseBudget(config.queued_max_response_bytes)
         self._brokers: dict[int, EmbeddedBroker] = {}
         self._bound: dict[int, list[EndPoint]] = {}

@@ -9,9 +9,12 @@ Source: apache/kafka ``KafkaRequestHandlerPool``.
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 from kafka_sink.broker.request_channel import CloseConnectionResponse, RequestChannel, RequestHandler
+from kafka_sink.common.clock import stopwatch_ns
 from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.common.threads import start_thread
 
 
@@ -23,18 +26,30 @@ class HandlerPool:
         self._log = ContextLogger(__name__, name)
         self._channel = channel
         self._handle = handle
-        self._size = threads
+        self._idle = [IdleMeter(stopwatch_ns()) for _ in range(threads)]
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start the threads."""
-        self._threads = [start_thread(f"{self._name}-{number}", self._run) for number in range(self._size)]
+        self._threads = [
+            start_thread(f"{self._name}-{number}", partial(self._run, idle)) for number, idle in enumerate(self._idle)
+        ]
 
-    def handle_one(self) -> bool:
+    @property
+    def idle_share(self) -> float:
+        """How much of their time the threads wait for requests, from 0 to 1."""
+        now_ns = stopwatch_ns()
+        return sum(idle.share(now_ns) for idle in self._idle) / len(self._idle)
+
+    def handle_one(self, idle: IdleMeter) -> bool:
         """Wait for a request and handle it; False when this thread has to end."""
+        idle.begin_wait(stopwatch_ns())
         request = self._channel.receive_request()
+        now_ns = stopwatch_ns()
+        idle.end_wait(now_ns)
         if request is None:
             return False
+        request.dequeued_ns = now_ns
         try:
             self._handle(request)
         except Exception:
@@ -43,10 +58,12 @@ class HandlerPool:
                 "handling %s of %s failed, closing its connection", context.header.api_key.name, context.connection_id
             )
             self._channel.send_response(CloseConnectionResponse(request))
+        finally:
+            request.handled_ns = stopwatch_ns()
         return True
 
-    def _run(self) -> None:
-        while self.handle_one():
+    def _run(self, idle: IdleMeter) -> None:
+        while self.handle_one(idle):
             continue
 
     def shutdown(self) -> None:

@@ -28,9 +28,11 @@ from kafka_sink.broker.request_channel import (
     SendResponse,
     StartThrottlingResponse,
 )
-from kafka_sink.common.clock import FOREVER_MS, Clock
+from kafka_sink.broker.request_metrics import RequestMetrics
+from kafka_sink.common.clock import FOREVER_MS, Clock, stopwatch_ns
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.network.listener import local_address, remote_address
 from kafka_sink.network.receive import NetworkReceive
 from kafka_sink.network.selectable import Selectable
@@ -47,7 +49,10 @@ POLL_TIMEOUT_MS: Final = 300
 
 
 class ServerSelectable(Selectable, Protocol):
-    """A selectable that can say which connection to give up first."""
+    """A selectable that can say which connection to give up first, and how much of the time it waits."""
+
+    @property
+    def idle(self) -> IdleMeter: ...
 
     def lowest_priority_connection(self) -> str | None: ...
 
@@ -81,6 +86,8 @@ class Processor:
         clock: Clock,
     ) -> None:
         self.id = processor_id
+        #: What became of its requests; anybody may read it.
+        self.request_metrics = RequestMetrics()
         self._listener_name = listener_name
         self._selector = selector
         self._request_channel = request_channel
@@ -155,6 +162,11 @@ class Processor:
         self._close_excess_connections()
 
     @property
+    def idle_share(self) -> float:
+        """How much of its time the thread waits for something to do, from 0 to 1 (any thread)."""
+        return self._selector.idle.share(stopwatch_ns())
+
+    @property
     def connection_ids(self) -> tuple[str, ...]:
         """Open connections."""
         return tuple(self._connections)
@@ -182,6 +194,7 @@ class Processor:
     def _process_new_responses(self) -> None:
         while self._responses:
             response = self._responses.popleft()
+            response.request.response_dequeued_ns = stopwatch_ns()
             connection_id = response.request.context.connection_id
             try:
                 self._process_response(connection_id, response)
@@ -192,6 +205,7 @@ class Processor:
         match response:
             case NoOpResponse():
                 # There is nothing to send: further requests that the client has pipelined may be read.
+                self._ended(response)
                 response.request.release()
                 self._handle_mute_event(connection_id, ChannelMuteEvent.RESPONSE_SENT)
                 self._try_unmute(connection_id)
@@ -199,6 +213,7 @@ class Processor:
                 response.request.release()
                 self._send_response(connection_id, response)
             case CloseConnectionResponse():
+                self._ended(response)
                 response.request.release()
                 self._log.debug("closing %s: its request could not be answered in another way", connection_id)
                 self._close(connection_id)
@@ -214,7 +229,7 @@ class Processor:
     def _send_response(self, connection_id: str, response: SendResponse) -> None:
         if not self._selector.is_open(connection_id):
             self._log.debug("%s is gone, dropping a response for it", connection_id)
-            response.complete()
+            self._ended(response)
             return
         self._selector.send(NetworkSend(connection_id, response.segments))
         self._inflight_responses[connection_id] = response
@@ -240,7 +255,7 @@ class Processor:
             raise RuntimeError(f"connection {receive.source} is gone before its request was looked at")
         header, body_offset = decode_request_header(receive.payload)
         context = RequestContext(header, receive.source, connection.address, self._listener_name)
-        request = Request(self.id, context, receive, body_offset)
+        request = Request(self.id, context, receive, body_offset, stopwatch_ns())
         # KIP-511: here, because only here the connection is at hand.
         if header.api_key is ApiKey.API_VERSIONS and header.api_version in api(header.api_key).versions:
             body = decode_request_body(header, receive.payload, body_offset)
@@ -260,7 +275,7 @@ class Processor:
                 response = self._inflight_responses.pop(connection_id, None)
                 if response is None:
                     raise RuntimeError(f"a send to {connection_id} completed that was not in flight")
-                response.complete()
+                self._ended(response)
                 self._handle_mute_event(connection_id, ChannelMuteEvent.RESPONSE_SENT)
                 self._try_unmute(connection_id)
             except Exception as error:
@@ -277,6 +292,12 @@ class Processor:
             if connection_id is not None:
                 self._log.info("closing %s: there are too many connections", connection_id)
                 self._close(connection_id)
+
+    def _ended(self, response: NoOpResponse | SendResponse | CloseConnectionResponse) -> None:
+        """It has left, or never will."""
+        self.request_metrics.record(response.request, stopwatch_ns())
+        if isinstance(response, SendResponse):
+            response.complete()
 
     # --- connections -------------------------------------------------------------------------------------------------
 
@@ -305,7 +326,7 @@ class Processor:
     def _forget(self, connection_id: str) -> None:
         response = self._inflight_responses.pop(connection_id, None)
         if response is not None:
-            response.complete()
+            self._ended(response)
         connection = self._connections.pop(connection_id, None)
         if connection is not None:
             self._quotas.dec(self._listener_name, connection.address)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from kafka_sink.common.buffers import Buffer
+from kafka_sink.common.clock import stopwatch_ns
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.network.receive import NetworkReceive
 from kafka_sink.protocol.header import RequestHeader
@@ -33,15 +34,40 @@ class RequestContext:
 class Request:
     """A received request, until it is answered."""
 
-    __slots__ = ("_receive", "body_offset", "context", "processor")
+    __slots__ = (
+        "_receive",
+        "body_offset",
+        "context",
+        "dequeued_ns",
+        "handled_ns",
+        "processor",
+        "received_ns",
+        "responded_ns",
+        "response_dequeued_ns",
+        "throttle_ms",
+    )
 
-    def __init__(self, processor: int, context: RequestContext, receive: NetworkReceive, body_offset: int) -> None:
+    def __init__(
+        self,
+        processor: int,
+        context: RequestContext,
+        receive: NetworkReceive,
+        body_offset: int,
+        received_ns: int = 0,
+    ) -> None:
         #: Id of the processor that has the connection.
         self.processor = processor
         self.context = context
         #: Where in the payload the body begins.
         self.body_offset = body_offset
         self._receive = receive
+        # Its life so far, for figures: instants of the stopwatch, 0 while they lie ahead.
+        self.received_ns = received_ns
+        self.dequeued_ns = 0
+        self.handled_ns = 0
+        self.responded_ns = 0
+        self.response_dequeued_ns = 0
+        self.throttle_ms = 0
 
     @property
     def payload(self) -> memoryview:
@@ -161,6 +187,8 @@ class RequestChannel:
 
     def send_response(self, response: Response) -> None:
         """Hand a response to the processor that the request came from; dropped when that is gone."""
+        if not isinstance(response, StartThrottlingResponse | EndThrottlingResponse):
+            response.request.responded_ns = stopwatch_ns()
         processor = self._processors.get(response.request.processor)
         if processor is None:
             self._log.debug("dropping a response for %s", response.request.context.connection_id)

@@ -9,7 +9,7 @@ Source: apache/kafka ``SocketServer``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from kafka_sink.broker.acceptor import Acceptor
@@ -17,8 +17,10 @@ from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.connection_quotas import ConnectionLimits, ConnectionQuotas
 from kafka_sink.broker.processor import Processor, ServerSelectable
 from kafka_sink.broker.request_channel import RequestChannel
-from kafka_sink.common.clock import Clock
+from kafka_sink.broker.request_metrics import request_figures
+from kafka_sink.common.clock import Clock, stopwatch_ns
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.metrics import Metric
 from kafka_sink.common.threads import start_thread
 from kafka_sink.network.channel_builder import PlaintextChannelBuilder
 from kafka_sink.network.listener import Listener
@@ -149,6 +151,21 @@ class SocketServer:
         listener = self._listeners[listener_name]
         host = next(item.host for item in self._endpoints if item.listener_name == listener_name)
         return EndPoint(listener_name, host, listener.port)
+
+    def update_connection_limits(self, limits: ConnectionLimits) -> None:
+        """Have other limits from now on (any thread)."""
+        self._quotas.update(limits)
+
+    def metrics(self, tags: tuple[tuple[str, str], ...]) -> Iterator[Metric]:
+        """Requests by API, idle network threads, connections and queued requests, as they are now (any thread)."""
+        processors = [processor for processor, _ in tuple(self._processors.values())]
+        yield from request_figures([one.request_metrics for one in processors], tags, stopwatch_ns())
+        if processors:
+            idle = sum(one.idle_share for one in processors) / len(processors)
+            yield Metric("NetworkProcessorAvgIdlePercent", "SocketServer", tags, idle)
+        for listener, count in self._quotas.counts().items():
+            yield Metric("connection-count", "socket-server-metrics", (*tags, ("listener", listener)), count)
+        yield Metric("RequestQueueSize", "RequestChannel", tags, self.data_plane_request_channel.queued)
 
     def shutdown(self) -> None:
         """Close listeners and connections and end all threads; responses still to come are dropped."""

@@ -14,6 +14,9 @@ from typing import Final, Protocol
 #: Stands for "no deadline" wherever a duration or an instant in ms is expected.
 FOREVER_MS: Final = 2**62
 
+#: Nanoseconds since an arbitrary start, for figures alone: nothing may be decided by it.
+stopwatch_ns: Final = time.monotonic_ns
+
 
 class Clock(Protocol):
     """Source of time for everything that has to wait or to stamp."""

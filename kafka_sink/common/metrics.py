@@ -12,7 +12,9 @@ import math
 import threading
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_IDLE_WINDOW_NS: Final = 30 * 10**9
 
 
 class Metric(NamedTuple):
@@ -93,6 +95,41 @@ class Sampled:
         elapsed_ms = now_ms - windows[0].start_ms if windows else 0
         missing = max(self._samples - 1 - elapsed_ms // self._window_ms, 0)
         return max(elapsed_ms + missing * self._window_ms, self._window_ms) / 1000
+
+
+class IdleMeter:
+    """The share of its time that one thread waits for work, over its last half minute or minute.
+
+    The thread says when it begins to wait and when it goes on; anybody reads. Instants are ns of the stopwatch.
+    """
+
+    __slots__ = ("_before", "_idle_ns", "_started_ns", "_waiting_since_ns")
+
+    def __init__(self, now_ns: int) -> None:
+        self._started_ns = now_ns
+        self._idle_ns = 0
+        #: Idle time and length of the window before this one.
+        self._before = (0, 0)
+        #: 0 while it works.
+        self._waiting_since_ns = 0
+
+    def begin_wait(self, now_ns: int) -> None:
+        self._waiting_since_ns = now_ns
+
+    def end_wait(self, now_ns: int) -> None:
+        self._idle_ns += now_ns - self._waiting_since_ns
+        self._waiting_since_ns = 0
+        if now_ns - self._started_ns > _IDLE_WINDOW_NS:
+            self._before = (self._idle_ns, now_ns - self._started_ns)
+            self._started_ns, self._idle_ns = now_ns, 0
+
+    def share(self, now_ns: int) -> float:
+        """From 0 to 1; 1 when it never had anything to do."""
+        before_ns, before_length_ns = self._before
+        waiting_since_ns = self._waiting_since_ns
+        idle_ns = before_ns + self._idle_ns + (now_ns - waiting_since_ns if waiting_since_ns else 0)
+        length_ns = before_length_ns + now_ns - self._started_ns
+        return min(idle_ns / length_ns, 1.0) if length_ns else 1.0
 
 
 def render_prometheus(metrics: Iterable[Metric]) -> str:

@@ -15,9 +15,10 @@ import selectors
 from enum import Enum
 from typing import Final
 
-from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.clock import Clock, stopwatch_ns
+from kafka_sink.common.errors import AuthenticationError, KafkaError
 from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.network.causes import cause_of
 from kafka_sink.network.channel import KafkaChannel
 from kafka_sink.network.channel_builder import ChannelBuilder
@@ -95,6 +96,8 @@ class KSelector:
         self.disconnected: dict[str, Disconnect] = {}
         self._received_from: set[str] = set()
 
+        #: The share of its thread's time that polls spend waiting.
+        self.idle = IdleMeter(stopwatch_ns())
     # -- connections
 
     def connect(
@@ -275,7 +278,10 @@ class KSelector:
 
     def _select(self, timeout_ms: int) -> list[tuple[KafkaChannel, int]]:
         events: list[tuple[KafkaChannel, int]] = []
-        for selected, mask in self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000):
+        self.idle.begin_wait(stopwatch_ns())
+        found = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
+        self.idle.end_wait(stopwatch_ns())
+        for selected, mask in found:
             if selected.data is None:
                 self._wakeup.drain()
             else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kafka_sink.common.clock import stopwatch_ns
+from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.network.receive import NetworkReceive
 from kafka_sink.network.resolver import SocketAddress
 from kafka_sink.network.selectable import ChannelState, Disconnect
@@ -27,6 +29,7 @@ class FakeServerSelectable:
         self.hold_sends = False
         self.wakeups = 0
         self.closed = False
+        self.idle = IdleMeter(stopwatch_ns())
         self.poll_error: Exception | None = None
         self.refuse_register = False
         self.during_poll: Callable[[], None] = lambda: None

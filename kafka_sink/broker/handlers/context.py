@@ -108,6 +108,11 @@ class ApiRequest(Generic[S_co]):
         return self._request.context.header.api_version
 
     @property
+    @property
+    def size_in_bytes(self) -> int:
+        """The whole frame, header included: what quotas count."""
+        return self._request.payload.nbytes
+
     def client_id(self) -> str:
         return self._request.context.header.client_id or ""
 
@@ -141,6 +146,7 @@ class ApiRequest(Generic[S_co]):
         """Read nothing more of this client for *throttle_ms*; call it before the answer. 0 does nothing."""
         if throttle_ms > 0:
             self._channel.send_response(StartThrottlingResponse(self._request))
+            self._request.throttle_ms = throttle_ms
             timer.schedule(
                 now_ms + throttle_ms, lambda: self._channel.send_response(EndThrottlingResponse(self._request))
             )

@@ -121,7 +121,9 @@ def _topic(context: BrokerContext, request: ApiRequest[FetchRequest], data: Fetc
 def _read(context: BrokerContext, request: ApiRequest[FetchRequest]) -> _Reading:
     body = request.body
     reading = _Reading([], 0, failed=False, appended={}, committed=body.isolation_level == _READ_COMMITTED)
-    budget = min(body.max_bytes, context.config.fetch_max_bytes, context.response_budget.available_bytes)
+    # More than its quota holds would only get the client throttled, again and again.
+    quota = context.consumer_quota.most_bytes(request.client_id)
+    budget = min(body.max_bytes, context.config.fetch_max_bytes, context.response_budget.available_bytes, quota)
     by_id = request.version >= _FIRST_WITH_TOPIC_IDS
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for data in body.topics:
@@ -194,6 +196,11 @@ def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], reading:
     now_ms = context.clock.monotonic_ms()
     throttle_ms = context.consumer_quota.record(request.client_id, reading.size, now_ms)
     request.throttle(throttle_ms, context.timer, now_ms)
+    if throttle_ms and reading.size <= context.consumer_quota.most_bytes(request.client_id):
+        # KIP-219: the client asks again when it may. What is too large for any quota it gets now, or it never would.
+        context.consumer_quota.unrecord(request.client_id, reading.size)
+        request.respond(FetchResponse(throttle_time_ms=throttle_ms))
+        return
     named = reading.failed and request.version >= _FIRST_WITH_ENDPOINTS
     parts = [part for topic in reading.responses for part in topic.partitions] if named else []
     response = FetchResponse(

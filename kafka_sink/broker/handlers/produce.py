@@ -40,8 +40,7 @@ def handle(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
     """Append everything, then answer for each partition (or not at all with acks=0)."""
     responses = [_produce_topic(context, request, topic) for topic in request.body.topic_data]
     now_ms = context.clock.monotonic_ms()
-    size = sum(_size(partition) for topic in request.body.topic_data for partition in topic.partition_data)
-    throttle_ms = context.producer_quota.record(request.client_id, size, now_ms)
+    throttle_ms = context.producer_quota.record(request.client_id, request.size_in_bytes, now_ms)
     failed = [part for topic in responses for part in topic.partition_responses if part.error_code]
     if request.body.acks == _NO_ACKS:
         if failed:
@@ -118,10 +117,6 @@ def _produce_partition(
         appended.log_append_time_ms,
         appended.log_start_offset,
     )
-
-
-def _size(data: PartitionProduceData) -> int:
-    return len(data.records) if data.records is not None else 0
 
 
 def _endpoints(

@@ -125,7 +125,7 @@ def test_a_throttled_connection_is_closed_after_its_delay(made: list[Bench]) -> 
     bench.clock.advance(12_000)
     bench.acceptor.run_once()
     assert last.fileno() == -1
-    assert bench.quotas.count("127.0.0.1") == 11
+    assert bench.quotas.count("127.0.0.1") == 10
 
 
 def test_a_system_that_refuses_does_not_make_the_acceptor_spin(made: list[Bench]) -> None:

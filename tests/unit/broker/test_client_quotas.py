@@ -2,35 +2,75 @@
 
 from __future__ import annotations
 
-from kafka_sink.broker.client_quotas import ClientQuota
+import pytest
+
+from kafka_sink.broker.client_quotas import NO_QUOTA, ClientQuota
 
 
 def test_within_the_rate_nobody_is_throttled() -> None:
     quota = ClientQuota(1000)
-    assert [quota.record("c", 100, now_ms) for now_ms in range(0, 5000, 100)] == [0] * 50
+    assert [quota.record("c", 90, now_ms) for now_ms in range(0, 50_000, 100)] == [0] * 500
 
 
-def test_a_second_may_be_ahead_and_no_more() -> None:
+def test_a_burst_is_measured_over_all_windows_but_one_as_in_kafka() -> None:
     quota = ClientQuota(1000)
-    assert quota.record("c", 1000, 0) == 0
-    assert quota.record("c", 500, 0) == 500
-    assert quota.record("other", 1000, 0) == 0
-    assert quota.record("c", 0, 10_000) == 0
+    assert quota.most_bytes("c") == 10_000
+    assert quota.record("c", 10_000, 0) == 0
+    # 12,500 bytes in 10 s are 25 % too many: (1250 - 1000) / 1000 of 10 s.
+    assert quota.record("c", 2_500, 0) == 2_500
+    assert quota.record("other", 10_000, 0) == 0
 
 
-def test_throttling_is_bounded() -> None:
-    assert ClientQuota(1).record("c", 10**9, 0) == 11_000
+def test_what_is_older_than_the_windows_is_forgotten() -> None:
+    quota = ClientQuota(1000)
+    assert quota.record("c", 30_000, 0) == 20_000
+    assert quota.record("c", 100, 10_999) > 0
+    assert quota.record("c", 100, 11_000) == 0
+
+
+def test_what_was_not_sent_after_all_does_not_count() -> None:
+    quota = ClientQuota(1000)
+    quota.record("c", 10_000, 0)
+    assert quota.record("c", 5_000, 500) > 0
+    quota.unrecord("c", 5_000)
+    assert quota.record("c", 0, 500) == 0
+
+
+def test_a_throttle_fits_into_the_answer() -> None:
+    assert ClientQuota(1).record("c", 10**12, 0) == 2**31 - 1
 
 
 def test_without_a_quota_nothing_is_kept() -> None:
-    quota = ClientQuota(2**63 - 1)
+    quota = ClientQuota(NO_QUOTA)
     assert quota.record("c", 10**9, 0) == 0
-    assert quota._worked_off_ms == {}
+    assert quota.most_bytes("c") == NO_QUOTA
+    assert quota._rates == {}
 
 
 def test_clients_that_owe_nothing_are_forgotten() -> None:
     quota = ClientQuota(1000)
     for number in range(10_000):
         quota.record(f"c{number}", 1, 0)
-    quota.record("late", 1, 10_000)
-    assert list(quota._worked_off_ms) == ["late"]
+    quota.record("late", 1, 11_000)
+    assert list(quota._rates) == ["late"]
+
+
+def test_limits_change_while_clients_move_bytes() -> None:
+    quota = ClientQuota(NO_QUOTA)
+    quota.set_limit(1000, "busy")
+    assert quota.record("busy", 20_000, 0) == 10_000
+    assert quota.record("other", 20_000, 0) == 0
+    # What was measured stays, the limit is another.
+    quota.set_limit(4000, "busy")
+    assert quota.record("busy", 0, 0) == 0
+    quota.set_limit(1000)
+    assert quota.record("other", 20_000, 0) == 10_000
+    quota.set_limit(None, "busy")
+    assert quota.record("busy", 0, 0) == 10_000
+    quota.set_limit(None)
+    assert quota.record("other", 10**9, 0) == 0
+
+
+def test_a_limit_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="above 0 bytes per second, not 0"):
+        ClientQuota(NO_QUOTA).set_limit(0, "c")

@@ -8,10 +8,10 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.connection_quotas import (
     ConnectionLimits,
     ConnectionQuotas,
-    ConnectionRate,
     ConnectionThrottledError,
     TooManyConnectionsError,
 )
+from kafka_sink.broker.rate_quota import RateQuota
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
@@ -108,14 +108,59 @@ def test_connections_that_come_too_fast_wait() -> None:
 
 
 def test_an_address_that_connects_too_fast_is_throttled_and_not_counted() -> None:
-    counted = quotas(creation_rate_per_ip=1)
+    clock = ManualClock()
+    counted = quotas(clock, creation_rate_per_ip=1)
+    for _ in range(10):
+        counted.inc("A", "1.1.1.1")
+    for _ in range(1000):
+        with pytest.raises(ConnectionThrottledError) as caught:
+            counted.inc("A", "1.1.1.1")
+        assert 0 < caught.value.throttle_ms <= 11_000
+    assert counted.count("1.1.1.1") == 10
+    counted.inc("A", "2.2.2.2")
+    # What was refused was no connection: after a second's rest there is room for the next one.
+    clock.advance(11_000)
+    counted.inc("A", "1.1.1.1")
+
+
+def test_a_listeners_rate_holds_for_that_listener() -> None:
+    clock = ManualClock()
+    counted = quotas(clock, creation_rate_per_listener={"A": 1})
+    for _ in range(100):
+        counted.inc("B", "1.1.1.1")
+    assert clock.waits == []
     for _ in range(11):
         counted.inc("A", "1.1.1.1")
-    with pytest.raises(ConnectionThrottledError) as caught:
-        counted.inc("A", "1.1.1.1")
-    assert 0 < caught.value.throttle_ms <= 11_000
-    assert counted.count("1.1.1.1") == 11
-    counted.inc("A", "2.2.2.2")
+    assert clock.waits == [1000]
+
+
+def test_the_nodes_rate_does_not_hold_back_the_protected_listener() -> None:
+    clock = ManualClock()
+    counted = quotas(clock, listeners=2, creation_rate=1, protected_listener="INTERNAL")
+    for _ in range(100):
+        counted.inc("INTERNAL", "1.1.1.1")
+    assert clock.waits == []
+    for _ in range(11):
+        counted.inc("CLIENTS", "1.1.1.1")
+    assert clock.waits == [1000]
+
+
+def test_limits_change_while_connections_come() -> None:
+    counted = quotas(per_ip=1)
+    counted.inc("A", "1.1.1.1")
+    counted.update(ConnectionLimits(per_ip=2))
+    counted.inc("A", "1.1.1.1")
+    counted.update(ConnectionLimits(total=1))
+    assert counted.max_connections_exceeded("A")
+    assert counted.counts() == {"A": 2}
+
+
+def test_a_limit_that_is_raised_lets_a_waiting_acceptor_go_on() -> None:
+    clock = OneWait(lambda: counted.update(ConnectionLimits(total=2)))
+    counted = quotas(clock, total=1)
+    counted.inc("A", "1.1.1.1")
+    counted.inc("A", "1.1.1.1")
+    assert clock.waits == [FOREVER_MS]
 
 
 def test_rates_of_silent_addresses_are_forgotten() -> None:
@@ -129,15 +174,15 @@ def test_rates_of_silent_addresses_are_forgotten() -> None:
 
 
 def test_a_rate_below_its_limit_never_throttles() -> None:
-    rate = ConnectionRate(10, 11, 1000)
-    assert all(rate.record(now_ms) == 0 for now_ms in range(0, 60_000, 100))
+    rate = RateQuota(11, 1000)
+    assert all(rate.record(1, 10, now_ms) == 0 for now_ms in range(0, 60_000, 110))
 
 
 def test_a_lasting_rate_above_its_limit_is_held_to_it() -> None:
-    rate = ConnectionRate(10, 11, 1000)
+    rate = RateQuota(11, 1000)
     now_ms = 0
     for _ in range(1000):
-        now_ms += max(rate.record(now_ms), 1)
+        now_ms += max(rate.record(1, 10, now_ms), 1)
     # 1,000 connections at 10 a second take 100 s; the burst at the start may be ten seconds' worth.
     assert now_ms >= 85_000
 
@@ -167,10 +212,12 @@ def test_limits_come_from_the_configuration() -> None:
             "max.connections.per.listener": "A:3",
             "max.connections.per.ip.overrides": "::1:5,127.0.0.1:6",
             "max.connection.creation.rate": 9,
+            "max.connection.creation.rate.per.listener": "A:4",
         },
     )
     limits = ConnectionLimits.of(config)
     assert (limits.total, limits.per_listener, limits.creation_rate) == (7, {"A": 3}, 9)
+    assert limits.creation_rate_per_listener == {"A": 4}
     assert limits.per_ip_overrides == {"::1": 5, "127.0.0.1": 6}
 
 

@@ -277,19 +277,28 @@ def test_a_disk_that_fails_is_answered_with_a_code(node: BrokerNode) -> None:
     assert produced(node, 9, produce(node, partition=2)).error_code == 56
 
 
-def test_a_client_that_moves_too_much_is_throttled() -> None:
+def test_a_producer_over_its_quota_is_answered_at_once_and_then_not_read() -> None:
     node = BrokerNode(quota_producer_default=1000)
     node.cluster.create_topic("t", 1)
-    node.send(ApiKey.PRODUCE, 9, produce(node, values=(b"x" * 3000,)))
+    node.send(ApiKey.PRODUCE, 9, produce(node, values=(b"x" * 12_000,)))
     start, sent = node.responses
     assert isinstance(start, StartThrottlingResponse) and isinstance(sent, SendResponse)
     node.responses = [sent]
     answer = of(ProduceResponse, node.answer(ApiKey.PRODUCE, 9))
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    # The whole request is counted: 12,000 bytes and its fields, of which ten seconds may pass.
     assert 2000 <= answer.throttle_time_ms <= 2200
     node.timer.run_due(node.clock.now_ms + answer.throttle_time_ms - 1)
     assert node.responses == []
     node.timer.run_due(node.clock.now_ms + answer.throttle_time_ms)
     assert [type(response) for response in node.responses] == [EndThrottlingResponse]
+
+
+def test_a_producer_without_acks_is_throttled_too() -> None:
+    node = BrokerNode(quota_producer_default=1000)
+    node.cluster.create_topic("t", 1)
+    node.send(ApiKey.PRODUCE, 9, produce(node, values=(b"x" * 12_000,), acks=0))
+    assert [type(response) for response in node.responses] == [StartThrottlingResponse, NoOpResponse]
 
 
 # --- Fetch -----------------------------------------------------------------------------------------------------------
@@ -304,6 +313,34 @@ def test_fetch(node: BrokerNode, version: int) -> None:
     assert values(part) == [b"a", b"b"], "whole batches: the reader drops what it did not ask for"
     assert part.aborted_transactions == []
     assert fetched(node.call(ApiKey.FETCH, version, fetch(node))).aborted_transactions is None
+
+
+def test_a_reader_over_its_quota_gets_nothing_until_it_may() -> None:
+    node = BrokerNode(quota_consumer_default=1000)
+    node.cluster.create_topic("t", 1)
+    for _ in range(4):
+        produced(node, 9, produce(node, values=(b"x" * 4000,)))
+    assert len(values(fetched(node.call(ApiKey.FETCH, 12, fetch(node))))) == 2, "what ten seconds allow"
+    node.send(ApiKey.FETCH, 12, fetch(node, offset=2))
+    start, sent = node.responses
+    assert isinstance(start, StartThrottlingResponse)
+    node.responses = [sent]
+    throttled = of(FetchResponse, node.answer(ApiKey.FETCH, 12))
+    assert throttled.responses == [] and throttled.throttle_time_ms > 5000
+    node.clock.advance(11_000)
+    assert len(values(fetched(node.call(ApiKey.FETCH, 12, fetch(node, offset=2))))) == 2
+
+
+def test_a_batch_larger_than_the_quota_gets_through_and_is_worked_off() -> None:
+    node = BrokerNode(quota_consumer_default=10)
+    node.cluster.create_topic("t", 1)
+    produced(node, 9, produce(node, values=(b"x" * 400,)))
+    node.send(ApiKey.FETCH, 12, fetch(node))
+    start, sent = node.responses
+    assert isinstance(start, StartThrottlingResponse)
+    node.responses = [sent]
+    answer = of(FetchResponse, node.answer(ApiKey.FETCH, 12))
+    assert len(values(fetched(answer))) == 1 and answer.throttle_time_ms > 30_000
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FETCH))

@@ -325,7 +325,7 @@ def test_one_excess_connection_is_closed_per_loop() -> None:
     bench = Bench()
     try:
         connections = [bench.connect() for _ in range(3)]
-        bench.quotas._limits = ConnectionLimits(total=1)
+        bench.quotas.update(ConnectionLimits(total=1))
         bench.processor.run_once()
         assert len(bench.processor.connection_ids) == 2
         bench.processor.run_once()

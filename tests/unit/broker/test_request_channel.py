@@ -14,6 +14,7 @@ from kafka_sink.broker.request_channel import (
     Response,
     SendResponse,
 )
+from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.common.threads import start_thread
 from kafka_sink.network.memory_pool import SimpleMemoryPool
 from kafka_sink.network.receive import NetworkReceive
@@ -122,7 +123,7 @@ def test_a_handler_that_fails_costs_its_connection_and_nothing_else(caplog: pyte
     pool = HandlerPool("handler", channel, fail, 1)
     bad = request(connection="bad")
     channel.send_request(bad)
-    assert pool.handle_one() is True
+    assert pool.handle_one(IdleMeter(0)) is True
     assert processor.got == [CloseConnectionResponse(bad)]
     assert "handling METADATA of bad failed" in caplog.text
 
