@@ -11,11 +11,18 @@ from types import MappingProxyType
 from typing import Final
 
 from kafka_sink.broker.handlers import (
+    alter_configs,
+    alter_partition_reassignments,
     api_versions,
+    create_partitions,
     create_topics,
     delete_topics,
+    describe_cluster,
+    describe_configs,
+    elect_leaders,
     fetch,
     find_coordinator,
+    incremental_alter_configs,
     init_producer_id,
     list_offsets,
     metadata,
@@ -42,6 +49,13 @@ HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = MappingProxyType(
             create_topics,
             delete_topics,
             init_producer_id,
+            describe_configs,
+            incremental_alter_configs,
+            alter_configs,
+            create_partitions,
+            describe_cluster,
+            elect_leaders,
+            alter_partition_reassignments,
         )
     }
 )

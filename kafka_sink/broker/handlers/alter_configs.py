@@ -1,0 +1,41 @@
+"""AlterConfigs (key 33): all settings of a topic, or all changed options of brokers, in place of what there was."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka_sink.broker.cluster_state import ConfigChange
+from kafka_sink.broker.handlers.config_resources import alter, given, refuse_repeated
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 2)
+
+
+def handle(context: BrokerContext, request: ApiRequest[AlterConfigsRequest]) -> None:
+    """Replace the settings of each resource, or only judge."""
+    body = request.body
+    outcomes = alter(context, body.resources, _replacement, validate_only=body.validate_only)
+    request.respond(
+        AlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(code, message, item.resource_type, item.resource_name)
+                for item, (code, message) in zip(body.resources, outcomes, strict=True)
+            ]
+        )
+    )
+
+
+def _replacement(resource: AlterConfigsResource) -> ConfigChange:
+    refuse_repeated([config.name for config in resource.configs])
+    return lambda _: {config.name: given(config.name, config.value) for config in resource.configs}
+
+
+API: Final = ApiHandler(ApiKey.ALTER_CONFIGS, VERSIONS, handle)

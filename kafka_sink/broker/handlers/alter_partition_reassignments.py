@@ -1,0 +1,62 @@
+"""AlterPartitionReassignments (key 45): which nodes may lead a partition, the preferred one first (KIP-455).
+
+Data is stored once and every node can open it, so nothing is copied: what is accepted has happened.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopic,
+    ReassignableTopicResponse,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 1)
+
+
+def handle(context: BrokerContext, request: ApiRequest[AlterPartitionReassignmentsRequest]) -> None:
+    """Reassign each partition; one that fails does not keep others from it."""
+    may_grow = request.body.allow_replication_factor_change
+    responses = [_reassign_topic(context, topic, may_grow=may_grow) for topic in request.body.topics]
+    request.respond(AlterPartitionReassignmentsResponse(error_message=None, responses=responses))
+
+
+def _reassign_topic(context: BrokerContext, topic: ReassignableTopic, *, may_grow: bool) -> ReassignableTopicResponse:
+    outcomes = []
+    for partition in topic.partitions:
+        try:
+            _reassign(context, topic.name, partition, may_grow=may_grow)
+            code, text = ErrorCode.NONE, None
+        except ApiError as error:
+            code, text = error.code, str(error)
+        except OSError as error:
+            code, text = ErrorCode.KAFKA_STORAGE_ERROR, f"the change could not be stored: {error}"
+        outcomes.append(ReassignablePartitionResponse(partition.partition_index, code, text))
+    return ReassignableTopicResponse(topic.name, outcomes)
+
+
+def _reassign(context: BrokerContext, name: str, asked: ReassignablePartition, *, may_grow: bool) -> None:
+    partition = TopicPartition(name, asked.partition_index)
+    topic = context.cluster.topic(name)
+    if topic is None:
+        raise ApiError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    present = topic.partition(asked.partition_index)
+    if asked.replicas is None:
+        raise ApiError(f"nothing is under way for {partition}", ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    if not may_grow and len(asked.replicas) != len(present.replicas):
+        text = f"{partition} has {len(present.replicas)} replicas, and their number may not change"
+        raise ApiError(text, ErrorCode.INVALID_REPLICATION_FACTOR)
+    context.cluster.reassign(partition, asked.replicas)
+
+
+API: Final = ApiHandler(ApiKey.ALTER_PARTITION_REASSIGNMENTS, VERSIONS, handle)

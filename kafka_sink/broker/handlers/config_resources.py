@@ -1,0 +1,100 @@
+"""Which topic or broker a request about settings means, and how its settings are changed.
+
+Shared by the handlers of IncrementalAlterConfigs, AlterConfigs and DescribeConfigs; called by handler threads. Running
+logs follow a change at once. Only those options of brokers can be changed that hold for topics without a setting of
+their own, and only for all brokers together (an empty name): they share topics and data.
+
+Source: KIP-339; apache/kafka ``ConfigAdminManager`` and ``ConfigurationControlManager`` for what is refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
+
+from kafka_sink.broker.cluster_state import ConfigChange
+from kafka_sink.broker.config_entries import validate_dynamic
+from kafka_sink.broker.handlers.context import BrokerContext
+from kafka_sink.broker.topic_state import TopicState, validate_topic_name
+from kafka_sink.common.errors import ApiError, ErrorCode
+
+TOPIC: Final = 2
+BROKER: Final = 4
+
+
+class Resource(Protocol):
+    """What both requests say about whose settings they change."""
+
+    resource_type: int
+    resource_name: str
+
+
+R = TypeVar("R", bound=Resource)
+
+
+def named_topic(context: BrokerContext, name: str) -> TopicState:
+    """:raises ApiError: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION."""
+    validate_topic_name(name)
+    topic = context.cluster.topic(name)
+    if topic is None:
+        raise ApiError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic
+
+
+def unsupported(resource_type: int) -> ApiError:
+    """There are no settings of such things here."""
+    return ApiError(f"resources of type {resource_type} have no settings here", ErrorCode.INVALID_REQUEST)
+
+
+def alter(
+    context: BrokerContext, resources: Sequence[R], change_of: Callable[[R], ConfigChange], *, validate_only: bool
+) -> list[tuple[ErrorCode, str | None]]:
+    """Change each of *resources*; one that fails does not keep others from it. Returns how each one went."""
+    times_named = Counter((item.resource_type, item.resource_name) for item in resources)
+    outcomes: list[tuple[ErrorCode, str | None]] = []
+    for item in resources:
+        try:
+            if times_named[item.resource_type, item.resource_name] > 1:
+                raise ApiError("the request names this resource twice", ErrorCode.INVALID_REQUEST)
+            _alter_one(context, item, change_of(item), validate_only=validate_only)
+            outcomes.append((ErrorCode.NONE, None))
+        except ApiError as error:
+            outcomes.append((error.code, str(error)))
+        except OSError as error:
+            outcomes.append((ErrorCode.KAFKA_STORAGE_ERROR, f"the change could not be stored: {error}"))
+    return outcomes
+
+
+def _alter_one(context: BrokerContext, resource: Resource, change: ConfigChange, *, validate_only: bool) -> None:
+    name = resource.resource_name
+    if resource.resource_type == TOPIC:
+        named_topic(context, name)
+        context.cluster.alter_topic_configs(name, change, validate_only=validate_only)
+    elif resource.resource_type != BROKER:
+        raise unsupported(resource.resource_type)
+    elif name:
+        text = "options are changed for all brokers at once: leave out the broker's id (kafka-configs --entity-default)"
+        raise ApiError(text, ErrorCode.INVALID_REQUEST)
+    else:
+
+        def checked(configs: Mapping[str, str]) -> Mapping[str, str]:
+            changed = change(configs)
+            validate_dynamic(changed)
+            return changed
+
+        context.cluster.alter_broker_configs(checked, validate_only=validate_only)
+
+
+def refuse_repeated(names: Sequence[str]) -> None:
+    """:raises ApiError: INVALID_REQUEST, a setting is named twice."""
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        raise ApiError(f"the request names {', '.join(repeated)} twice", ErrorCode.INVALID_REQUEST)
+
+
+def given(name: str, value: str | None) -> str:
+    """:raises ApiError: INVALID_REQUEST, there is no value."""
+    if value is None:
+        raise ApiError(f"{name} cannot be set to null", ErrorCode.INVALID_REQUEST)
+    return value

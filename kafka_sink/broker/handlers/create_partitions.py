@@ -1,0 +1,47 @@
+"""CreatePartitions (key 37): more partitions for topics that exist (KIP-195)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 3)
+
+
+def handle(context: BrokerContext, request: ApiRequest[CreatePartitionsRequest]) -> None:
+    """Add partitions to each topic (or only judge); one that fails does not keep others from it."""
+    body = request.body
+    times_named = Counter(topic.name for topic in body.topics)
+    results = []
+    for topic in {topic.name: topic for topic in body.topics}.values():
+        try:
+            if times_named[topic.name] > 1:
+                raise ApiError("the request names this topic twice", ErrorCode.INVALID_REQUEST)
+            context.cluster.add_partitions(
+                topic.name, topic.count, _assignment(topic), validate_only=body.validate_only
+            )
+            results.append(CreatePartitionsTopicResult(topic.name, ErrorCode.NONE, None))
+        except ApiError as error:
+            results.append(CreatePartitionsTopicResult(topic.name, error.code, str(error)))
+        except OSError as error:
+            message = f"the partitions could not be stored: {error}"
+            results.append(CreatePartitionsTopicResult(topic.name, ErrorCode.KAFKA_STORAGE_ERROR, message))
+    request.respond(CreatePartitionsResponse(results=results))
+
+
+def _assignment(topic: CreatePartitionsTopic) -> list[list[int]] | None:
+    return None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
+
+
+API: Final = ApiHandler(ApiKey.CREATE_PARTITIONS, VERSIONS, handle)

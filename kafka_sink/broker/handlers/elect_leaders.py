@@ -1,0 +1,84 @@
+"""ElectLeaders (key 43): give partitions back to their first replica (KIP-183).
+
+The other kind, the election of a leader that may lack records (KIP-460), never has anything to do here: data is stored
+once, so a replica that runs takes over at once and lacks nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.broker.topic_state import NO_LEADER
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 2)
+_PREFERRED: Final = 0
+_UNCLEAN: Final = 1
+
+
+def handle(context: BrokerContext, request: ApiRequest[ElectLeadersRequest]) -> None:
+    """Elect for each partition; one that fails does not keep others from it."""
+    body = request.body
+    if body.election_type not in (_PREFERRED, _UNCLEAN):
+        request.respond(ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST))
+        return
+    if body.topic_partitions is None:
+        asked = {name: range(len(topic.partitions)) for name, topic in context.cluster.topics.items()}
+        results = _elect(context, body.election_type, asked)
+        for result in results:
+            # Of everything that was not named, only what was to be done is of interest.
+            result.partition_result = [
+                item for item in result.partition_result if item.error_code != ErrorCode.ELECTION_NOT_NEEDED
+            ]
+        results = [result for result in results if result.partition_result]
+    else:
+        results = _elect(context, body.election_type, {item.topic: item.partitions for item in body.topic_partitions})
+    request.respond(ElectLeadersResponse(replica_election_results=results))
+
+
+def _elect(
+    context: BrokerContext, election_type: int, asked: Mapping[str, Sequence[int]]
+) -> list[ReplicaElectionResult]:
+    return [
+        ReplicaElectionResult(
+            name, [_elect_one(context, election_type, TopicPartition(name, index)) for index in indexes]
+        )
+        for name, indexes in asked.items()
+    ]
+
+
+def _elect_one(context: BrokerContext, election_type: int, partition: TopicPartition) -> PartitionResult:
+    try:
+        if election_type == _PREFERRED:
+            context.cluster.elect_preferred_leader(partition)
+        else:
+            _refuse_unclean(context, partition)
+    except ApiError as error:
+        return PartitionResult(partition.partition, error.code, str(error))
+    except OSError as error:
+        message = f"the election could not be stored: {error}"
+        return PartitionResult(partition.partition, ErrorCode.KAFKA_STORAGE_ERROR, message)
+    return PartitionResult(partition.partition, ErrorCode.NONE, None)
+
+
+def _refuse_unclean(context: BrokerContext, partition: TopicPartition) -> None:
+    topic = context.cluster.topic(partition.topic)
+    if topic is None:
+        raise ApiError(f"there is no topic {partition.topic!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.partition(partition.partition).leader != NO_LEADER:
+        raise ApiError(f"{partition} has a leader", ErrorCode.ELECTION_NOT_NEEDED)
+    raise ApiError(f"no replica of {partition} runs", ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+
+
+API: Final = ApiHandler(ApiKey.ELECT_LEADERS, VERSIONS, handle)
