@@ -16,6 +16,7 @@ from uuid import uuid4
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
 from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread
@@ -26,8 +27,10 @@ _DELETED_SUFFIX: Final = "-delete"
 class LogManager:
     """Opens, finds, tends and deletes the logs below *directory*."""
 
-    def __init__(self, directory: Path, filesystem: FileSystem, clock: Clock) -> None:
+    def __init__(self, directory: Path, filesystem: FileSystem, clock: Clock, *, shared: bool = False) -> None:
+        """*shared*: other processes have logs in *directory* as well, so none is opened but by :meth:`open`."""
         self._directory = directory
+        self._shared = shared
         self._filesystem = filesystem
         self._clock = clock
         self._log = ContextLogger(__name__, f"log manager {directory}")
@@ -62,8 +65,29 @@ class LogManager:
         return truncated
 
     def get(self, partition: TopicPartition) -> PartitionLog | None:
-        """The log of *partition*, None while nothing was ever written to it."""
+        """The log of *partition*; None while nothing was ever written to it, or while another process has it."""
         return self._logs.get(partition)
+
+    def open_logs(self) -> list[TopicPartition]:
+        """The partitions whose logs are open."""
+        with self._lock:
+            return list(self._logs)
+
+    def open(self, partition: TopicPartition, config: LogConfig) -> None:
+        """Open the log of *partition*, which no other process has open. :raises OSError: that is not possible."""
+        log = PartitionLog(self._directory / str(partition), self._filesystem, config, self._clock.wall_ms())
+        with self._lock:
+            self._logs[partition] = log
+
+    def hand_over(self, partition: TopicPartition) -> None:
+        """Close one log, so that another process may open it."""
+        with self._lock:
+            found = self._logs.pop(partition, None)
+        if found is not None:
+            try:
+                found.hand_over()
+            except OSError as error:
+                self._log.error("closing %s failed: %s", partition, error)
 
     def get_or_create(
         self, partition: TopicPartition, config: LogConfig, still_wanted: Callable[[], bool]
@@ -74,10 +98,13 @@ class LogManager:
         must not leave a log for the next topic of that name.
 
         :raises OSError: the log's directory cannot be made.
+        :raises ApiError: NOT_LEADER_OR_FOLLOWER, where processes share the directory and this one does not have the log.
         """
         found = self._logs.get(partition)
         if found is not None:
             return found
+        if self._shared:
+            raise ApiError(f"{partition} is not open in this process", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         with self._lock:
             found = self._logs.get(partition)
             if found is None and still_wanted():

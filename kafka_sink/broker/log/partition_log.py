@@ -8,7 +8,6 @@ the end of the log, and to readers of committed records none at or beyond the la
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,7 +23,9 @@ from kafka_sink.broker.log.producer_state import (
     ProducerStateManager,
     VerificationGuard,
 )
+from kafka_sink.broker.log.retention import expired_segments
 from kafka_sink.broker.log.segment import Segment, TimestampOffset
+from kafka_sink.broker.log.segments import Segments
 from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP
@@ -32,9 +33,6 @@ from kafka_sink.records.batch import BatchHeader, parse_header, set_log_append_t
 from kafka_sink.records.control import EndTransactionMarker, marker_batch
 from kafka_sink.records.layout import INT32, MAGIC_AT, SIZE_PREFIX
 from kafka_sink.records.reader import read_batches
-
-#: Bound on what a search for a timestamp may unpack of one batch.
-_MAX_DECOMPRESSED_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +90,11 @@ class PartitionLog:
         )
         #: Bytes that were cut off because they were no whole, sound batches.
         self.truncated_bytes = recovered.truncated_bytes
-        self._segments: list[Segment] = recovered.segments
+        self._segments: Segments = recovered.segments
         self._producers: ProducerStateManager = recovered.producers
-        self._unsealed: list[Segment] = []
         self._unflushed_messages = 0
+        # When :meth:`flush_if_older` first saw that something is to be flushed.
+        self._unflushed_since_ms: int | None = None
         self._appended_bytes = 0
         # First offset of an open transaction → bytes appended before it, for those begun since the log was opened.
         self._appended_before: dict[int, int] = {}
@@ -133,7 +132,7 @@ class PartitionLog:
                     return self._duplicate_info(duplicate)
             if header.is_transactional:
                 self._raise_unless_in_transaction(header, guard)
-            base_offset = self._segments[-1].next_offset
+            base_offset = self._segments.end_offset
             before = self._appended_bytes
             self._write(batch, header, base_offset, leader_epoch)
             self._producers.update(header, base_offset, wall_ms)
@@ -144,7 +143,7 @@ class PartitionLog:
                 base_offset,
                 base_offset + header.last_offset_delta,
                 wall_ms if self._config.log_append_time else NO_TIMESTAMP,
-                self._segments[0].base_offset,
+                self._segments.start_offset,
                 duplicate=False,
             )
 
@@ -172,12 +171,12 @@ class PartitionLog:
             self._producers.check_marker(marker)
             state = self._producers.states.get(marker.producer_id)
             ended = state.transaction_first_offset if state is not None else NO_OFFSET
-            base_offset = self._segments[-1].next_offset
+            base_offset = self._segments.end_offset
             self._write(batch, header, base_offset, leader_epoch)
             self._producers.complete(marker, base_offset, wall_ms)
             self._appended_before.pop(ended, None)
             self._flush_if_due(header.record_count)
-            return AppendInfo(base_offset, base_offset, wall_ms, self._segments[0].base_offset, duplicate=False)
+            return AppendInfo(base_offset, base_offset, wall_ms, self._segments.start_offset, duplicate=False)
 
     def begin_verification(self, producer_id: int, epoch: int, wall_ms: int) -> VerificationGuard | None:
         """What :meth:`append` needs to open a transaction here, None when this one is open already (KIP-890).
@@ -196,32 +195,26 @@ class PartitionLog:
 
     def _duplicate_info(self, batch: AppendedBatch) -> AppendInfo:
         return AppendInfo(
-            batch.base_offset, batch.last_offset, NO_TIMESTAMP, self._segments[0].base_offset, duplicate=True
+            batch.base_offset, batch.last_offset, NO_TIMESTAMP, self._segments.start_offset, duplicate=True
         )
 
     def _write(self, batch: memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
-        active = self._segments[-1]
+        active = self._segments.active
         last_offset = base_offset + header.last_offset_delta
         size = active.size
         try:
             if not active.has_room(header.size_in_bytes, last_offset, self._config.segment_bytes):
-                active = self._roll(base_offset)
+                recovery.write_snapshot(self.directory, self._filesystem, base_offset, self._producers)
+                active = self._segments.roll()
                 size = active.size
             # Offset and epoch lie before what the checksum covers: the batch itself goes to the file as received.
             placed = SIZE_PREFIX.pack(base_offset, header.batch_length) + INT32.pack(leader_epoch)
-            active.append(header, base_offset, (placed, batch[MAGIC_AT : header.size_in_bytes]))
+            active.append(header, base_offset, leader_epoch, (placed, batch[MAGIC_AT : header.size_in_bytes]))
         except OSError as error:
             self._log.error("append failed: %s", error)
             self._cut_torn_write(active, size)
             raise ApiError(f"append failed: {error}", ErrorCode.KAFKA_STORAGE_ERROR) from error
         self._appended_bytes += header.size_in_bytes
-
-    def _roll(self, base_offset: int) -> Segment:
-        recovery.write_snapshot(self.directory, self._filesystem, base_offset, self._producers)
-        segment = Segment(self.directory, base_offset, self._filesystem, self._config.index_interval_bytes)
-        self._unsealed.append(self._segments[-1])
-        self._segments.append(segment)
-        return segment
 
     def _cut_torn_write(self, active: Segment, size: int) -> None:
         try:
@@ -235,13 +228,15 @@ class PartitionLog:
         if self._unflushed_messages < self._config.flush_interval_messages:
             return
         try:
-            for segment in (*self._unsealed, self._segments[-1]):
-                segment.flush()
+            self._segments.flush()
         except OSError as error:
-            # After a failed fsync nobody knows what is on the disk, and asking again may lie (fsyncgate): stop here.
-            self._failure = ApiError(f"flush failed: {error}", ErrorCode.KAFKA_STORAGE_ERROR)
-            raise self._failure from error
+            raise self._flush_failed(error) from error
         self._unflushed_messages = 0
+
+    def _flush_failed(self, error: OSError) -> ApiError:
+        # After a failed fsync nobody knows what is on the disk, and asking again may lie (fsyncgate): stop here.
+        self._failure = ApiError(f"flush failed: {error}", ErrorCode.KAFKA_STORAGE_ERROR)
+        return self._failure
 
     def _raise_if_failed(self) -> None:
         if self._failure is not None:
@@ -253,13 +248,13 @@ class PartitionLog:
     def start_offset(self) -> int:
         """Offset of the oldest record that is kept."""
         with self._lock:
-            return self._segments[0].base_offset
+            return self._segments.start_offset
 
     @property
     def end_offset(self) -> int:
         """Offset that the next record gets."""
         with self._lock:
-            return self._segments[-1].next_offset
+            return self._segments.end_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -269,7 +264,7 @@ class PartitionLog:
 
     def _last_stable_offset(self) -> int:
         unstable = self._producers.first_unstable_offset
-        return self._segments[-1].next_offset if unstable is None else unstable
+        return self._segments.end_offset if unstable is None else unstable
 
     def producers(self) -> dict[int, ProducerState]:
         """A copy of what is known of the producers, by id (DescribeProducers)."""
@@ -280,7 +275,7 @@ class PartitionLog:
     def size(self) -> int:
         """Bytes in all segments."""
         with self._lock:
-            return sum(segment.size for segment in self._segments)
+            return self._segments.size
 
     def appended_bytes(self, *, committed: bool = False) -> int:
         """Bytes appended since the log was opened; with *committed* those below the last stable offset. Grows only."""
@@ -301,33 +296,22 @@ class PartitionLog:
             the log was deleted meanwhile.
         """
         with self._reading():
-            start, end = self._segments[0].base_offset, self._segments[-1].next_offset
+            start, end = self._segments.start_offset, self._segments.end_offset
             if not start <= offset <= end:
                 raise ApiError(f"offset {offset} is outside of {start} to {end}", ErrorCode.OFFSET_OUT_OF_RANGE)
             stable = self._last_stable_offset()
             readable = stable if committed else end
-            records = b""
-            # Usually the first of these has it; after the loss of a whole segment the next record is further on.
-            for segment in self._segments[self._segment_index(offset) :] if offset < readable else ():
-                position = segment.position_of(offset)
-                limit = segment.size if segment.next_offset <= readable else segment.position_of(readable)
-                if position < limit:
-                    most = min(max_bytes, limit - position)
-                    records = segment.read(position, most, whole_first_batch=whole_first_batch)
-                    break
+            records = self._segments.read(offset, readable, max_bytes, whole_first_batch=whole_first_batch)
             aborted = self._aborted_in(records, offset) if committed and records else ()
             return LogRead(records, end, start, self._readable_bytes(committed=committed), stable, aborted)
 
     def _aborted_in(self, records: bytes, offset: int) -> tuple[AbortedTransaction, ...]:
-        candidates = self._producers.aborted_between(offset, self._segments[-1].next_offset)
+        candidates = self._producers.aborted_between(offset, self._segments.end_offset)
         if not candidates:
             return ()
         # Those that only concern later batches come with them: a log may hold more than an answer should.
         end = max((batch.last_offset + 1 for batch in read_batches(records)), default=offset)
         return tuple(aborted for aborted in candidates if aborted.first_offset < end)
-
-    def _segment_index(self, offset: int) -> int:
-        return bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record with at least this timestamp (ms), None when all are older.
@@ -335,8 +319,7 @@ class PartitionLog:
         :raises ApiError: CORRUPT_MESSAGE when the batch in question cannot be unpacked; else as :meth:`read`.
         """
         with self._reading():
-            found = (segment.offset_for_timestamp(timestamp, _MAX_DECOMPRESSED_BYTES) for segment in self._segments)
-            return next((record for record in found if record is not None), None)
+            return self._segments.offset_for_timestamp(timestamp)
 
     def max_timestamp_record(self) -> TimestampOffset | None:
         """The first record that bears the largest timestamp of the log, None when the log is empty.
@@ -344,8 +327,15 @@ class PartitionLog:
         :raises ApiError: CORRUPT_MESSAGE when its batch cannot be unpacked; else as :meth:`read`.
         """
         with self._reading():
-            latest = max(self._segments, key=lambda segment: segment.max_timestamp)
-            return latest.max_timestamp_record(_MAX_DECOMPRESSED_BYTES)
+            return self._segments.max_timestamp_record()
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """The largest leader epoch up to *epoch* under which records were written, and the offset after its last one.
+
+        None when nothing that old is known, or *epoch* is newer than every record. Raises as :meth:`read` does.
+        """
+        with self._reading():
+            return self._segments.end_of_epoch(epoch)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -366,45 +356,88 @@ class PartitionLog:
         """Flush segments that were rolled since the last call and write their indexes. OSErrors are the caller's."""
         while True:
             with self._lock:
-                if self._failure is not None or not self._unsealed:
+                if self._failure is not None or not self._segments.unsealed:
                     return
-                segment = self._unsealed[0]
+                segment = self._segments.unsealed[0]
             # Outside the lock: a flush may take seconds, and nobody appends to a rolled segment.
             segment.seal()
             with self._lock:
-                if segment in self._unsealed:
-                    self._unsealed.remove(segment)
+                if segment in self._segments.unsealed:
+                    self._segments.unsealed.remove(segment)
+
+    def flush_if_older(self, monotonic_ms: int) -> None:
+        """Flush what has waited for ``flush.ms`` since a call first saw it. A failure ends the log, as in an append."""
+        with self._lock:
+            if self._failure is not None or not self._unflushed_messages:
+                self._unflushed_since_ms = None
+                return
+            since = self._unflushed_since_ms = self._unflushed_since_ms or monotonic_ms
+            if monotonic_ms - since < self._config.flush_interval_ms:
+                return
+            pending = [*self._segments.unsealed, self._segments.active]
+            messages, self._unflushed_since_ms = self._unflushed_messages, None
+        try:
+            # Outside the lock: it may take seconds, and nobody's answer waits for it.
+            for segment in pending:
+                segment.flush()
+        except OSError as error:
+            with self._lock:
+                if self._failure is None:
+                    self._log.error("%s", self._flush_failed(error))
+            return
+        with self._lock:
+            self._unflushed_messages = max(0, self._unflushed_messages - messages)
+
+    def delete_records_before(self, offset: int) -> int:
+        """Let the log begin at *offset* (DeleteRecords, KIP-107); returns its start, which never goes back.
+
+        −1 stands for the end of the log. What is gone stays gone: it is on the disk when this returns.
+
+        :raises ApiError: OFFSET_OUT_OF_RANGE beyond the end; KAFKA_STORAGE_ERROR; UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        with self._reading():
+            end = self._segments.end_offset
+            wanted = end if offset == -1 else offset
+            if not 0 <= wanted <= end:
+                raise ApiError(f"offset {offset} is not from 0 to {end}", ErrorCode.OFFSET_OUT_OF_RANGE)
+            self._segments.delete_before(wanted)
+            self._producers.forget_aborted_before(self._segments.start_offset)
+            return self._segments.start_offset
 
     def apply_retention(self, wall_ms: int) -> int:
         """Delete the oldest segments that time or size no longer keeps; returns how many. The active one stays."""
-        deleted = 0
         with self._lock:
             if self._failure is not None:
                 return 0
             self._producers.expire(wall_ms)
-            total = sum(segment.size for segment in self._segments)
-            while len(self._segments) > 1 and self._is_expired(self._segments[0], total, wall_ms):
-                segment = self._segments.pop(0)
-                total -= segment.size
-                if segment in self._unsealed:
-                    self._unsealed.remove(segment)
-                segment.delete()
-                deleted += 1
-            self._producers.forget_aborted_before(self._segments[0].base_offset)
-        return deleted
+            config = self._config
+            expired = expired_segments(list(self._segments), config.retention_bytes, config.retention_ms, wall_ms)
+            for _ in range(expired):
+                self._segments.drop_oldest()
+            self._producers.forget_aborted_before(self._segments.start_offset)
+            return expired
 
-    def _is_expired(self, segment: Segment, total: int, wall_ms: int) -> bool:
-        config = self._config
-        too_large = config.retention_bytes >= 0 and total - segment.size >= config.retention_bytes
-        dated = segment.max_timestamp != NO_TIMESTAMP
-        too_old = config.retention_ms >= 0 and dated and wall_ms - segment.max_timestamp > config.retention_ms
-        return too_large or too_old
+    def reconfigure(self, config: LogConfig) -> None:
+        """Settings that hold from now on; segments that exist keep the index they have."""
+        with self._lock:
+            self._config = config
+
+    def hand_over(self) -> None:
+        """Close for another process to open; whoever still wants to use it is told to look for the new leader.
+
+        It is closed even if that fails. :raises OSError: not everything is on the disk.
+        """
+        try:
+            self.close()
+        finally:
+            with self._lock:
+                self._release("handed over", ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def close(self) -> None:
         """Flush everything, seal it and release the files; the next start need not check what is vouched for."""
         with self._lock:
             if self._failure is None and not all(segment.is_sealed for segment in self._segments):
-                end = self._segments[-1].next_offset
+                end = self._segments.end_offset
                 for segment in self._segments:
                     segment.seal()
                 recovery.write_snapshot(self.directory, self._filesystem, end, self._producers)
@@ -415,7 +448,7 @@ class PartitionLog:
         with self._lock:
             self._release("removed")
 
-    def _release(self, how: str) -> None:
-        self._failure = ApiError(f"the log was {how}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    def _release(self, how: str, code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
+        self._failure = ApiError(f"the log was {how}", code)
         for segment in self._segments:
             segment.close()
