@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,11 @@ from typing import Final
 from kafka_sink.broker.client_quotas import ClientQuota
 from kafka_sink.broker.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.broker.connection_quotas import ConnectionLimits
+from kafka_sink.broker.coordinator.store import CoordinatorStore
+from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
+from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.handler_pool import HandlerPool
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import HANDLERS, dispatcher
@@ -33,6 +38,7 @@ from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.metrics import Metric, render_prometheus
 from kafka_sink.common.model import TopicPartition
 
 FIRST_NODE_ID: Final = 1
@@ -79,6 +85,17 @@ class EmbeddedBroker:
             return replace(advertised, port=advertised.port or bound.port)
         # Nobody can connect to "any address"; whoever has clients elsewhere has to say by which name they reach us.
         return replace(bound, host="127.0.0.1") if bound.host in _ANY_HOST else bound
+
+    def metrics(self) -> Iterator[Metric]:
+        """Kafka's figures of this node, as they are now (any thread)."""
+        tags = (("node", str(self._context.node_id)),)
+        yield from self._server.metrics(tags)
+        idle = self._pools[0].idle_share
+        yield Metric("RequestHandlerAvgIdlePercent", "KafkaRequestHandlerPool", tags, idle)
+
+    def set_connection_limits(self, limits: ConnectionLimits) -> None:
+        """Have other limits from now on (any thread)."""
+        self._server.update_connection_limits(limits)
 
     def stop(self) -> None:
         """Leave the cluster: close listeners and connections, end all threads."""
@@ -194,6 +211,29 @@ class EmbeddedCluster:
         """Create a topic; −1 takes the configured default. :raises ApiError: it exists or is not a legal one."""
         self._cluster.state.create_topic(name, partitions, replication_factor, configs)
 
+    def metrics(self) -> list[Metric]:
+        """Figures of every running node under Kafka's names: times of requests by API, idle threads, connections.
+
+        Times are those of each API's newest requests, in ms; idle threads are shares from 0 to 1.
+        """
+        return self._cluster.metrics()
+
+    def prometheus(self) -> str:
+        """:meth:`metrics` in Prometheus' text format."""
+        return render_prometheus(self.metrics())
+
+    def set_produce_quota(self, bytes_per_s: int | None, client_id: str | None = None) -> None:
+        """Throttle *client_id* (None: every client without a quota of its own) from *bytes_per_s* on; None lifts it."""
+        self._cluster.producer_quota.set_limit(bytes_per_s, client_id)
+
+    def set_fetch_quota(self, bytes_per_s: int | None, client_id: str | None = None) -> None:
+        """As :meth:`set_produce_quota`, for what clients read."""
+        self._cluster.consumer_quota.set_limit(bytes_per_s, client_id)
+
+    def set_connection_limits(self, limits: ConnectionLimits) -> None:
+        """Limit connections to each running node in another way from now on."""
+        self._cluster.set_connection_limits(limits)
+
     def stop_node(self, node_id: int) -> None:
         """Stop one node (ids start at 1), as if it had gone down: others take over what they are replicas of."""
         self._cluster.stop_node(node_id)
@@ -231,8 +271,8 @@ class _RunningCluster:
         self._timer = Timer(clock)
         self._purgatory = DelayedOperationPurgatory(self._timer)
         windows = config.quota_window_num, int(config.quota_window_size_seconds * 1000)
-        self._producer_quota = ClientQuota(config.quota_producer_default, *windows)
-        self._consumer_quota = ClientQuota(config.quota_consumer_default, *windows)
+        self.producer_quota = ClientQuota(config.quota_producer_default, *windows)
+        self.consumer_quota = ClientQuota(config.quota_consumer_default, *windows)
         self._response_budget = ResponseBudget(config.queued_max_response_bytes)
         self._brokers: dict[int, EmbeddedBroker] = {}
         self._bound: dict[int, list[EndPoint]] = {}
@@ -270,8 +310,8 @@ class _RunningCluster:
             self._purgatory,
             self._timer,
             self._clock,
-            self._producer_quota,
-            self._consumer_quota,
+            self.producer_quota,
+            self.consumer_quota,
             self._response_budget,
             {key: handler.versions for key, handler in HANDLERS.items()},
         )
@@ -289,6 +329,13 @@ class _RunningCluster:
         broker.stop()
         for partition in moved:
             self._purgatory.check(partition)
+
+    def metrics(self) -> list[Metric]:
+        return [metric for broker in tuple(self._brokers.values()) for metric in broker.metrics()]
+
+    def set_connection_limits(self, limits: ConnectionLimits) -> None:
+        for broker in tuple(self._brokers.values()):
+            broker.set_connection_limits(limits)
 
     def stop(self) -> None:
         for broker in self._brokers.values():

@@ -18,7 +18,9 @@ import click
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.cli import output
+from kafka_sink.cli.metrics_file import MetricsFile
 from kafka_sink.common import config as configuration
+from kafka_sink.common.clock import SYSTEM_CLOCK
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9092
@@ -79,7 +81,19 @@ class StopSignals:
     type=click.Path(exists=True, dir_okay=False),
     help="A .properties file with broker options.",
 )
-def broker(host: str | None, port: int | None, nodes: int, data_dir: Path | None, config_file: str | None) -> None:
+@click.option(
+    "--metrics-file",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Where to write figures in Prometheus' text format: every 10 seconds, and at the end.",
+)
+def broker(
+    host: str | None,
+    port: int | None,
+    nodes: int,
+    data_dir: Path | None,
+    config_file: str | None,
+    metrics_file: Path | None,
+) -> None:
     """Start a Kafka cluster in this process and run it until SIGTERM or Ctrl-C.
 
     Prints one line, bootstrap.servers=…, as soon as clients can connect. A second signal ends the process at once.
@@ -95,7 +109,7 @@ def broker(host: str | None, port: int | None, nodes: int, data_dir: Path | None
         data_dir=data_dir,
         config=config,
     )
-    with StopSignals() as stop, cluster:
+    with StopSignals() as stop, cluster, MetricsFile(metrics_file, cluster.prometheus, SYSTEM_CLOCK):
         where = "a temporary directory" if data_dir is None else data_dir
         _log.info("serving with %d node(s), data in %s; SIGTERM or Ctrl-C stops it", nodes, where)
         click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")

@@ -28,6 +28,9 @@ class FakeCluster:
         os.kill(os.getpid(), signal.SIGTERM)
         return self
 
+    def prometheus(self) -> str:
+        return "figures"
+
     def __exit__(self, *error: object) -> None:
         self.events.append("stop" if error[0] is None else f"stop after {error[0]}")
 
@@ -38,6 +41,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> type[FakeCluster]:
     monkeypatch.setattr(FakeCluster, "events", [])
     monkeypatch.setattr(broker, "EmbeddedCluster", FakeCluster)
     return FakeCluster
+
+
+def test_figures_are_in_their_file_at_the_end(cluster: type[FakeCluster], tmp_path: Path) -> None:
+    path = tmp_path / "broker.prom"
+    assert run(["broker", "--metrics-file", str(path)]) == 0
+    assert path.read_text() == "figures"
 
 
 def test_the_ready_line_is_all_there_is_on_stdout_and_a_signal_stops_it(

@@ -1,0 +1,64 @@
+"""Writes a broker's figures to a file now and then, for whoever collects such files.
+
+Runs on a thread of its own between ``with`` and its end. The file is replaced as a whole, so nobody reads half of it;
+a disk that refuses costs a line in the log and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.threads import start_thread
+
+INTERVAL_MS: Final = 10_000
+
+_log = logging.getLogger(__name__)
+
+
+class MetricsFile:
+    """Puts what *render* returns into *path* every :data:`INTERVAL_MS`, and once more at the end; no path, no file."""
+
+    def __init__(self, path: Path | None, render: Callable[[], str], clock: Clock) -> None:
+        self._path = path
+        self._render = render
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._ending = False
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> MetricsFile:
+        if self._path is not None:
+            self._thread = start_thread("metrics-file", self._run)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        ending = False
+        while not ending:
+            with self._changed:
+                if not self._ending:
+                    self._clock.wait(self._changed, INTERVAL_MS)
+                ending = self._ending
+            self._write()
+
+    def _write(self) -> None:
+        assert self._path is not None
+        text = self._render()
+        beside = self._path.with_name(self._path.name + ".tmp")
+        try:
+            beside.write_text(text)
+            beside.replace(self._path)
+        except OSError as error:
+            _log.warning("cannot write figures to %s: %s", self._path, error)

@@ -1,0 +1,50 @@
+"""Figures in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.cli.metrics_file import MetricsFile
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from tests.fakes.manual_clock import ManualClock
+
+
+def test_the_file_has_the_newest_figures_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "broker.prom"
+    figures = ["old"]
+    with MetricsFile(path, lambda: figures[-1], SYSTEM_CLOCK):
+        figures.append("new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_it_is_written_again_and_again(tmp_path: Path) -> None:
+    path = tmp_path / "broker.prom"
+    rounds: list[int] = []
+    clock = ManualClock()
+
+    def render() -> str:
+        rounds.append(clock.now_ms)
+        if len(rounds) == 3:
+            file._ending = True
+        return str(len(rounds))
+
+    file = MetricsFile(path, render, clock)
+    with file:
+        assert file._thread is not None
+        file._thread.join(10)
+    assert rounds == [1_010_000, 1_020_000, 1_030_000, 1_030_000], "every ten seconds, and at the end"
+    assert path.read_text() == "4"
+
+
+def test_a_disk_that_refuses_is_a_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with MetricsFile(tmp_path / "nowhere" / "broker.prom", lambda: "x", SYSTEM_CLOCK):
+        pass
+    assert "cannot write figures to" in caplog.text
+
+
+def test_without_a_path_there_is_no_thread() -> None:
+    with MetricsFile(None, lambda: "x", SYSTEM_CLOCK) as file:
+        assert file._thread is None
