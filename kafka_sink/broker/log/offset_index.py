@@ -1,4 +1,4 @@
-"""Sparse index of one segment: offset → position, and timestamp → position.
+"""Sparse index of one segment: offset → position, timestamp → position, leader epoch → first offset.
 
 Owned by its segment and guarded by the partition's lock. Must never be needed for correctness: it only says where to
 start walking batch headers, and it can always be rebuilt from the segment.
@@ -20,10 +20,11 @@ from crc32c import crc32c
 
 from kafka_sink.common.model import NO_TIMESTAMP
 
-_MAGIC: Final = b"KLX1"
-# magic, CRC-32C of all that follows; sealed bytes, next offset, largest timestamp, its offset, number of entries
+_MAGIC: Final = b"KLX2"
+# magic, CRC-32C of all that follows; sealed bytes, next offset, largest timestamp, its offset, number of entries and of
+# leader epochs
 _PREFIX: Final = struct.Struct(">4sI")
-_FIELDS: Final = struct.Struct(">qqqqi")
+_FIELDS: Final = struct.Struct(">qqqqii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,16 @@ def _int64s() -> array[int]:
 class OffsetIndex:
     """Every *interval_bytes* of segment one entry: base offset, position and largest timestamp of a batch.
 
-    An entry's timestamp is the largest one *before* its position, so the entries are sorted by it as well.
+    An entry's timestamp is the largest one *before* its position, so the entries are sorted by it as well. Beside them
+    stands every leader epoch under which the segment was written, with its first offset here.
     """
 
     interval_bytes: int
     _offsets: array[int] = field(default_factory=_int64s)
     _positions: array[int] = field(default_factory=_int64s)
     _timestamps: array[int] = field(default_factory=_int64s)
+    _epochs: array[int] = field(default_factory=_int64s)
+    _epoch_starts: array[int] = field(default_factory=_int64s)
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -63,10 +67,25 @@ class OffsetIndex:
         self._positions.append(position)
         self._timestamps.append(max_timestamp_before)
 
-    def position_for_offset(self, offset: int) -> int:
-        """Position of a batch at or before the one that holds *offset*; 0 when nothing nearer is known."""
+    def add_epoch(self, epoch: int, base_offset: int) -> None:
+        """Tell of the leader epoch of the batch at *base_offset*; remembered when it is a new one."""
+        if not self._epochs or epoch > self._epochs[-1]:
+            self._epochs.append(epoch)
+            self._epoch_starts.append(base_offset)
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest leader epoch, -1 while there is none."""
+        return self._epochs[-1] if self._epochs else -1
+
+    def epochs(self) -> list[tuple[int, int]]:
+        """(leader epoch, its first offset in this segment), in order."""
+        return list(zip(self._epochs, self._epoch_starts, strict=True))
+
+    def entry_for_offset(self, offset: int) -> tuple[int, int] | None:
+        """(base offset, position) of a batch at or before the one that holds *offset*, None in an empty segment."""
         entry = bisect_right(self._offsets, offset) - 1
-        return self._positions[entry] if entry >= 0 else 0
+        return (self._offsets[entry], self._positions[entry]) if entry >= 0 else None
 
     def position_for_timestamp(self, timestamp: int) -> int:
         """A position before which every record is older than *timestamp* (ms)."""
@@ -75,10 +94,10 @@ class OffsetIndex:
 
     def to_bytes(self, seal: Seal) -> bytes:
         """The index file for a segment whose first ``seal.sealed_bytes`` bytes are on the disk."""
-        count = len(self)
-        fields = _FIELDS.pack(seal.sealed_bytes, seal.next_offset, seal.max_timestamp, seal.max_timestamp_offset, count)
-        entries = struct.pack(f">{3 * count}q", *self._offsets, *self._positions, *self._timestamps)
-        body = fields + entries
+        count, epochs = len(self), len(self._epochs)
+        places = seal.sealed_bytes, seal.next_offset, seal.max_timestamp, seal.max_timestamp_offset
+        columns = *self._offsets, *self._positions, *self._timestamps, *self._epochs, *self._epoch_starts
+        body = _FIELDS.pack(*places, count, epochs) + struct.pack(f">{3 * count + 2 * epochs}q", *columns)
         return _PREFIX.pack(_MAGIC, crc32c(body)) + body
 
     @classmethod
@@ -89,15 +108,17 @@ class OffsetIndex:
         magic, checksum = _PREFIX.unpack_from(data)
         if magic != _MAGIC or checksum != crc32c(memoryview(data)[_PREFIX.size :]):
             return None
-        sealed_bytes, next_offset, max_timestamp, max_timestamp_offset, count = _FIELDS.unpack_from(data, _PREFIX.size)
-        values = struct.unpack_from(f">{3 * count}q", data, _PREFIX.size + _FIELDS.size)
+        *seal, count, epochs = _FIELDS.unpack_from(data, _PREFIX.size)
+        values = struct.unpack_from(f">{3 * count + 2 * epochs}q", data, _PREFIX.size + _FIELDS.size)
         index = cls(
             interval_bytes,
             array("q", values[:count]),
             array("q", values[count : 2 * count]),
-            array("q", values[2 * count :]),
+            array("q", values[2 * count : 3 * count]),
+            array("q", values[3 * count : 3 * count + epochs]),
+            array("q", values[3 * count + epochs :]),
         )
-        return index, Seal(sealed_bytes, next_offset, max_timestamp, max_timestamp_offset)
+        return index, Seal(*seal)
 
 
 def no_seal(base_offset: int) -> Seal:

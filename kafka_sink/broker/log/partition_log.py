@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 from kafka_sink.broker.log import recovery
 from kafka_sink.broker.log.filesystem import FileSystem
@@ -371,8 +370,9 @@ class PartitionLog:
             if self._failure is not None or not self._unflushed_messages:
                 self._unflushed_since_ms = None
                 return
-            since = self._unflushed_since_ms = self._unflushed_since_ms or monotonic_ms
-            if monotonic_ms - since < self._config.flush_interval_ms:
+            if self._unflushed_since_ms is None:
+                self._unflushed_since_ms = monotonic_ms
+            if monotonic_ms - self._unflushed_since_ms < self._config.flush_interval_ms:
                 return
             pending = [*self._segments.unsealed, self._segments.active]
             messages, self._unflushed_since_ms = self._unflushed_messages, None

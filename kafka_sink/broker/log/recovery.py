@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kafka_sink.broker.log.checksum import with_checksum, without_checksum
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.producer_state import ProducerStateManager
 from kafka_sink.broker.log.segment import LOG_SUFFIX, Segment, segment_path
+from kafka_sink.broker.log.segments import Segments, start_files
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.records.control import read_marker
 
@@ -26,7 +28,7 @@ _SNAPSHOTS_KEPT: Final = 2
 class RecoveredLog:
     """A log ready for use: at least one segment, the state of its producers, and what was cut off."""
 
-    segments: list[Segment]
+    segments: Segments
     producers: ProducerStateManager
     truncated_bytes: int
 
@@ -56,20 +58,29 @@ def open_log(
             truncated,
             segments[-1].next_offset,
         )
+    start = max(start_files(directory, filesystem), default=0)
+    if segments and segments[-1].next_offset < start:
+        # What was deleted was on the disk, what came after it is not: offsets must not be given out again.
+        for segment in segments:
+            segment.delete()
+        segments.clear()
     if not segments:
-        segments.append(Segment(directory, 0, filesystem, index_interval_bytes))
+        segments.append(Segment(directory, start, filesystem, index_interval_bytes))
     producers = _load_producers(directory, filesystem, segments, producer_expiration_ms, wall_ms)
-    return RecoveredLog(segments, producers, truncated)
+    start = max(start, segments[0].base_offset)
+    producers.forget_aborted_before(start)
+    found = Segments(directory, filesystem, index_interval_bytes, segments, start)
+    return RecoveredLog(found, producers, truncated)
 
 
 def _load_segment(segment: Segment) -> int:
     """Walk what nothing vouches for; returns how many bytes had to be cut off."""
     position = segment.load_index()
     for at, header in segment.walk(position, verify=True):
-        if header.base_offset != segment.next_offset:
-            # The checksum does not cover the base offset; that batches follow each other without a gap does.
+        if header.base_offset != segment.next_offset or header.partition_leader_epoch < segment.last_epoch:
+            # The checksum covers neither; that batches follow each other without a gap, and epochs never go back, does.
             break
-        segment.note(header, header.base_offset, at)
+        segment.note(header, header.base_offset, at, header.partition_leader_epoch)
         position = at + header.size_in_bytes
     torn = segment.size - position
     if torn:
@@ -85,7 +96,8 @@ def _load_producers(
     covered = segments[0].base_offset
     for offset in reversed(_offsets(filesystem, directory, SNAPSHOT_SUFFIX)):
         path = segment_path(directory, offset, SNAPSHOT_SUFFIX)
-        data = filesystem.read_file(path)
+        stored = filesystem.read_file(path)
+        data = without_checksum(stored) if stored is not None else None
         if offset > end:
             # It knows of batches that are lost; a producer would be told that they are duplicates.
             filesystem.remove_file(path)
@@ -95,7 +107,7 @@ def _load_producers(
     for segment in segments:
         if segment.next_offset <= covered:
             continue
-        for position, header in segment.walk(segment.position_of(covered) if covered > segment.base_offset else 0):
+        for position, header in segment.walk_near(covered):
             if header.base_offset < covered:
                 continue
             if not header.is_control:
@@ -105,14 +117,14 @@ def _load_producers(
             if marker is not None:
                 producers.complete(marker, header.base_offset, wall_ms)
     producers.expire(wall_ms)
-    producers.forget_aborted_before(segments[0].base_offset)
     return producers
 
 
 def write_snapshot(directory: Path, filesystem: FileSystem, end_offset: int, producers: ProducerStateManager) -> None:
     """Store what is known of the producers of all batches before *end_offset*; old snapshots go."""
     offsets = _offsets(filesystem, directory, SNAPSHOT_SUFFIX)
-    filesystem.replace_file(segment_path(directory, end_offset, SNAPSHOT_SUFFIX), producers.to_bytes())
+    content = with_checksum(producers.to_bytes())
+    filesystem.replace_file(segment_path(directory, end_offset, SNAPSHOT_SUFFIX), content)
     for offset in offsets[: -(_SNAPSHOTS_KEPT - 1)]:
         if offset != end_offset:
             filesystem.remove_file(segment_path(directory, offset, SNAPSHOT_SUFFIX))

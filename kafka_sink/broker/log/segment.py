@@ -1,7 +1,8 @@
 """One segment of a partition's log: a file of record batches and its sparse index.
 
 Guarded by the partition's lock. Must never look inside a batch on the way in or on a fetch: headers only. Records are
-decoded in one place, the search for a timestamp, and bounded there.
+decoded in one place, the search for a timestamp, and bounded there. Bytes that came from the disk on trust, because an
+index file vouched for them, are summed up when they are read: what rotted there is an error, never an answer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from kafka_sink.broker.log.filesystem import FileSystem, LogFile
 from kafka_sink.broker.log.offset_index import OffsetIndex, Seal, no_seal
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.records.batch import BatchHeader, parse_header, verify_crc
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reader import read_batches
@@ -55,6 +57,8 @@ class Segment:
         self.next_offset = base_offset
         self.max_timestamp = self._seal.max_timestamp
         self._max_timestamp_offset = base_offset
+        # Bytes that nobody has summed up since they were read from the disk.
+        self._unchecked_bytes = 0
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -68,6 +72,7 @@ class Segment:
         self.next_offset = self._seal.next_offset
         self.max_timestamp = self._seal.max_timestamp
         self._max_timestamp_offset = self._seal.max_timestamp_offset
+        self._unchecked_bytes = self._seal.sealed_bytes
         return self._seal.sealed_bytes
 
     def walk(self, start: int, *, verify: bool = False) -> Iterator[tuple[int, BatchHeader]]:
@@ -97,9 +102,15 @@ class Segment:
             yield position, header
             position += size
 
-    def note(self, header: BatchHeader, base_offset: int, position: int) -> None:
+    def walk_near(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """As :meth:`walk`, from a batch at or before the one that holds *offset*."""
+        entry = self._index.entry_for_offset(offset)
+        return self.walk(entry[1] if entry is not None else 0)
+
+    def note(self, header: BatchHeader, base_offset: int, position: int, leader_epoch: int) -> None:
         """Take a batch that stands at *position* into the index and the bookkeeping."""
         self._index.add(base_offset, position, self.max_timestamp)
+        self._index.add_epoch(leader_epoch, base_offset)
         self.next_offset = base_offset + header.last_offset_delta + 1
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
@@ -118,11 +129,20 @@ class Segment:
             return True
         return self._file.size + size <= segment_bytes and last_offset - self.base_offset <= _MAX_RELATIVE_OFFSET
 
-    def append(self, header: BatchHeader, base_offset: int, parts: Sequence[Buffer]) -> None:
+    def append(self, header: BatchHeader, base_offset: int, leader_epoch: int, parts: Sequence[Buffer]) -> None:
         """Write one batch. :raises OSError: a part of it may be in the file now, :meth:`truncate` it."""
         position = self._file.size
         self._file.append(parts)
-        self.note(header, base_offset, position)
+        self.note(header, base_offset, position, leader_epoch)
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest leader epoch of its batches, -1 while there is none."""
+        return self._index.last_epoch
+
+    def epochs(self) -> list[tuple[int, int]]:
+        """(leader epoch, its first offset here), in order."""
+        return self._index.epochs()
 
     def truncate(self, size: int) -> None:
         """Drop the bytes from *size* on, which were never noted."""
@@ -161,11 +181,21 @@ class Segment:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def position_of(self, offset: int) -> int:
-        """Position of the batch that holds *offset*, or of the first one after it; the segment's size when none."""
-        for position, header in self.walk(self._index.position_for_offset(offset)):
+        """Position of the batch that holds *offset*, or of the first one after it; the segment's size when none.
+
+        :raises CorruptRecordError: the batches on the way do not follow each other.
+        """
+        entry = self._index.entry_for_offset(offset) or (self.base_offset, 0)
+        expected, end = entry
+        for position, header in self.walk(end):
+            if header.base_offset != expected:
+                break
             if header.last_offset >= offset:
                 return position
-        return self._file.size
+            expected, end = header.last_offset + 1, position + header.size_in_bytes
+        if end != self._file.size:
+            raise CorruptRecordError(f"{self.path.name} is damaged at byte {end}, offset {expected}")
+        return end
 
     def read(self, position: int, max_bytes: int, *, whole_first_batch: bool) -> bytes:
         """Bytes of batches from *position* on, at most *max_bytes*; the last one may be cut off, as in Kafka.
@@ -176,39 +206,58 @@ class Segment:
         if whole_first_batch and len(data) >= HEADER_BYTES:
             size = parse_header(memoryview(data), 0).size_in_bytes
             if size > len(data):
-                return self._file.read(position, size)
-        return data
+                data = self._file.read(position, size)
+        return self._sound(data) if position < self._unchecked_bytes else data
+
+    def _sound(self, data: bytes) -> bytes:
+        """The whole batches of *data* before the first damaged one. :raises CorruptRecordError: that is the first."""
+        end, expected = 0, None
+        for batch in read_batches(data):
+            header = batch.header
+            if expected not in (None, header.base_offset) or not batch.verify_crc():
+                if not end:
+                    raise CorruptRecordError(f"{self.path.name} is damaged at offset {header.base_offset}")
+                break
+            expected, end = header.last_offset + 1, end + header.size_in_bytes
+        return data[:end]
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
         """The whole batch that stands at *position*."""
         return self._file.read(position, header.size_in_bytes)
 
-    def offset_for_timestamp(self, timestamp: int, max_decompressed_bytes: int) -> TimestampOffset | None:
-        """The first record that is not older than *timestamp*, None when all are.
+    def offset_for_timestamp(
+        self, timestamp: int, min_offset: int, max_decompressed_bytes: int
+    ) -> TimestampOffset | None:
+        """The first record from *min_offset* on that is not older than *timestamp*, None when all are.
 
         :raises CorruptRecordError: the batch it should be in does not decompress within *max_decompressed_bytes*.
         """
         if self.max_timestamp < timestamp:
             return None
         for position, header in self.walk(self._index.position_for_timestamp(timestamp)):
-            if header.max_timestamp >= timestamp:
-                found = self._first_in_batch(position, header, timestamp, max_decompressed_bytes)
+            if header.max_timestamp >= timestamp and header.last_offset >= min_offset:
+                found = self._first_in_batch(position, header, timestamp, min_offset, max_decompressed_bytes)
                 if found is not None:
                     return found
         return None
 
-    def max_timestamp_record(self, max_decompressed_bytes: int) -> TimestampOffset | None:
-        """The first record that bears the segment's largest timestamp."""
-        position = self.position_of(self._max_timestamp_offset)
-        for at, header in self.walk(position):
-            return self._first_in_batch(at, header, header.max_timestamp, max_decompressed_bytes)
-        return None
+    def max_timestamp_record(self, min_offset: int, max_decompressed_bytes: int) -> TimestampOffset | None:
+        """The first record from *min_offset* on that bears the largest timestamp there."""
+        start = max(min_offset, self.base_offset)
+        newest = self.max_timestamp
+        if self._max_timestamp_offset < start:
+            # What came before was deleted, record by record: only the rest counts.
+            rest = self.walk(self.position_of(start))
+            newest = max((header.max_timestamp for _, header in rest), default=NO_TIMESTAMP)
+        return self.offset_for_timestamp(newest, start, max_decompressed_bytes)
 
     def _first_in_batch(
-        self, position: int, header: BatchHeader, timestamp: int, max_decompressed_bytes: int
+        self, position: int, header: BatchHeader, timestamp: int, min_offset: int, max_decompressed_bytes: int
     ) -> TimestampOffset | None:
         for batch in read_batches(self.read_batch(position, header)):
+            if not batch.verify_crc():
+                raise CorruptRecordError(f"{self.path.name} is damaged at offset {header.base_offset}")
             for record in batch.records(max_decompressed_bytes):
-                if record.timestamp >= timestamp:
+                if record.timestamp >= timestamp and record.offset >= min_offset:
                     return TimestampOffset(record.timestamp, record.offset)
         return None

@@ -18,6 +18,7 @@ def build(batches: list[tuple[int, int, int]], interval: int) -> tuple[OffsetInd
     latest = -1
     for records, size, timestamp in batches:
         index.add(offset, position, latest)
+        index.add_epoch(records // 10, offset)
         placed.append((offset, position, timestamp))
         offset, position, latest = offset + records, position + size, max(latest, timestamp)
     return index, placed
@@ -28,7 +29,10 @@ def test_the_position_is_never_behind_the_batch_and_at_most_an_interval_before(
     batches: list[tuple[int, int, int]], interval: int, offset: int
 ) -> None:
     index, placed = build(batches, interval)
-    found = index.position_for_offset(offset)
+    entry = index.entry_for_offset(offset)
+    assert (entry is None) == (not placed)
+    first, found = entry or (0, 0)
+    assert entry is None or (first, found) in [(base, position) for base, position, _ in placed]
     holding = max((position for first, position, _ in placed if first <= offset), default=0)
     assert found <= holding
     assert holding - found < max(interval, 1)
@@ -61,7 +65,15 @@ def test_damage_anywhere_is_noticed() -> None:
         assert OffsetIndex.from_bytes(data[:end], 0) is None
 
 
+def test_leader_epochs_are_kept_with_their_first_offsets() -> None:
+    index = OffsetIndex(4096)
+    assert (index.last_epoch, index.epochs()) == (-1, [])
+    for epoch, offset in [(0, 5), (0, 6), (3, 9), (3, 12), (4, 20)]:
+        index.add_epoch(epoch, offset)
+    assert (index.last_epoch, index.epochs()) == (4, [(0, 5), (3, 9), (4, 20)])
+
+
 @pytest.mark.parametrize("interval", [0, 4096])
 def test_an_empty_index_says_begin_at_the_start(interval: int) -> None:
     index = OffsetIndex(interval)
-    assert (index.position_for_offset(10), index.position_for_timestamp(10)) == (0, 0)
+    assert (index.entry_for_offset(10), index.position_for_timestamp(10)) == (None, 0)

@@ -1,0 +1,162 @@
+"""The segments of one log in order of offset, the newest one open for appends, and where the log begins.
+
+Owned by its log and guarded by the partition's lock. The log begins with its oldest segment, or later when records were
+deleted one by one: then an empty file named after the offset (``<offset>.start``) says so, which has no content that
+could be damaged. Must never delete the active segment, and never let the log begin beyond its end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from kafka_sink.broker.log.filesystem import FileSystem
+from kafka_sink.broker.log.segment import Segment, TimestampOffset, segment_path
+
+START_SUFFIX: Final = ".start"
+#: Bound on what a search for a timestamp may unpack of one batch.
+_MAX_DECOMPRESSED_BYTES: Final = 256 << 20
+
+
+class Segments:
+    """At least one segment, oldest first."""
+
+    def __init__(
+        self,
+        directory: Path,
+        filesystem: FileSystem,
+        index_interval_bytes: int,
+        segments: list[Segment],
+        start_offset: int,
+    ) -> None:
+        self._directory = directory
+        self._filesystem = filesystem
+        self._index_interval_bytes = index_interval_bytes
+        self._segments = segments
+        #: Offset of the oldest record that is kept.
+        self.start_offset = start_offset
+        #: Rolled, and not yet sealed.
+        self.unsealed: list[Segment] = []
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @property
+    def active(self) -> Segment:
+        """The one that is appended to."""
+        return self._segments[-1]
+
+    @property
+    def end_offset(self) -> int:
+        """Offset that the next record gets."""
+        return self._segments[-1].next_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes in all of them."""
+        return sum(segment.size for segment in self._segments)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def roll(self) -> Segment:
+        """Begin a new active segment at the end of the log."""
+        base_offset = self.end_offset
+        # One of that name from a history that did not survive would vouch for bytes that it never saw.
+        self._filesystem.remove_file(segment_path(self._directory, base_offset, ".index"))
+        segment = Segment(self._directory, base_offset, self._filesystem, self._index_interval_bytes)
+        self.unsealed.append(self.active)
+        self._segments.append(segment)
+        return segment
+
+    def flush(self) -> None:
+        """Return when everything appended is on the disk itself."""
+        for segment in (*self.unsealed, self.active):
+            segment.flush()
+
+    # --- looking up --------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, end: int, max_bytes: int, *, whole_first_batch: bool) -> bytes:
+        """Batches of one segment from the one that holds *offset* on, up to the offset *end*.
+
+        :raises CorruptRecordError: what is there is damaged.
+        """
+        if offset >= end:
+            return b""
+        # Usually the first of these has it; after the loss of a whole segment the next record is further on.
+        for segment in self._segments[self._index_of(offset) :]:
+            position = segment.position_of(offset)
+            limit = segment.size if segment.next_offset <= end else segment.position_of(end)
+            if position < limit:
+                return segment.read(position, min(max_bytes, limit - position), whole_first_batch=whole_first_batch)
+        return b""
+
+    def _index_of(self, offset: int) -> int:
+        return bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record with at least this timestamp (ms), None when all are older.
+
+        :raises CorruptRecordError: the batch in question cannot be unpacked.
+        """
+        for segment in self._segments:
+            found = segment.offset_for_timestamp(timestamp, self.start_offset, _MAX_DECOMPRESSED_BYTES)
+            if found is not None:
+                return found
+        return None
+
+    def max_timestamp_record(self) -> TimestampOffset | None:
+        """The first record that bears the largest timestamp, None when there is no record.
+
+        :raises CorruptRecordError: its batch cannot be unpacked.
+        """
+        for segment in sorted(self._segments, key=lambda segment: -segment.max_timestamp):
+            found = segment.max_timestamp_record(self.start_offset, _MAX_DECOMPRESSED_BYTES)
+            if found is not None:
+                return found
+        return None
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """The largest leader epoch up to *epoch* under which records were written, and the offset after its last one.
+
+        None when nothing that old is known, or *epoch* is newer than every record.
+        """
+        history: list[tuple[int, int]] = []
+        for segment in self._segments:
+            history += [entry for entry in segment.epochs() if not history or entry[0] > history[-1][0]]
+        if not history or epoch > history[-1][0]:
+            return None
+        ends = [(known, following) for (known, _), (_, following) in pairwise(history)]
+        ends.append((history[-1][0], self.end_offset))
+        return next(((known, max(end, self.start_offset)) for known, end in reversed(ends) if known <= epoch), None)
+
+    # --- deleting ----------------------------------------------------------------------------------------------------
+
+    def drop_oldest(self) -> None:
+        """Delete the oldest segment, which is not the active one."""
+        segment = self._segments.pop(0)
+        if segment in self.unsealed:
+            self.unsealed.remove(segment)
+        self.start_offset = max(self.start_offset, self._segments[0].base_offset)
+        segment.delete()
+
+    def delete_before(self, offset: int) -> None:
+        """Let the log begin at *offset*, at its end at most; whole segments before it go."""
+        if offset <= self.start_offset:
+            return
+        outdated = start_files(self._directory, self._filesystem)
+        self._filesystem.replace_file(segment_path(self._directory, offset, START_SUFFIX), b"")
+        self.start_offset = offset
+        for old in outdated:
+            self._filesystem.remove_file(segment_path(self._directory, old, START_SUFFIX))
+        while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
+            self.drop_oldest()
+
+
+def start_files(directory: Path, filesystem: FileSystem) -> list[int]:
+    """The offsets at which files in *directory* let the log begin, in order; the last one holds."""
+    names = filesystem.list_directory(directory)
+    stems = (name.removesuffix(START_SUFFIX) for name in names if name.endswith(START_SUFFIX))
+    return sorted(int(stem) for stem in stems if stem.isdigit())
