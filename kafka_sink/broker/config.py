@@ -314,3 +314,39 @@ class BrokerConfig:
         "bytes per second that one client id may fetch before its connection is throttled",
         validator=at_least(1),
     )
+    transaction_version: int = key(
+        "transaction.version",
+        INT,
+        2,
+        "transaction version that clients are told is finalized: 2 with an epoch for every transaction (KIP-890), or 1"
+        " (Kafka: a feature of the cluster)",
+        validator=between(1, 2),
+    )
+    transaction_max_timeout_ms: int = key(
+        "transaction.max.timeout.ms",
+        INT,
+        900000,
+        "longest time-out that a producer may ask for its transactions",
+        validator=at_least(1),
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = key(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        INT,
+        10000,
+        "how often it is looked which transactions are open for longer than their time-out",
+        validator=at_least(1),
+    )
+    transactional_id_expiration_ms: int = key(
+        "transactional.id.expiration.ms",
+        INT,
+        _WEEK_MS,
+        "how long an unused transactional id is remembered",
+        validator=at_least(1),
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = key(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        INT,
+        3600000,
+        "how often it is looked which transactional ids are to be forgotten",
+        validator=at_least(1),
+    )

@@ -265,17 +265,29 @@ class _RunningCluster:
             self.state = ClusterState(directory, filesystem, config, node_ids)
             self.logs = LogManager(directory / "logs", filesystem, clock)
             self.logs.open_existing(self._log_config)
+            flush_writes = config.log_flush_interval_messages == 1
+            self._coordinators = CoordinatorStore(directory, flush_writes=flush_writes)
         except BaseException:
             self._release_directory()
             raise
         self._timer = Timer(clock)
         self._purgatory = DelayedOperationPurgatory(self._timer)
+        self._markers = TransactionMarkers(self.state, self.logs, None, clock, self._purgatory.check)
+        self._transactions = TransactionCoordinator(
+            config,
+            TransactionStore(self._coordinators),
+            self._markers,
+            self.state.allocate_producer_id,
+            clock,
+            self._timer,
+        )
         windows = config.quota_window_num, int(config.quota_window_size_seconds * 1000)
         self.producer_quota = ClientQuota(config.quota_producer_default, *windows)
         self.consumer_quota = ClientQuota(config.quota_consumer_default, *windows)
         self._response_budget = ResponseBudget(config.queued_max_response_bytes)
         self._brokers: dict[int, EmbeddedBroker] = {}
         self._bound: dict[int, list[EndPoint]] = {}
+        self._transactions.start()
         self._timer.start("broker-timer")
         self.logs.start_housekeeping("broker-housekeeping", config.log_retention_check_interval_ms)
 
@@ -313,8 +325,17 @@ class _RunningCluster:
             self.producer_quota,
             self.consumer_quota,
             self._response_budget,
+            self._transactions,
+            self._markers,
             {key: handler.versions for key, handler in HANDLERS.items()},
         )
+
+    def metrics(self) -> list[Metric]:
+        return [metric for broker in tuple(self._brokers.values()) for metric in broker.metrics()]
+
+    def set_connection_limits(self, limits: ConnectionLimits) -> None:
+        for broker in tuple(self._brokers.values()):
+            broker.set_connection_limits(limits)
 
     def restart_node(self, node_id: int) -> None:
         if node_id in self._brokers or node_id not in self._bound:
@@ -330,17 +351,11 @@ class _RunningCluster:
         for partition in moved:
             self._purgatory.check(partition)
 
-    def metrics(self) -> list[Metric]:
-        return [metric for broker in tuple(self._brokers.values()) for metric in broker.metrics()]
-
-    def set_connection_limits(self, limits: ConnectionLimits) -> None:
-        for broker in tuple(self._brokers.values()):
-            broker.set_connection_limits(limits)
-
     def stop(self) -> None:
         for broker in self._brokers.values():
             broker.stop()
         self._timer.stop()
+        self._coordinators.close()
         self.logs.stop_housekeeping()
         if self._temporary is None:
             self.logs.close()

@@ -76,6 +76,8 @@ class ErrorCode(IntEnum):
     LOG_DIR_NOT_FOUND = 57
     SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
     LISTENER_NOT_FOUND = 72
@@ -85,8 +87,11 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_COMPRESSION_TYPE = 76
     STALE_BROKER_EPOCH = 77
     OFFSET_NOT_AVAILABLE = 78
+    MEMBER_ID_REQUIRED = 79
     PREFERRED_LEADER_NOT_AVAILABLE = 80
+    GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
     ELECTION_NOT_NEEDED = 84
     NO_REASSIGNMENT_IN_PROGRESS = 85
@@ -100,6 +105,7 @@ class ErrorCode(IntEnum):
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
     TRANSACTION_ABORTABLE = 120
+    INVALID_REGULAR_EXPRESSION = 128
     REBOOTSTRAP_REQUIRED = 129
 
     @classmethod
@@ -245,6 +251,12 @@ class AuthenticationError(ApiError):
     """The broker refused who we say we are."""
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class SslAuthenticationError(AuthenticationError):
+    """TLS failed: a certificate is not to be trusted, or there is no common ground. Trying again does not help."""
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class OutOfOrderSequenceError(ApiError):

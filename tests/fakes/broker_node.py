@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from kafka_sink.broker.client_quotas import ClientQuota
 from kafka_sink.broker.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.broker.coordinator.store import CoordinatorStore
+from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
+from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import HANDLERS, dispatcher
 from kafka_sink.broker.log.log_manager import LogManager
@@ -48,6 +53,12 @@ class BrokerNode:
         )
         self.logs = LogManager(DIRECTORY / "logs", self.disk, clock)
         self.purgatory = DelayedOperationPurgatory(self.timer)
+        self._coordinators_directory = TemporaryDirectory()
+        store = CoordinatorStore(Path(self._coordinators_directory.name), flush_writes=False)
+        self.markers = TransactionMarkers(self.cluster, self.logs, None, clock, self.purgatory.check)
+        self.transactions = TransactionCoordinator(
+            config, TransactionStore(store), self.markers, self.cluster.allocate_producer_id, clock, self.timer
+        )
         self.context = BrokerContext(
             1,
             config,
@@ -59,6 +70,8 @@ class BrokerNode:
             ClientQuota(config.quota_producer_default),
             ClientQuota(config.quota_consumer_default),
             ResponseBudget(config.queued_max_response_bytes),
+            self.transactions,
+            self.markers,
             {key: handler.versions for key, handler in HANDLERS.items()},
         )
         self._channel = RequestChannel(10, "test")

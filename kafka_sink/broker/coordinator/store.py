@@ -39,6 +39,13 @@ _TABLES: Final = (
         expire_ms INTEGER, sequence INTEGER NOT NULL,
         PRIMARY KEY (producer_id, group_id, topic, partition)
     ) WITHOUT ROWID""",
+    # One transactional id; participants and groups are JSON, for they are only ever read and written as a whole.
+    """CREATE TABLE IF NOT EXISTS transactions (
+        transactional_id TEXT PRIMARY KEY, producer_id INTEGER NOT NULL, timeout_ms INTEGER NOT NULL,
+        last_update_ms INTEGER NOT NULL, producer_epoch INTEGER NOT NULL, last_producer_epoch INTEGER NOT NULL,
+        previous_producer_id INTEGER NOT NULL, next_producer_id INTEGER NOT NULL, state TEXT NOT NULL,
+        start_ms INTEGER NOT NULL, version INTEGER NOT NULL, partitions TEXT NOT NULL, offset_groups TEXT NOT NULL
+    ) WITHOUT ROWID""",
 )
 
 

@@ -1,20 +1,31 @@
-"""ApiVersions (key 18): what this broker serves. Answers versions it does not know as well (KIP-511)."""
+"""ApiVersions (key 18): what this broker serves, and the transaction version that the cluster has settled on (KIP-584).
+
+Answers versions it does not know as well (KIP-511).
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
+from kafka_sink.broker.coordinator.transaction_metadata import VERSION_WITH_EPOCH_BUMP
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(0, 4)
 #: What a client may call itself (KIP-511); versions below 3 do not say.
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _FIRST_WITH_SOFTWARE: Final = 3
+_TRANSACTION_VERSION: Final = "transaction.version"
 
 
 def handle(context: BrokerContext, request: ApiRequest[ApiVersionsRequest]) -> None:
@@ -23,7 +34,17 @@ def handle(context: BrokerContext, request: ApiRequest[ApiVersionsRequest]) -> N
     if request.version >= _FIRST_WITH_SOFTWARE and not all(_SOFTWARE.fullmatch(name) for name in names):
         request.respond(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
-    request.respond(ApiVersionsResponse(api_keys=_api_keys(context)))
+    level = context.config.transaction_version
+    # Clients of version 3 take a level of 0 for damage (KIP-1022).
+    lowest = 0 if request.version > _FIRST_WITH_SOFTWARE else 1
+    request.respond(
+        ApiVersionsResponse(
+            api_keys=_api_keys(context),
+            supported_features=[SupportedFeatureKey(_TRANSACTION_VERSION, lowest, VERSION_WITH_EPOCH_BUMP)],
+            finalized_features_epoch=0,
+            finalized_features=[FinalizedFeatureKey(_TRANSACTION_VERSION, level, level)],
+        )
+    )
 
 
 def handle_unknown_version(context: BrokerContext, request: ApiRequest[ApiVersionsRequest]) -> None:

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from kafka_sink.broker.client_quotas import ClientQuota
-from kafka_sink.broker.cluster_state import NO_LEADER, ClusterState, PartitionState, TopicState
+from kafka_sink.broker.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
@@ -26,6 +28,7 @@ from kafka_sink.broker.request_channel import (
 )
 from kafka_sink.broker.response_budget import ResponseBudget
 from kafka_sink.broker.timer import Timer
+from kafka_sink.broker.topic_state import NO_LEADER, PartitionState, TopicState
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
@@ -51,8 +54,20 @@ class BrokerContext:
     producer_quota: ClientQuota
     consumer_quota: ClientQuota
     response_budget: ResponseBudget
+    transactions: TransactionCoordinator
+    markers: TransactionMarkers
     #: What this node says it serves.
     versions: Mapping[ApiKey, VersionRange]
+
+    def check_coordinates(self, key: str) -> None:
+        """Return if this node looks after *key*, a group or a transactional id.
+
+        :raises ApiError: NOT_COORDINATOR.
+        """
+        node_id = self.cluster.coordinator_for(key)
+        if node_id != self.node_id:
+            text = f"broker {self.node_id} does not coordinate {key!r}, broker {node_id} does"
+            raise ApiError(text, ErrorCode.NOT_COORDINATOR)
 
     def led_partition(self, topic: TopicState, index: int, leader_epoch: int = -1) -> PartitionState:
         """The partition, if this node leads it and the client's *leader_epoch* (−1 = not said) is the present one.
@@ -108,11 +123,11 @@ class ApiRequest(Generic[S_co]):
         return self._request.context.header.api_version
 
     @property
-    @property
     def size_in_bytes(self) -> int:
         """The whole frame, header included: what quotas count."""
         return self._request.payload.nbytes
 
+    @property
     def client_id(self) -> str:
         return self._request.context.header.client_id or ""
 
@@ -145,8 +160,8 @@ class ApiRequest(Generic[S_co]):
     def throttle(self, throttle_ms: int, timer: Timer, now_ms: int) -> None:
         """Read nothing more of this client for *throttle_ms*; call it before the answer. 0 does nothing."""
         if throttle_ms > 0:
-            self._channel.send_response(StartThrottlingResponse(self._request))
             self._request.throttle_ms = throttle_ms
+            self._channel.send_response(StartThrottlingResponse(self._request))
             timer.schedule(
                 now_ms + throttle_ms, lambda: self._channel.send_response(EndThrottlingResponse(self._request))
             )

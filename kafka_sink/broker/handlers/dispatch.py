@@ -11,6 +11,8 @@ from types import MappingProxyType
 from typing import Final
 
 from kafka_sink.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
     api_versions,
@@ -19,14 +21,19 @@ from kafka_sink.broker.handlers import (
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_producers,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     incremental_alter_configs,
     init_producer_id,
     list_offsets,
+    list_transactions,
     metadata,
     produce,
+    write_txn_markers,
 )
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.broker.request_channel import CloseConnectionResponse, Request, RequestChannel, RequestHandler
@@ -49,6 +56,13 @@ HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = MappingProxyType(
             create_topics,
             delete_topics,
             init_producer_id,
+            add_partitions_to_txn,
+            add_offsets_to_txn,
+            end_txn,
+            write_txn_markers,
+            describe_producers,
+            describe_transactions,
+            list_transactions,
             describe_configs,
             incremental_alter_configs,
             alter_configs,

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_sink.broker.cluster_state import NO_LEADER, TopicState
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, endpoint_of
 from kafka_sink.broker.log.partition_log import LogRead
 from kafka_sink.broker.purgatory import DelayedOperation
+from kafka_sink.broker.topic_state import NO_LEADER, TopicState
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition

@@ -1,33 +1,60 @@
-"""InitProducerId (key 22): a producer id for idempotent writes. Ids are never given out twice, restarts included."""
+"""InitProducerId (key 22): a producer id and an epoch. Ids are never given out twice, restarts included.
+
+With a transactional id the coordinator hands out the id's own, fencing whoever had it before (KIP-98, KIP-360).
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
+from kafka_sink.broker.coordinator.transaction_metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
-from kafka_sink.common.errors import ErrorCode
+from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(0, 5)
+#: Clients of older versions do not know PRODUCER_FENCED.
+_FIRST_WITH_PRODUCER_FENCED: Final = 4
 _log: Final = ContextLogger(__name__, "")
 
 
 def handle(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) -> None:
-    """Answer with a new id and epoch 0."""
-    if request.body.transactional_id is not None:
-        # This broker coordinates no transactions; a code that may be retried would keep the client waiting for ever.
-        request.respond(InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1))
-        return
+    """Answer with an id and an epoch."""
     try:
-        producer_id = context.cluster.allocate_producer_id()
+        given = _init(context, request.body)
+    except ApiError as error:
+        code = error.code
+        if code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        request.respond(InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH))
+        return
+    request.respond(InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.epoch))
+
+
+def _init(context: BrokerContext, body: InitProducerIdRequest) -> ProducerIdAndEpoch:
+    expected = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
+    if (expected.producer_id == NO_PRODUCER_ID) != (expected.epoch == NO_PRODUCER_EPOCH):
+        raise ApiError("a producer has both an id and an epoch, or neither", ErrorCode.INVALID_REQUEST)
+    if body.transactional_id is None:
+        return _new_id(context)
+    context.check_coordinates(body.transactional_id)
+    return context.transactions.init_producer_id(
+        body.transactional_id,
+        body.transaction_timeout_ms,
+        None if expected.producer_id == NO_PRODUCER_ID else expected,
+    )
+
+
+def _new_id(context: BrokerContext) -> ProducerIdAndEpoch:
+    try:
+        return ProducerIdAndEpoch(context.cluster.allocate_producer_id(), 0)
     except OSError as error:
         _log.error("cannot reserve producer ids: %s", error)
-        request.respond(InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1))
-        return
-    request.respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+        raise ApiError(f"cannot reserve producer ids: {error}", ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
 
 
 API: Final = ApiHandler(ApiKey.INIT_PRODUCER_ID, VERSIONS, handle)

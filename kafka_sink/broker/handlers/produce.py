@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kafka_sink.broker.cluster_state import NO_LEADER, TopicState
+from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, endpoint_of
+from kafka_sink.broker.log.partition_log import PartitionLog
+from kafka_sink.broker.log.producer_state import VerificationGuard
+from kafka_sink.broker.topic_state import NO_LEADER, TopicState
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
@@ -26,6 +29,7 @@ from kafka_sink.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from kafka_sink.protocol.schema import VersionRange
+from kafka_sink.records.batch import BatchHeader
 from kafka_sink.records.validation import validate_batch
 
 VERSIONS: Final = VersionRange(3, 13)
@@ -109,7 +113,8 @@ def _produce_partition(
     assert data.records is None or isinstance(data.records, memoryview)
     batch, header = validate_batch(data.records, topic.settings.batches, context.clock.wall_ms(), request.version)
     log = context.log_of(topic, data.index)
-    appended = log.append(batch, header, partition.leader_epoch, context.clock.wall_ms())
+    guard = _admit(context, request, TopicPartition(topic.name, data.index), log, header)
+    appended = log.append(batch, header, partition.leader_epoch, context.clock.wall_ms(), guard)
     return PartitionProduceResponse(
         data.index,
         ErrorCode.NONE,
@@ -117,6 +122,31 @@ def _produce_partition(
         appended.log_append_time_ms,
         appended.log_start_offset,
     )
+
+
+def _admit(
+    context: BrokerContext,
+    request: ApiRequest[ProduceRequest],
+    partition: TopicPartition,
+    log: PartitionLog,
+    header: BatchHeader,
+) -> VerificationGuard | None:
+    """Have the coordinator say that a transaction's first batch in *log* belongs to it (KIP-890)."""
+    if not header.is_transactional:
+        return None
+    transactional_id = request.body.transactional_id
+    if transactional_id is None:
+        text = "a transactional batch needs a transactional id"
+        raise ApiError(text, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    guard = log.begin_verification(header.producer_id, header.producer_epoch, context.clock.wall_ms())
+    if guard is not None:
+        producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
+        try:
+            context.transactions.admit_produce(transactional_id, producer, partition, request.version)
+        except ApiError:
+            log.end_verification(guard)
+            raise
+    return guard
 
 
 def _endpoints(

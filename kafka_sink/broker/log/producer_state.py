@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafka_sink.common.errors import ApiError, ErrorCode, OutOfOrderSequenceError
-from kafka_sink.common.model import NO_OFFSET
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP
 from kafka_sink.records.batch import BatchHeader
 from kafka_sink.records.control import EndTransactionMarker
 
@@ -55,6 +55,8 @@ class ProducerState:
     last_wall_ms: int
     batches: deque[AppendedBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_REMEMBERED))
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    #: Of its newest record or marker, ms since 1970.
+    last_timestamp: int = NO_TIMESTAMP
     #: Where its open transaction begins here; :data:`NO_OFFSET` while none is open.
     transaction_first_offset: int = NO_OFFSET
 
@@ -137,6 +139,7 @@ class ProducerStateManager:
             return
         state = self._state_in_epoch(header.producer_id, header.producer_epoch, wall_ms)
         last_offset = base_offset + header.last_offset_delta
+        state.last_timestamp = header.max_timestamp
         state.batches.append(AppendedBatch(header.base_sequence, header.last_sequence, base_offset, last_offset))
         if header.is_transactional and state.transaction_first_offset == NO_OFFSET:
             state.transaction_first_offset = self._open[header.producer_id] = base_offset
@@ -179,6 +182,7 @@ class ProducerStateManager:
         """End the transaction whose *marker* is in the log at *offset*; its epoch keeps older producers out."""
         state = self._state_in_epoch(marker.producer_id, marker.producer_epoch, wall_ms)
         state.coordinator_epoch = marker.coordinator_epoch
+        state.last_timestamp = wall_ms
         self._guards.pop(marker.producer_id, None)
         if state.transaction_first_offset == NO_OFFSET:
             return
@@ -255,6 +259,7 @@ class ProducerStateManager:
                 state.last_wall_ms,
                 [[b.first_sequence, b.last_sequence, b.base_offset, b.last_offset] for b in state.batches],
                 state.coordinator_epoch,
+                state.last_timestamp,
                 state.transaction_first_offset,
             ]
             for producer, state in self._states.items()
@@ -274,10 +279,9 @@ class ProducerStateManager:
                     int(epoch),
                     int(wall_ms),
                     deque((AppendedBatch(*map(int, batch)) for batch in batches), maxlen=BATCHES_REMEMBERED),
-                    int(coordinator_epoch),
-                    int(first_offset),
+                    *map(int, transaction),
                 )
-                for producer, epoch, wall_ms, batches, coordinator_epoch, first_offset in content["producers"]
+                for producer, epoch, wall_ms, batches, *transaction in content["producers"]
             }
             aborted = [AbortedTransaction(*map(int, each)) for each in content["aborted"]]
         except (ValueError, TypeError, KeyError):

@@ -590,9 +590,7 @@ def test_init_producer_id(node: BrokerNode, version: int) -> None:
     given = [of(InitProducerIdResponse, node.call(ApiKey.INIT_PRODUCER_ID, version, request)) for _ in range(3)]
     assert [(answer.error_code, answer.producer_epoch) for answer in given] == [(0, 0)] * 3
     assert len({answer.producer_id for answer in given}) == 3
-    refused = of(
-        InitProducerIdResponse, node.call(ApiKey.INIT_PRODUCER_ID, version, InitProducerIdRequest("transactional", 1))
-    )
+    refused = of(InitProducerIdResponse, node.call(ApiKey.INIT_PRODUCER_ID, version, InitProducerIdRequest("", 1)))
     assert (refused.error_code, refused.producer_id) == (42, -1)
 
 

@@ -1,0 +1,352 @@
+"""Who holds a transactional id, what its transaction does, and how it ends.
+
+One object for all nodes of a process. Request handlers call it, and the timer's thread for what nobody asks for: old
+transactions, markers that had to wait, ids that nobody uses. A lock guards the states; a state is in the file before
+anybody is told of it, so a kill at any time changes nothing that was answered. Must never hold its lock while a marker
+is written, and must never undo a decision: from Prepare on only the participants have to hear of it.
+
+Source: KIP-98, KIP-360, KIP-664, KIP-890; apache/kafka ``TransactionCoordinator`` and ``TransactionStateManager``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Set
+from itertools import islice
+from typing import Final
+
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.coordinator import transaction_rules as rules
+from kafka_sink.broker.coordinator.group_topic import OFFSETS_TOPIC, offsets_partition
+from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
+from kafka_sink.broker.coordinator.transaction_metadata import (
+    NO_PRODUCER_ID,
+    VERSION_WITH_EPOCH_BUMP,
+    TransactionMetadata,
+    TransactionState,
+)
+from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
+from kafka_sink.broker.coordinator.transaction_store import TransactionStore
+from kafka_sink.broker.timer import Timer
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import TopicPartition
+
+#: How long markers that could not be written wait for the next attempt.
+MARKER_RETRY_MS: Final = 100
+#: What the timer's thread does at a time, for others have deadlines too.
+_MOST_AT_A_TIME: Final = 50
+#: TxnOffsetCommit and Produce from these versions on add their partition by themselves (KIP-890).
+_FIRST_OFFSET_COMMIT_THAT_ADDS: Final = 5
+_FIRST_PRODUCE_THAT_ADDS: Final = 12
+#: The first Produce whose client knows TRANSACTION_ABORTABLE.
+_FIRST_PRODUCE_WITH_ABORTABLE: Final = 11
+_NO_GROUPS: Final[frozenset[str]] = frozenset()
+
+
+def offsets_participant(group_id: str) -> TopicPartition:
+    """What takes part in a transaction when offsets of *group_id* are committed in it."""
+    return TopicPartition(OFFSETS_TOPIC, offsets_partition(group_id))
+
+
+class TransactionCoordinator:
+    """The transactional ids of a cluster."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: TransactionStore,
+        markers: TransactionMarkers,
+        allocate_producer_id: Callable[[], int],
+        clock: Clock,
+        timer: Timer,
+    ) -> None:
+        """Load what is stored. :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be read."""
+        self._config = config
+        self._clock = clock
+        self._timer = timer
+        self._store = store
+        self._markers = markers
+        self._allocate_producer_id = allocate_producer_id
+        self._log = ContextLogger(__name__, "transaction coordinator")
+        self._lock = threading.Lock()
+        # Guarded by the lock.
+        self._ids = {metadata.transactional_id: metadata for metadata in store.load()}
+        self._ongoing = {each.transactional_id for each in self._ids.values() if each.state == TransactionState.ONGOING}
+        # In the order in which their markers are tried; the value means nothing.
+        self._deciding = {each.transactional_id: True for each in self._ids.values() if each.state.is_deciding}
+        self._being_written: set[str] = set()
+        self._retry_is_due = False
+
+    # --- requests of producers ---------------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
+    ) -> ProducerIdAndEpoch:
+        """Hand the id to a producer, fencing whoever had it.
+
+        :raises ApiError: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS while
+            an open transaction of an older producer is aborted; COORDINATOR_NOT_AVAILABLE.
+        """
+        if not transactional_id:
+            raise ApiError("a transactional id may not be empty", ErrorCode.INVALID_REQUEST)
+        if not 1 <= timeout_ms <= self._config.transaction_max_timeout_ms:
+            text = f"a transaction's time-out is from 1 to {self._config.transaction_max_timeout_ms} ms: {timeout_ms}"
+            raise ApiError(text, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        now_ms = self._clock.wall_ms()
+        with self._lock:
+            metadata = self._ids.get(transactional_id)
+            if metadata is None:
+                metadata = TransactionMetadata(transactional_id, self._new_producer_id(), timeout_ms, now_ms)
+            version = self._config.transaction_version
+            changed = rules.init_producer_id(metadata, timeout_ms, expected, version, self._new_producer_id, now_ms)
+            self._put(changed)
+        if changed.state.is_deciding:
+            self.write_markers(transactional_id)
+            text = f"transactional id {transactional_id!r}: the open transaction is aborted first"
+            raise ApiError(text, ErrorCode.CONCURRENT_TRANSACTIONS)
+        return ProducerIdAndEpoch(changed.producer_id, changed.producer_epoch)
+
+    def _new_producer_id(self) -> int:
+        try:
+            return self._allocate_producer_id()
+        except OSError as error:
+            text = f"cannot reserve producer ids: {error}"
+            raise ApiError(text, ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Set[TopicPartition],
+        version: int,
+        *,
+        groups: Set[str] = _NO_GROUPS,
+    ) -> None:
+        """Let partitions, and the offsets of groups, take part in the transaction that the first of them opens.
+
+        :raises ApiError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+            COORDINATOR_NOT_AVAILABLE.
+        """
+        added = partitions | {offsets_participant(group) for group in groups}
+        with self._lock:
+            metadata = self._known(transactional_id)
+            changed = rules.add_partitions(metadata, producer, added, groups, version, self._clock.wall_ms())
+            if changed is not metadata:
+                self._put(changed)
+
+    def end_transaction(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, version: int, *, committed: bool
+    ) -> ProducerIdAndEpoch:
+        """Decide the outcome; returns what the producer goes on with. Call :meth:`write_markers` after the answer.
+
+        :raises ApiError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+            INVALID_TXN_STATE, COORDINATOR_NOT_AVAILABLE.
+        """
+        now_ms = self._clock.wall_ms()
+        with self._lock:
+            metadata = self._known(transactional_id)
+            changed = rules.end_transaction(
+                metadata, producer, version, self._new_producer_id, now_ms, committed=committed
+            )
+            if changed is not metadata:
+                self._put(changed)
+        if changed.next_producer_id != NO_PRODUCER_ID:
+            return ProducerIdAndEpoch(changed.next_producer_id, 0)
+        return ProducerIdAndEpoch(changed.producer_id, changed.producer_epoch)
+
+    def _known(self, transactional_id: str) -> TransactionMetadata:
+        if not transactional_id:
+            raise ApiError("a transactional id may not be empty", ErrorCode.INVALID_REQUEST)
+        metadata = self._ids.get(transactional_id)
+        if metadata is None:
+            text = f"there is no transactional id {transactional_id!r}"
+            raise ApiError(text, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return metadata
+
+    # --- questions of logs and groups --------------------------------------------------------------------------------
+
+    def verify_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Set[TopicPartition]
+    ) -> Set[TopicPartition]:
+        """Which of *partitions* do not take part in the open transaction.
+
+        :raises ApiError: as :meth:`add_partitions`.
+        """
+        with self._lock:
+            return rules.missing_partitions(self._known(transactional_id), producer, partitions)
+
+    def admit_produce(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partition: TopicPartition,
+        request_version: int,
+    ) -> None:
+        """Return when a batch may open the transaction in *partition*: it takes part, by itself from Produce 12 on.
+
+        :raises ApiError: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING; TRANSACTION_ABORTABLE (to clients that
+            do not know it INVALID_TXN_STATE) when it does not take part; CONCURRENT_TRANSACTIONS (to clients that would
+            not repeat it NOT_ENOUGH_REPLICAS).
+        """
+        adds = request_version >= _FIRST_PRODUCE_THAT_ADDS
+        try:
+            if adds:
+                version = VERSION_WITH_EPOCH_BUMP
+                self.add_partitions(transactional_id, producer, frozenset({partition}), version)
+                return
+            missing = self.verify_partitions(transactional_id, producer, frozenset({partition}))
+        except ApiError as error:
+            raise ApiError(str(error), _code_for_produce(error.code, adds=adds)) from None
+        if missing:
+            knows = request_version >= _FIRST_PRODUCE_WITH_ABORTABLE
+            code = ErrorCode.TRANSACTION_ABORTABLE if knows else ErrorCode.INVALID_TXN_STATE
+            raise ApiError(f"{partition} was not added to the transaction", code)
+
+    def verify_offsets_commit(
+        self, transactional_id: str, producer_id: int, epoch: int, group: str, version: int
+    ) -> ErrorCode:
+        """Whether TxnOffsetCommit in *version* may store offsets of *group*; from version 5 on it adds the group."""
+        producer = ProducerIdAndEpoch(producer_id, epoch)
+        try:
+            if version >= _FIRST_OFFSET_COMMIT_THAT_ADDS:
+                transaction_version = VERSION_WITH_EPOCH_BUMP
+                self.add_partitions(
+                    transactional_id, producer, frozenset(), transaction_version, groups=frozenset({group})
+                )
+                return ErrorCode.NONE
+            missing = self.verify_partitions(transactional_id, producer, frozenset({offsets_participant(group)}))
+        except ApiError as error:
+            return ErrorCode.INVALID_PRODUCER_EPOCH if error.code is ErrorCode.PRODUCER_FENCED else error.code
+        return ErrorCode.INVALID_TXN_STATE if missing else ErrorCode.NONE
+
+    def find(self, transactional_id: str) -> TransactionMetadata | None:
+        """What is known of an id."""
+        return self._ids.get(transactional_id)
+
+    def all(self) -> list[TransactionMetadata]:
+        """Everything that is known."""
+        with self._lock:
+            return list(self._ids.values())
+
+    # --- ending transactions -----------------------------------------------------------------------------------------
+
+    def write_markers(self, transactional_id: str) -> None:
+        """Tell participants of an outcome that is decided; those that cannot be told now are tried again later.
+
+        Any thread; one that comes while another is at it leaves it to that one.
+        """
+        with self._lock:
+            metadata = self._ids.get(transactional_id)
+            if metadata is None or not metadata.state.is_deciding or transactional_id in self._being_written:
+                return
+            self._being_written.add(transactional_id)
+        told: frozenset[TopicPartition] = frozenset()
+        try:
+            told = self._markers.write(metadata)
+        finally:
+            with self._lock:
+                self._being_written.discard(transactional_id)
+                self._note_told(metadata.without_partitions(told))
+
+    def _note_told(self, metadata: TransactionMetadata) -> None:
+        # Which of them know is not stored: to tell one of them twice does no harm.
+        self._ids[metadata.transactional_id] = metadata
+        if not metadata.partitions:
+            try:
+                self._put(metadata.completed(self._clock.wall_ms()))
+            except ApiError as error:
+                self._log.warning("%s stays undone for now: %s", metadata.transactional_id, error)
+        self._schedule_retry()
+
+    def _schedule_retry(self) -> None:
+        if self._deciding and not self._retry_is_due:
+            self._retry_is_due = True
+            self._timer.schedule(self._clock.monotonic_ms() + MARKER_RETRY_MS, self._retry_markers)
+
+    def _retry_markers(self) -> None:
+        with self._lock:
+            self._retry_is_due = False
+            some = [each for each in islice(self._deciding, _MOST_AT_A_TIME) if each not in self._being_written]
+            for transactional_id in some:
+                # To the end: what has to wait for long must not keep others from their turn.
+                self._deciding[transactional_id] = self._deciding.pop(transactional_id)
+            self._schedule_retry()
+        for transactional_id in some:
+            self.write_markers(transactional_id)
+
+    def _put(self, metadata: TransactionMetadata) -> None:
+        """Store, then show."""
+        self._store.save(metadata)
+        transactional_id = metadata.transactional_id
+        self._ids[transactional_id] = metadata
+        self._ongoing.discard(transactional_id)
+        self._deciding.pop(transactional_id, None)
+        if metadata.state is TransactionState.ONGOING:
+            self._ongoing.add(transactional_id)
+        elif metadata.state.is_deciding:
+            self._deciding[transactional_id] = True
+
+    # --- what nobody asks for ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Do on the timer, for as long as it runs, what has to be done without a request."""
+        config = self._config
+        self._repeat(config.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.abort_timed_out)
+        self._repeat(config.transaction_remove_expired_transaction_cleanup_interval_ms, self.remove_expired)
+        with self._lock:
+            self._schedule_retry()
+
+    def _repeat(self, interval_ms: int, step: Callable[[], bool]) -> None:
+        def run() -> None:
+            more = False
+            try:
+                more = step()
+            finally:
+                self._timer.schedule(self._clock.monotonic_ms() + (0 if more else interval_ms), run)
+
+        self._timer.schedule(self._clock.monotonic_ms() + interval_ms, run)
+
+    def abort_timed_out(self) -> bool:
+        """Abort transactions that were open for too long; True when there are more than one step may take."""
+        now_ms = self._clock.wall_ms()
+
+        def is_over(transactional_id: str) -> bool:
+            metadata = self._ids[transactional_id]
+            return metadata.start_ms + metadata.timeout_ms < now_ms
+
+        with self._lock:
+            over = [each for each in self._ongoing if is_over(each)]
+        for transactional_id in over[:_MOST_AT_A_TIME]:
+            with self._lock:
+                if transactional_id not in self._ongoing or not is_over(transactional_id):
+                    continue
+                metadata = self._ids[transactional_id]
+                self._put(metadata.fenced(self._config.transaction_version, now_ms))
+            self._log.info("aborting the transaction of %r, open for %d ms", transactional_id, metadata.timeout_ms)
+            self.write_markers(transactional_id)
+        return len(over) > _MOST_AT_A_TIME
+
+    def remove_expired(self) -> bool:
+        """Forget ids that nobody used for ``transactional.id.expiration.ms``; False, for it takes all at once."""
+        now_ms = self._clock.wall_ms()
+        oldest = now_ms - self._config.transactional_id_expiration_ms
+        with self._lock:
+            unused = [each for each in self._ids.values() if each.last_update_ms < oldest and each.state.is_at_rest]
+            gone = [each.dead(now_ms).transactional_id for each in unused]
+            if gone:
+                self._store.delete(gone)
+            for transactional_id in gone:
+                del self._ids[transactional_id]
+        return False
+
+
+def _code_for_produce(code: ErrorCode, *, adds: bool) -> ErrorCode:
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    retriable = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    if code in retriable or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
+        # Older clients do not send a batch again after the code itself.
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return code

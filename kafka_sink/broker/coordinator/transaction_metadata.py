@@ -1,0 +1,188 @@
+"""One transactional id as its coordinator knows it: states, the transitions between them, and their epochs.
+
+Plain values, replaced as a whole by the coordinator under its lock. Must never do anything: whether a request may cause
+a transition is :mod:`kafka_sink.broker.coordinator.transaction_rules`' to say.
+
+Source: KIP-98, KIP-360, KIP-890; apache/kafka ``TransactionMetadata`` and ``TransactionState``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from kafka_sink.common.model import NO_TIMESTAMP, TopicPartition
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+#: The last epoch that a producer is given; the one after it is the coordinator's own, to fence with.
+LAST_PRODUCER_EPOCH: Final = 2**15 - 2
+#: The transaction version whose EndTxn begins a new epoch (KIP-890).
+VERSION_WITH_EPOCH_BUMP: Final = 2
+
+
+class TransactionState(StrEnum):
+    """What the transaction does, in the words of DescribeTransactions."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+    @property
+    def is_deciding(self) -> bool:
+        """The outcome is decided for good, and not every participant has its marker."""
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing is open and nothing is to be done."""
+        return self in _AT_REST
+
+    @property
+    def is_commit(self) -> bool:
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+
+
+_AT_REST: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
+
+#: State → the states from which it may be reached.
+TRANSITIONS: Final[Mapping[TransactionState, Set[TransactionState]]] = MappingProxyType(
+    {
+        TransactionState.EMPTY: _AT_REST,
+        TransactionState.ONGOING: _AT_REST | {TransactionState.ONGOING},
+        TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
+        # From rest: version 2 lets a producer abort what no partition was ever added to.
+        TransactionState.PREPARE_ABORT: _AT_REST | {TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE},
+        TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
+        TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
+        TransactionState.DEAD: _AT_REST,
+        TransactionState.PREPARE_EPOCH_FENCE: frozenset({TransactionState.ONGOING}),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMetadata:
+    """A transactional id. Times in ms since 1970; *start_ms* is when the first partition was added.
+
+    *previous_producer_id* and *last_producer_epoch* are what its producer had before, to know a repeated request by;
+    *next_producer_id* takes over when the transaction is complete. *partitions* are the participants, once the outcome
+    is decided those without a marker; *groups* are those whose offsets are committed with it.
+    """
+
+    transactional_id: str
+    producer_id: int
+    timeout_ms: int
+    last_update_ms: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    state: TransactionState = TransactionState.EMPTY
+    start_ms: int = NO_TIMESTAMP
+    #: The transaction version of the requests that made the transaction.
+    version: int = 0
+    partitions: frozenset[TopicPartition] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        return self.producer_epoch >= LAST_PRODUCER_EPOCH
+
+    def _to(self, state: TransactionState, now_ms: int, **changes: Any) -> Self:
+        if self.state not in TRANSITIONS[state]:
+            raise RuntimeError(f"{self.transactional_id}: no transition leads from {self.state} to {state}")
+        return replace(self, state=state, last_update_ms=now_ms, **changes)
+
+    def with_epoch(self, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> Self:
+        """A producer holds the id from now on, under *epoch*."""
+        return self._emptied(now_ms, timeout_ms, producer_epoch=epoch, last_producer_epoch=last_epoch)
+
+    def with_producer_id(self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last_epoch: bool) -> Self:
+        """As :meth:`with_epoch`, under a new producer id, for the epochs of the old one are used up."""
+        last_epoch = self.producer_epoch if keep_last_epoch else NO_PRODUCER_EPOCH
+        return self._emptied(
+            now_ms,
+            timeout_ms,
+            producer_id=producer_id,
+            previous_producer_id=self.producer_id,
+            producer_epoch=0,
+            last_producer_epoch=last_epoch,
+        )
+
+    def _emptied(self, now_ms: int, timeout_ms: int, **changes: int) -> Self:
+        return self._to(
+            TransactionState.EMPTY,
+            now_ms,
+            timeout_ms=timeout_ms,
+            start_ms=NO_TIMESTAMP,
+            partitions=frozenset(),
+            groups=frozenset(),
+            **changes,
+        )
+
+    def fenced(self, version: int, now_ms: int) -> Self:
+        """The open transaction is to be aborted under an epoch that its producer does not have."""
+        fence = self._to(TransactionState.PREPARE_EPOCH_FENCE, now_ms)
+        last_epoch = self.producer_epoch if version >= VERSION_WITH_EPOCH_BUMP else NO_PRODUCER_EPOCH
+        return fence._to(
+            TransactionState.PREPARE_ABORT,
+            now_ms,
+            producer_epoch=self.producer_epoch + 1,
+            last_producer_epoch=last_epoch,
+            version=version,
+        )
+
+    def with_partitions(self, partitions: Set[TopicPartition], groups: Set[str], version: int, now_ms: int) -> Self:
+        """The transaction is open, and these take part in it."""
+        begun = self.state is TransactionState.ONGOING
+        return self._to(
+            TransactionState.ONGOING,
+            now_ms,
+            start_ms=self.start_ms if begun else now_ms,
+            partitions=self.partitions | partitions,
+            groups=self.groups | groups,
+            version=version,
+        )
+
+    def prepared(self, *, committed: bool, version: int, next_producer_id: int, now_ms: int) -> Self:
+        """The outcome is decided. Version 2 begins the epoch of the next transaction here."""
+        bump = version >= VERSION_WITH_EPOCH_BUMP
+        return self._to(
+            TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
+            now_ms,
+            producer_epoch=self.producer_epoch + 1 if bump else self.producer_epoch,
+            last_producer_epoch=self.producer_epoch if bump else self.last_producer_epoch,
+            next_producer_id=next_producer_id,
+            start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
+            version=version,
+        )
+
+    def without_partitions(self, partitions: Set[TopicPartition]) -> Self:
+        """These have their markers."""
+        return replace(self, partitions=self.partitions - partitions)
+
+    def completed(self, now_ms: int) -> Self:
+        """Every participant has its marker."""
+        state = TransactionState.COMPLETE_COMMIT if self.state.is_commit else TransactionState.COMPLETE_ABORT
+        changes: dict[str, Any] = {"partitions": frozenset(), "groups": frozenset()}
+        if self.next_producer_id != NO_PRODUCER_ID:
+            changes |= {
+                "producer_id": self.next_producer_id,
+                "previous_producer_id": self.producer_id,
+                "next_producer_id": NO_PRODUCER_ID,
+                "producer_epoch": 0,
+            }
+        return self._to(state, now_ms, **changes)
+
+    def dead(self, now_ms: int) -> Self:
+        """Nobody used it for so long that it is forgotten."""
+        return self._to(TransactionState.DEAD, now_ms)

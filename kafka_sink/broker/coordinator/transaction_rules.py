@@ -1,0 +1,195 @@
+"""What each request does to a transactional id in each of its states, and which error it is where it may do nothing.
+
+Pure functions from a state and a request to the next state; called by the coordinator under its lock. Must never store,
+send or ask anything: a new producer id, if one is needed, comes from the function that is handed in.
+
+Source: KIP-98, KIP-360, KIP-890; the answers were measured on Apache Kafka 4.1 and 4.3 at both transaction versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from typing import NamedTuple
+
+from kafka_sink.broker.coordinator.transaction_metadata import (
+    LAST_PRODUCER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    VERSION_WITH_EPOCH_BUMP,
+    TransactionMetadata,
+    TransactionState,
+)
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import TopicPartition
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Who writes: a producer id, and how often it was handed out."""
+
+    producer_id: int
+    epoch: int
+
+
+def _refused(metadata: TransactionMetadata, code: ErrorCode, reason: str) -> ApiError:
+    return ApiError(f"transactional id {metadata.transactional_id!r}, {metadata.state}: {reason}", code)
+
+
+def _concurrent(metadata: TransactionMetadata) -> ApiError:
+    return _refused(metadata, ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is not complete yet")
+
+
+# --- InitProducerId --------------------------------------------------------------------------------------------------
+
+
+def init_producer_id(
+    metadata: TransactionMetadata,
+    timeout_ms: int,
+    expected: ProducerIdAndEpoch | None,
+    fence_version: int,
+    new_producer_id: Callable[[], int],
+    now_ms: int,
+) -> TransactionMetadata:
+    """Hand the id to a producer; an open transaction is aborted first, and the producer has to ask again.
+
+    *expected* is what the producer has already (KIP-360); *fence_version* the transaction version by which to abort.
+
+    :raises ApiError: PRODUCER_FENCED, another producer has the id by now; CONCURRENT_TRANSACTIONS.
+    """
+    if expected is not None and not _may_be_holder(metadata, expected):
+        raise _refused(metadata, ErrorCode.PRODUCER_FENCED, f"producer {expected.producer_id} does not hold it")
+    if metadata.state.is_deciding:
+        raise _concurrent(metadata)
+    if metadata.state is TransactionState.ONGOING:
+        # The epoch in *expected* is not looked at here: so does Kafka, and whoever reckons with it must see it here.
+        return metadata.fenced(fence_version, now_ms)
+    if metadata.is_epoch_exhausted and (expected is None or expected.epoch == metadata.producer_epoch):
+        return metadata.with_producer_id(new_producer_id(), timeout_ms, now_ms, keep_last_epoch=expected is not None)
+    epoch, last_epoch = _next_epochs(metadata, expected)
+    return metadata.with_epoch(epoch, last_epoch, timeout_ms, now_ms)
+
+
+def _may_be_holder(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
+    if metadata.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == metadata.producer_id:
+        return True
+    # It may not have heard of the new producer id that its last request brought.
+    return expected.producer_id == metadata.previous_producer_id and expected.epoch >= LAST_PRODUCER_EPOCH
+
+
+def _next_epochs(metadata: TransactionMetadata, expected: ProducerIdAndEpoch | None) -> tuple[int, int]:
+    current = metadata.producer_epoch
+    if expected is None:
+        return current + 1, NO_PRODUCER_EPOCH
+    if current == NO_PRODUCER_EPOCH or expected.epoch == current:
+        return current + 1, current
+    if expected.epoch == metadata.last_producer_epoch:
+        # A repeated request, whose answer was lost.
+        return current, metadata.last_producer_epoch
+    raise _refused(metadata, ErrorCode.PRODUCER_FENCED, f"epoch {expected.epoch} is not {current}")
+
+
+# --- adding and asking for partitions --------------------------------------------------------------------------------
+
+
+def _check_holder(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> None:
+    if metadata.producer_id != producer.producer_id:
+        text = f"producer id {producer.producer_id} is not {metadata.producer_id}"
+        raise _refused(metadata, ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
+    if metadata.producer_epoch != producer.epoch:
+        text = f"epoch {producer.epoch} is not {metadata.producer_epoch}"
+        raise _refused(metadata, ErrorCode.PRODUCER_FENCED, text)
+
+
+def add_partitions(
+    metadata: TransactionMetadata,
+    producer: ProducerIdAndEpoch,
+    partitions: Set[TopicPartition],
+    groups: Set[str],
+    version: int,
+    now_ms: int,
+) -> TransactionMetadata:
+    """Open the transaction if need be, and let *partitions* and *groups* take part; itself when they do already.
+
+    :raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+    """
+    _check_holder(metadata, producer)
+    if metadata.state.is_deciding:
+        raise _concurrent(metadata)
+    known = partitions <= metadata.partitions and groups <= metadata.groups
+    if metadata.state is TransactionState.ONGOING and known:
+        return metadata
+    return metadata.with_partitions(partitions, groups, version, now_ms)
+
+
+def missing_partitions(
+    metadata: TransactionMetadata, producer: ProducerIdAndEpoch, partitions: Set[TopicPartition]
+) -> Set[TopicPartition]:
+    """Which of *partitions* do not take part. Raises as :func:`add_partitions` does."""
+    _check_holder(metadata, producer)
+    if metadata.state.is_deciding:
+        raise _concurrent(metadata)
+    return partitions - metadata.partitions
+
+
+# --- EndTxn ----------------------------------------------------------------------------------------------------------
+
+
+def end_transaction(
+    metadata: TransactionMetadata,
+    producer: ProducerIdAndEpoch,
+    version: int,
+    new_producer_id: Callable[[], int],
+    now_ms: int,
+    *,
+    committed: bool,
+) -> TransactionMetadata:
+    """Decide the outcome; itself when the request is one that was carried out already.
+
+    :raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+    """
+    if version < VERSION_WITH_EPOCH_BUMP:
+        _check_holder(metadata, producer)
+        repeated = not _is_open(metadata)
+        from_rest = False
+    else:
+        repeated = _is_repeated(metadata, producer)
+        _check_holder_of_version_2(metadata, producer, repeated=repeated)
+        # No epoch is used twice in version 2, so at rest a request of the present epoch is a new one; nothing was
+        # written in that epoch, and only an abort makes sense of it.
+        from_rest = not repeated and not _is_open(metadata) and not committed
+    if _is_open(metadata) or from_rest:
+        exhausted = version >= VERSION_WITH_EPOCH_BUMP and metadata.is_epoch_exhausted
+        next_producer_id = new_producer_id() if exhausted else NO_PRODUCER_ID
+        return metadata.prepared(committed=committed, version=version, next_producer_id=next_producer_id, now_ms=now_ms)
+    decided = metadata.state is not TransactionState.EMPTY and repeated
+    if not decided or metadata.state.is_commit != committed:
+        raise _refused(metadata, ErrorCode.INVALID_TXN_STATE, f"cannot be {'committed' if committed else 'aborted'}")
+    if metadata.state.is_deciding:
+        raise _concurrent(metadata)
+    return metadata
+
+
+def _is_open(metadata: TransactionMetadata) -> bool:
+    return metadata.state is TransactionState.ONGOING
+
+
+def _is_repeated(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
+    """The producer did not hear of the epoch that its EndTxn brought."""
+    if metadata.state is TransactionState.ONGOING or metadata.state is TransactionState.EMPTY:
+        return False
+    return metadata.producer_epoch == producer.epoch + 1 or _is_repeated_over_rotation(metadata, producer)
+
+
+def _is_repeated_over_rotation(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
+    """It did not hear of the producer id either."""
+    last = ProducerIdAndEpoch(metadata.previous_producer_id, LAST_PRODUCER_EPOCH)
+    return not metadata.state.is_deciding and producer == last and metadata.producer_epoch == 0
+
+
+def _check_holder_of_version_2(metadata: TransactionMetadata, producer: ProducerIdAndEpoch, *, repeated: bool) -> None:
+    if metadata.producer_id != producer.producer_id and not _is_repeated_over_rotation(metadata, producer):
+        text = f"producer id {producer.producer_id} is not {metadata.producer_id}"
+        raise _refused(metadata, ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
+    present = metadata.producer_epoch == producer.epoch and not metadata.state.is_deciding
+    if not present and not repeated:
+        text = f"epoch {producer.epoch} is not {metadata.producer_epoch}"
+        raise _refused(metadata, ErrorCode.PRODUCER_FENCED, text)

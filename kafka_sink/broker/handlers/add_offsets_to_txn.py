@@ -1,0 +1,35 @@
+"""AddOffsetsToTxn (key 25): a transaction is going to commit offsets of a group (KIP-98)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 4)
+_FIRST_WITH_PRODUCER_FENCED: Final = 2
+_VERSION_1: Final = 1
+
+
+def handle(context: BrokerContext, request: ApiRequest[AddOffsetsToTxnRequest]) -> None:
+    """Let the group's offsets take part."""
+    body = request.body
+    producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
+    code = ErrorCode.NONE
+    try:
+        context.check_coordinates(body.transactional_id)
+        groups = frozenset({body.group_id})
+        context.transactions.add_partitions(body.transactional_id, producer, frozenset(), _VERSION_1, groups=groups)
+    except ApiError as error:
+        code = error.code
+        if code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+    request.respond(AddOffsetsToTxnResponse(error_code=code))
+
+
+API: Final = ApiHandler(ApiKey.ADD_OFFSETS_TO_TXN, VERSIONS, handle)

@@ -1,0 +1,134 @@
+"""AddPartitionsToTxn (key 24): partitions that a transaction is going to write to.
+
+Clients use versions up to 3, about one transaction. Versions 4 and up are for brokers, which ask about several, and may
+only want to know whether the partitions take part already (KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from kafka_sink.broker.coordinator.transaction_metadata import VERSION_WITH_EPOCH_BUMP
+from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 5)
+_FIRST_WITH_PRODUCER_FENCED: Final = 2
+_FIRST_OF_BROKERS: Final = 4
+_VERSION_1: Final = 1
+
+
+def handle(context: BrokerContext, request: ApiRequest[AddPartitionsToTxnRequest]) -> None:
+    """Answer for each transaction and each of its partitions."""
+    body = request.body
+    if request.version >= _FIRST_OF_BROKERS:
+        results = [_handle_transaction(context, transaction) for transaction in body.transactions]
+        request.respond(AddPartitionsToTxnResponse(results_by_transaction=results))
+        return
+    transactional_id = body.v3_and_below_transactional_id
+    producer = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+
+    def add(partitions: frozenset[TopicPartition]) -> ErrorCode:
+        try:
+            context.check_coordinates(transactional_id)
+            context.transactions.add_partitions(transactional_id, producer, partitions, _VERSION_1)
+        except ApiError as error:
+            if error.code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
+                return ErrorCode.INVALID_PRODUCER_EPOCH
+            return error.code
+        return ErrorCode.NONE
+
+    topics = _add_known(context, body.v3_and_below_topics, add)
+    request.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics))
+
+
+def _handle_transaction(context: BrokerContext, transaction: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    transactional_id = transaction.transactional_id
+    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+    if transaction.verify_only:
+        return AddPartitionsToTxnResult(transactional_id, _verify(context, transaction, producer))
+
+    def add(partitions: frozenset[TopicPartition]) -> ErrorCode:
+        try:
+            context.check_coordinates(transactional_id)
+            context.transactions.add_partitions(transactional_id, producer, partitions, VERSION_WITH_EPOCH_BUMP)
+        except ApiError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    return AddPartitionsToTxnResult(transactional_id, _add_known(context, transaction.topics, add))
+
+
+def _verify(
+    context: BrokerContext, transaction: AddPartitionsToTxnTransaction, producer: ProducerIdAndEpoch
+) -> list[AddPartitionsToTxnTopicResult]:
+    asked = frozenset(_partitions(transaction.topics))
+    try:
+        context.check_coordinates(transaction.transactional_id)
+        missing = context.transactions.verify_partitions(transaction.transactional_id, producer, asked)
+    except ApiError as error:
+        code = error.code
+        return _results(transaction.topics, lambda partition: code)
+    return _results(
+        transaction.topics,
+        lambda partition: ErrorCode.TRANSACTION_ABORTABLE if partition in missing else ErrorCode.NONE,
+    )
+
+
+def _add_known(
+    context: BrokerContext,
+    topics: Sequence[AddPartitionsToTxnTopic],
+    add: Callable[[frozenset[TopicPartition]], ErrorCode],
+) -> list[AddPartitionsToTxnTopicResult]:
+    """All of them or none: one that does not exist keeps the others from being added."""
+    unknown = {partition for partition in _partitions(topics) if not _exists(context, partition)}
+    if unknown:
+        return _results(
+            topics,
+            lambda partition: (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
+            ),
+        )
+    code = add(frozenset(_partitions(topics)))
+    return _results(topics, lambda partition: code)
+
+
+def _exists(context: BrokerContext, partition: TopicPartition) -> bool:
+    topic = context.cluster.topic(partition.topic)
+    return topic is not None and 0 <= partition.partition < len(topic.partitions)
+
+
+def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> Iterable[TopicPartition]:
+    return (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
+
+
+def _results(
+    topics: Sequence[AddPartitionsToTxnTopic], code: Callable[[TopicPartition], ErrorCode]
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            topic.name,
+            [
+                AddPartitionsToTxnPartitionResult(index, code(TopicPartition(topic.name, index)))
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+API: Final = ApiHandler(ApiKey.ADD_PARTITIONS_TO_TXN, VERSIONS, handle)

@@ -1,0 +1,63 @@
+"""DescribeProducers (key 61): who writes to a partition, and since which offset a transaction is open (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 0)
+
+
+def handle(context: BrokerContext, request: ApiRequest[DescribeProducersRequest]) -> None:
+    """Answer for each partition."""
+    request.respond(
+        DescribeProducersResponse(
+            topics=[
+                TopicResponse(topic.name, [_describe(context, topic.name, index) for index in topic.partition_indexes])
+                for topic in request.body.topics
+            ]
+        )
+    )
+
+
+def _describe(context: BrokerContext, name: str, index: int) -> PartitionResponse:
+    try:
+        topic = context.cluster.topic(name)
+        if topic is None:
+            raise ApiError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        context.led_partition(topic, index)
+    except ApiError as error:
+        return PartitionResponse(index, error.code, str(error))
+    log = context.logs.get(TopicPartition(name, index))
+    producers = log.producers() if log is not None else {}
+    return PartitionResponse(
+        index,
+        ErrorCode.NONE,
+        None,
+        [
+            ProducerState(
+                producer_id,
+                state.epoch,
+                state.last_sequence,
+                state.last_timestamp,
+                state.coordinator_epoch,
+                state.transaction_first_offset,
+            )
+            for producer_id, state in producers.items()
+        ],
+    )
+
+
+API: Final = ApiHandler(ApiKey.DESCRIBE_PRODUCERS, VERSIONS, handle)

@@ -1,0 +1,56 @@
+"""DescribeTransactions (key 65): what the coordinator knows of transactional ids (KIP-664)."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Final
+
+from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 0)
+
+
+def handle(context: BrokerContext, request: ApiRequest[DescribeTransactionsRequest]) -> None:
+    """Answer for each id."""
+    states = [_describe(context, each) for each in request.body.transactional_ids]
+    request.respond(DescribeTransactionsResponse(transaction_states=states))
+
+
+def _describe(context: BrokerContext, transactional_id: str) -> TransactionState:
+    try:
+        if not transactional_id:
+            raise ApiError("a transactional id may not be empty", ErrorCode.INVALID_REQUEST)
+        context.check_coordinates(transactional_id)
+    except ApiError as error:
+        return TransactionState(error.code, transactional_id)
+    metadata = context.transactions.find(transactional_id)
+    if metadata is None:
+        return TransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+    return TransactionState(
+        ErrorCode.NONE,
+        transactional_id,
+        metadata.state,
+        metadata.timeout_ms,
+        metadata.start_ms,
+        metadata.producer_id,
+        metadata.producer_epoch,
+        _topics(metadata),
+    )
+
+
+def _topics(metadata: TransactionMetadata) -> list[TopicData]:
+    by_topic = groupby(sorted(metadata.partitions), key=lambda partition: partition.topic)
+    return [TopicData(topic, [partition.partition for partition in partitions]) for topic, partitions in by_topic]
+
+
+API: Final = ApiHandler(ApiKey.DESCRIBE_TRANSACTIONS, VERSIONS, handle)

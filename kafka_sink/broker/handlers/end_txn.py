@@ -1,0 +1,47 @@
+"""EndTxn (key 26): commit or abort a transaction.
+
+The answer means that the outcome is decided for good; participants hear of it after that. Version 5 is that of
+transactions with an epoch each (KIP-890), and tells the next one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka_sink.broker.coordinator.transaction_metadata import VERSION_WITH_EPOCH_BUMP
+from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 5)
+_FIRST_WITH_PRODUCER_FENCED: Final = 2
+_FIRST_WITH_EPOCH_BUMP: Final = 5
+_VERSION_1: Final = 1
+
+
+def handle(context: BrokerContext, request: ApiRequest[EndTxnRequest]) -> None:
+    """Decide, answer, and tell the participants."""
+    body = request.body
+    bumps = request.version >= _FIRST_WITH_EPOCH_BUMP
+    try:
+        context.check_coordinates(body.transactional_id)
+        after = context.transactions.end_transaction(
+            body.transactional_id,
+            ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
+            VERSION_WITH_EPOCH_BUMP if bumps else _VERSION_1,
+            committed=body.committed,
+        )
+    except ApiError as error:
+        code = error.code
+        if code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        request.respond(EndTxnResponse(error_code=code))
+        return
+    request.respond(EndTxnResponse(producer_id=after.producer_id, producer_epoch=after.epoch))
+    context.transactions.write_markers(body.transactional_id)
+
+
+API: Final = ApiHandler(ApiKey.END_TXN, VERSIONS, handle)
