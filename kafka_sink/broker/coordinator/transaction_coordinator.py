@@ -86,11 +86,9 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         """Hand the id to a producer, fencing whoever had it.
 
-        :raises ApiError: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS while
+        :raises ApiError: INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS while
             an open transaction of an older producer is aborted; COORDINATOR_NOT_AVAILABLE.
         """
-        if not transactional_id:
-            raise ApiError("a transactional id may not be empty", ErrorCode.INVALID_REQUEST)
         if not 1 <= timeout_ms <= self._config.transaction_max_timeout_ms:
             text = f"a transaction's time-out is from 1 to {self._config.transaction_max_timeout_ms} ms: {timeout_ms}"
             raise ApiError(text, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
@@ -126,7 +124,7 @@ class TransactionCoordinator:
     ) -> None:
         """Let partitions, and the offsets of groups, take part in the transaction that the first of them opens.
 
-        :raises ApiError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+        :raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
             COORDINATOR_NOT_AVAILABLE.
         """
         added = partitions | {offsets_participant(group) for group in groups}
@@ -141,7 +139,7 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         """Decide the outcome; returns what the producer goes on with. Call :meth:`write_markers` after the answer.
 
-        :raises ApiError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+        :raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
             INVALID_TXN_STATE, COORDINATOR_NOT_AVAILABLE.
         """
         now_ms = self._clock.wall_ms()
@@ -157,8 +155,6 @@ class TransactionCoordinator:
         return ProducerIdAndEpoch(changed.producer_id, changed.producer_epoch)
 
     def _known(self, transactional_id: str) -> TransactionMetadata:
-        if not transactional_id:
-            raise ApiError("a transactional id may not be empty", ErrorCode.INVALID_REQUEST)
         metadata = self._ids.get(transactional_id)
         if metadata is None:
             text = f"there is no transactional id {transactional_id!r}"

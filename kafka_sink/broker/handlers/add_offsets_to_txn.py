@@ -22,9 +22,9 @@ def handle(context: BrokerContext, request: ApiRequest[AddOffsetsToTxnRequest]) 
     producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
     code = ErrorCode.NONE
     try:
-        context.check_coordinates(body.transactional_id)
+        transactions = context.transactions_for(body.transactional_id)
         groups = frozenset({body.group_id})
-        context.transactions.add_partitions(body.transactional_id, producer, frozenset(), _VERSION_1, groups=groups)
+        transactions.add_partitions(body.transactional_id, producer, frozenset(), _VERSION_1, groups=groups)
     except ApiError as error:
         code = error.code
         if code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:

@@ -44,8 +44,8 @@ def handle(context: BrokerContext, request: ApiRequest[AddPartitionsToTxnRequest
 
     def add(partitions: frozenset[TopicPartition]) -> ErrorCode:
         try:
-            context.check_coordinates(transactional_id)
-            context.transactions.add_partitions(transactional_id, producer, partitions, _VERSION_1)
+            transactions = context.transactions_for(transactional_id)
+            transactions.add_partitions(transactional_id, producer, partitions, _VERSION_1)
         except ApiError as error:
             if error.code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
                 return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -64,8 +64,8 @@ def _handle_transaction(context: BrokerContext, transaction: AddPartitionsToTxnT
 
     def add(partitions: frozenset[TopicPartition]) -> ErrorCode:
         try:
-            context.check_coordinates(transactional_id)
-            context.transactions.add_partitions(transactional_id, producer, partitions, VERSION_WITH_EPOCH_BUMP)
+            transactions = context.transactions_for(transactional_id)
+            transactions.add_partitions(transactional_id, producer, partitions, VERSION_WITH_EPOCH_BUMP)
         except ApiError as error:
             return error.code
         return ErrorCode.NONE
@@ -78,8 +78,8 @@ def _verify(
 ) -> list[AddPartitionsToTxnTopicResult]:
     asked = frozenset(_partitions(transaction.topics))
     try:
-        context.check_coordinates(transaction.transactional_id)
-        missing = context.transactions.verify_partitions(transaction.transactional_id, producer, asked)
+        transactions = context.transactions_for(transaction.transactional_id)
+        missing = transactions.verify_partitions(transaction.transactional_id, producer, asked)
     except ApiError as error:
         code = error.code
         return _results(transaction.topics, lambda partition: code)

@@ -69,6 +69,16 @@ class BrokerContext:
             text = f"broker {self.node_id} does not coordinate {key!r}, broker {node_id} does"
             raise ApiError(text, ErrorCode.NOT_COORDINATOR)
 
+    def transactions_for(self, transactional_id: str) -> TransactionCoordinator:
+        """The coordinator, if this node is where *transactional_id* is looked after.
+
+        :raises ApiError: INVALID_REQUEST (it is empty), NOT_COORDINATOR.
+        """
+        if not transactional_id:
+            raise ApiError("a transactional id may not be empty", ErrorCode.INVALID_REQUEST)
+        self.check_coordinates(transactional_id)
+        return self.transactions
+
     def led_partition(self, topic: TopicState, index: int, leader_epoch: int = -1) -> PartitionState:
         """The partition, if this node leads it and the client's *leader_epoch* (−1 = not said) is the present one.
 

@@ -28,12 +28,9 @@ def handle(context: BrokerContext, request: ApiRequest[DescribeTransactionsReque
 
 def _describe(context: BrokerContext, transactional_id: str) -> TransactionState:
     try:
-        if not transactional_id:
-            raise ApiError("a transactional id may not be empty", ErrorCode.INVALID_REQUEST)
-        context.check_coordinates(transactional_id)
+        metadata = context.transactions_for(transactional_id).find(transactional_id)
     except ApiError as error:
         return TransactionState(error.code, transactional_id)
-    metadata = context.transactions.find(transactional_id)
     if metadata is None:
         return TransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
     return TransactionState(

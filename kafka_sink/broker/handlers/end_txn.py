@@ -27,8 +27,7 @@ def handle(context: BrokerContext, request: ApiRequest[EndTxnRequest]) -> None:
     body = request.body
     bumps = request.version >= _FIRST_WITH_EPOCH_BUMP
     try:
-        context.check_coordinates(body.transactional_id)
-        after = context.transactions.end_transaction(
+        after = context.transactions_for(body.transactional_id).end_transaction(
             body.transactional_id,
             ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
             VERSION_WITH_EPOCH_BUMP if bumps else _VERSION_1,

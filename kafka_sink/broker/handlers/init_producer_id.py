@@ -41,8 +41,7 @@ def _init(context: BrokerContext, body: InitProducerIdRequest) -> ProducerIdAndE
         raise ApiError("a producer has both an id and an epoch, or neither", ErrorCode.INVALID_REQUEST)
     if body.transactional_id is None:
         return _new_id(context)
-    context.check_coordinates(body.transactional_id)
-    return context.transactions.init_producer_id(
+    return context.transactions_for(body.transactional_id).init_producer_id(
         body.transactional_id,
         body.transaction_timeout_ms,
         None if expected.producer_id == NO_PRODUCER_ID else expected,
