@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _READY_LIMIT_S = 20.0
@@ -23,9 +23,10 @@ def free_port() -> int:
 class BrokerProcess:
     """``kafkalite broker`` on a fixed port and data directory; survives :meth:`kill` and :meth:`start` again."""
 
-    def __init__(self, data_dir: Path, port: int | None = None) -> None:
+    def __init__(self, data_dir: Path, port: int | None = None, config: Mapping[str, object] | None = None) -> None:
         self.port = port or free_port()
         self._data_dir = data_dir
+        self._config = dict(config or {})
         self._process: subprocess.Popen[str] | None = None
         self.kills = 0
 
@@ -36,6 +37,10 @@ class BrokerProcess:
     def start(self) -> None:
         """Start it and return when it serves."""
         command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--port", str(self.port)]
+        if self._config:
+            properties = self._data_dir.with_suffix(".properties")
+            properties.write_text("".join(f"{name}={value}\n" for name, value in self._config.items()))
+            command += ["--config", str(properties)]
         self._process = subprocess.Popen(
             [*command, "--data-dir", str(self._data_dir)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -44,6 +49,11 @@ class BrokerProcess:
         line = self._process.stdout.readline()
         if "bootstrap.servers=" not in line or time.monotonic() - started > _READY_LIMIT_S:
             raise AssertionError(f"the broker did not become ready, it said {line!r}")
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         """``kill -9``."""

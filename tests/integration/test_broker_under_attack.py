@@ -1,0 +1,299 @@
+"""Hostile clients against a broker in a process of its own, while a good client works: it is served all the time.
+
+Each test says how long the good client had to wait and by how much the broker's memory grew while the attack was on.
+``KAFKALITE_HOSTILE_FRAMES`` sets how many frames of random bytes are sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafka_sink.protocol.messages.metadata import MetadataRequest
+from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.bench.resources import resident_bytes
+from tests.conftest import Figure
+from tests.fakes.record_batches import make_batch
+from tests.support.broker_process import BrokerProcess
+from tests.support.good_client import Served, frame, good_client, read_frame
+
+FRAMES = int(os.environ.get("KAFKALITE_HOSTILE_FRAMES", "5000"))
+MIB = 1024 * 1024
+#: A bound that only a broker which stands still would break, on however slow a machine.
+LONGEST_WAIT_MS = 10_000
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    config = {"connections.max.idle.ms": 60_000, "queued.max.response.bytes": 32 * MIB}
+    with running(tmp_path_factory.mktemp("attacked") / "data", config) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def running(data_dir: Path, config: Mapping[str, object]) -> Iterator[BrokerProcess]:
+    broker = BrokerProcess(data_dir, config=config)
+    broker.start()
+    try:
+        with connect(broker) as sock:
+            topics = [CreatableTopic("good", 1, 1), CreatableTopic("bulk", 1, 1)]
+            sock.sendall(frame(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics)))
+            read_frame(sock)
+        yield broker
+    finally:
+        broker.stop()
+
+
+def connect(broker: BrokerProcess, source: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(("127.0.0.1", broker.port), timeout=20, source_address=(source, 0))
+
+
+class Attack:
+    """Connections that are closed at the end of the attack."""
+
+    def __init__(self, broker: BrokerProcess, figure: Figure) -> None:
+        self.broker = broker
+        self._figure = figure
+        self.served = Served()
+        self.grown_mib = 0.0
+        self._sockets = contextlib.ExitStack()
+
+    def connect(self, source: str = "127.0.0.1") -> socket.socket:
+        return self._sockets.enter_context(connect(self.broker, source))
+
+    def connections(self, count: int) -> list[socket.socket]:
+        return [self.connect() for _ in range(count)]
+
+    @contextlib.contextmanager
+    def on(self, seconds: float = 0.5) -> Iterator[None]:
+        """The good client works during the block and for *seconds* after it."""
+        before = resident_bytes(self.broker.pid)
+        with self._sockets, good_client(self.broker.bootstrap_servers, "good") as self.served:
+            yield
+            time.sleep(seconds)
+            self.grown_mib = (resident_bytes(self.broker.pid) - before) / MIB
+        self._figure("good client", f"{self.served} of {self.served.requests}")
+        self._figure("memory", f"+{self.grown_mib:.1f} MiB")
+        assert self.served.errors == []
+        assert self.served.requests > 20
+        assert self.served.waits_ms[-1] < LONGEST_WAIT_MS
+
+
+@pytest.fixture
+def attack(broker: BrokerProcess, figure: Figure) -> Attack:
+    return Attack(broker, figure)
+
+
+def closed(sock: socket.socket) -> bool:
+    try:
+        while sock.recv(65536):
+            continue
+        return True
+    except ConnectionError:
+        return True
+
+
+def test_no_attack(attack: Attack) -> None:
+    """What the good client waits when nobody else is there."""
+    with attack.on(1.0):
+        pass
+
+
+def test_connections_that_say_one_byte_and_then_nothing(attack: Attack) -> None:
+    with attack.on():
+        for sock in attack.connections(200):
+            sock.send(b"\0")
+
+
+def test_connections_that_dribble(attack: Attack) -> None:
+    request = frame(ApiKey.METADATA, 9, MetadataRequest([]))
+    with attack.on(0.1):
+        slow = attack.connections(100)
+        for number in range(len(request)):
+            for sock in slow:
+                sock.send(request[number : number + 1])
+            time.sleep(0.02)
+        assert all(read_frame(sock) for sock in slow), "slow is not wrong: they are answered"
+
+
+def test_half_frames(attack: Attack) -> None:
+    request = frame(ApiKey.METADATA, 9, MetadataRequest([]))
+    with attack.on():
+        for sock in attack.connections(200):
+            sock.send(request[: len(request) // 2])
+
+
+def test_frames_that_are_announced_and_never_come(attack: Attack) -> None:
+    with attack.on():
+        for sock in attack.connections(200):
+            sock.send(struct.pack(">i", 100 * MIB) + b"x" * 10)
+    assert attack.grown_mib < 200, "200 times 100 MiB were announced"
+
+
+NO_FRAMES = {
+    **{str(size): struct.pack(">i", size) + b"abc" for size in (2**31 - 1, 100 * MIB + 1, -1, 0, 3)},
+    "HTTP": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300),
+}
+
+
+def test_what_is_no_frame_is_closed(attack: Attack, figure: Figure) -> None:
+    waits_ms = []
+    with attack.on():
+        for data in list(NO_FRAMES.values()) * 100:
+            with connect(attack.broker) as sock:
+                began = time.perf_counter()
+                sock.sendall(data)
+                assert closed(sock)
+                waits_ms.append((time.perf_counter() - began) * 1000)
+    figure("closed after", f"{sorted(waits_ms)[350]:.1f} ms, at most {max(waits_ms):.1f} ms")
+
+
+def test_random_frames(attack: Attack, figure: Figure) -> None:
+    chance = random.Random(20240607)
+    began = time.perf_counter()
+    with attack.on(0.2):
+        for _ in range(FRAMES):
+            body = bytearray(chance.randbytes(chance.randrange(0, 1024)))
+            if chance.random() < 0.5 and len(body) > 10:
+                # A header that is nearly right gets further in.
+                body[:4] = struct.pack(">hh", chance.choice(list(ApiKey)), chance.randrange(0, 14))
+                body[8:10] = struct.pack(">h", chance.choice([-1, 0, 3]))
+            with connect(attack.broker) as sock:
+                sock.sendall(struct.pack(">i", len(body)) + body)
+                sock.shutdown(socket.SHUT_WR)
+                assert closed(sock)
+    figure("frames", f"{FRAMES} in {time.perf_counter() - began:.1f} s")
+
+
+def raw(key: int, version: int, body: bytes, *, flexible: bool) -> bytes:
+    data = struct.pack(">hhih", key, version, 1, -1) + (b"\0" if flexible else b"") + body
+    return struct.pack(">i", len(data)) + data
+
+
+#: Bodies that claim what they do not hold; each costs its connection.
+MALFORMED = {
+    "array of 2^31-1": raw(ApiKey.METADATA, 1, struct.pack(">i", 2**31 - 1), flexible=False),
+    "array of -2": raw(ApiKey.PRODUCE, 3, struct.pack(">hhii", -1, -1, 1000, -2), flexible=False),
+    "compact array of 2^32-2": raw(ApiKey.METADATA, 9, b"\xff\xff\xff\xff\x0f", flexible=True),
+    "string of 32767": raw(ApiKey.METADATA, 1, struct.pack(">ih", 1, 32767) + b"abc", flexible=False),
+    "string of -2": raw(ApiKey.METADATA, 1, struct.pack(">ih", 1, -2), flexible=False),
+    "varint without end": raw(ApiKey.METADATA, 9, b"\xff" * 10, flexible=True),
+    "records of 2^31-1": raw(
+        ApiKey.PRODUCE, 3, struct.pack(">hhiih1siii", -1, -1, 1000, 1, 1, b"t", 1, 0, 2**31 - 1), flexible=False
+    ),
+    "10^6 tags without their bytes": raw(ApiKey.METADATA, 9, b"\xc0\x84\x3d", flexible=False),
+}
+
+
+def test_requests_that_claim_what_they_do_not_hold(attack: Attack) -> None:
+    with attack.on():
+        for data in list(MALFORMED.values()) * 50:
+            with connect(attack.broker) as sock:
+                sock.sendall(data)
+                assert closed(sock)
+    assert attack.grown_mib < 100
+
+
+def test_a_million_tagged_fields_are_skipped(attack: Attack) -> None:
+    # Fields nobody knows are allowed, however many; what they cost is their sender's time.
+    tags = b"".join(uvarint(tag) + b"\0" for tag in range(1_000_000))
+    body = b"\x01" + b"\0\0\0" + uvarint(1_000_000) + tags
+    with attack.on(0.2):
+        sock = attack.connect()
+        sock.sendall(raw(ApiKey.METADATA, 9, body, flexible=True))
+        assert read_frame(sock)
+
+
+def uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def test_bytes_after_the_request_are_ignored(attack: Attack) -> None:
+    with attack.on(0.2):
+        sock = attack.connect()
+        for _ in range(100):
+            sock.sendall(raw(ApiKey.METADATA, 9, b"\x01\0\0\0\0" + b"rest" * 1000, flexible=True))
+            assert read_frame(sock)
+
+
+def test_a_thousand_idle_connections(attack: Attack) -> None:
+    with attack.on(1.0):
+        attack.connections(1000)
+
+
+def test_a_client_that_never_reads_its_answers(attack: Attack, figure: Figure) -> None:
+    count = 100_000
+    request = frame(ApiKey.METADATA, 9, MetadataRequest([]))
+    sent = 0
+    with attack.on(1.0):
+        sock = attack.connect()
+        sock.settimeout(1.0)
+        with contextlib.suppress(TimeoutError):
+            for _ in range(count // 1000):
+                sock.sendall(request * 1000)
+                sent += 1000
+    figure("requests it got rid of", sent)
+    assert attack.grown_mib < 100
+
+
+def test_readers_that_ask_for_much_and_never_read(attack: Attack, figure: Figure) -> None:
+    batch = make_batch([bytes(1000)] * 500)
+    with connect(attack.broker) as sock:
+        for _ in range(40):
+            data = [TopicProduceData("bulk", partition_data=[PartitionProduceData(0, batch)])]
+            sock.sendall(frame(ApiKey.PRODUCE, 9, ProduceRequest(None, 1, 5000, data)))
+            read_frame(sock)
+    partition = FetchPartition(0, fetch_offset=0, partition_max_bytes=20 * MIB)
+    asked = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic("bulk", partitions=[partition])])
+    request = frame(ApiKey.FETCH, 12, asked)
+    with attack.on(1.0):
+        for sock in attack.connections(100):
+            sock.sendall(request * 3)
+    figure("asked for", "100 times 20 MB")
+    # The budget of 32 MiB, one batch of half a megabyte for each of them, and what the sockets hold.
+    assert attack.grown_mib < 32 + 100 * 0.5 + 50
+
+
+def test_a_storm_of_connections_over_the_quota(tmp_path: Path, figure: Figure) -> None:
+    config = {"max.connections.per.ip": 50, "max.connection.creation.rate.per.ip": 1000}
+    refused = 0
+    with running(tmp_path / "data", config) as broker:
+        attack = Attack(broker, figure)
+        with attack.on(0.5):
+            until = time.monotonic() + 1
+            while time.monotonic() < until:
+                sock = attack.connect("127.0.0.2")
+                sock.settimeout(0.001)
+                with contextlib.suppress(TimeoutError):
+                    refused += closed(sock)
+    figure("refused", refused)
+    assert refused > 0
+
+
+def test_silent_connections_are_closed_when_their_time_is_up(tmp_path: Path, figure: Figure) -> None:
+    with running(tmp_path / "data", {"connections.max.idle.ms": 1000}) as broker:
+        attack = Attack(broker, figure)
+        with attack.on(0.1):
+            silent = attack.connections(100)
+            for number, sock in enumerate(silent):
+                sock.send((struct.pack(">i", 1000) + b"x")[: number % 6])
+            began = time.perf_counter()
+            assert all(closed(sock) for sock in silent)
+            figure("100 silent connections closed after", f"{time.perf_counter() - began:.1f} s of 1 s")
