@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.segment import TimestampOffset
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
@@ -24,6 +25,9 @@ VERSIONS: Final = VersionRange(1, 8)
 _FIRST_WITH_LEADER_EPOCH: Final = 4
 _MAX_TIMESTAMP: Final = -3
 _EARLIEST_LOCAL_TIMESTAMP: Final = -4
+#: Timestamps that are no times, and the versions that know them (KIP-734, KIP-405).
+_FIRST_WITH: Final = {EARLIEST_TIMESTAMP: 1, LATEST_TIMESTAMP: 1, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL_TIMESTAMP: 8}
+_READ_COMMITTED: Final = 1
 _NOT_FOUND: Final = TimestampOffset(NO_TIMESTAMP, NO_OFFSET)
 
 
@@ -49,7 +53,10 @@ def _list_partition(
         if topic is None:
             raise ApiError("there is no such topic", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         state = context.led_partition(topic, asked.partition_index, asked.current_leader_epoch)
-        found = _look_up(context, TopicPartition(name, asked.partition_index), asked.timestamp)
+        if asked.timestamp < 0 and request.version < _FIRST_WITH.get(asked.timestamp, VERSIONS.max + 1):
+            raise ApiError(f"timestamp {asked.timestamp} has no meaning here", ErrorCode.UNSUPPORTED_VERSION)
+        committed = request.body.isolation_level == _READ_COMMITTED
+        found = _look_up(context, TopicPartition(name, asked.partition_index), asked.timestamp, committed=committed)
     except ApiError as error:
         return ListOffsetsPartitionResponse(asked.partition_index, error.code)
     leader_epoch = state.leader_epoch if request.version >= _FIRST_WITH_LEADER_EPOCH else -1
@@ -58,18 +65,23 @@ def _list_partition(
     )
 
 
-def _look_up(context: BrokerContext, partition: TopicPartition, timestamp: int) -> TimestampOffset:
+def _look_up(context: BrokerContext, partition: TopicPartition, timestamp: int, *, committed: bool) -> TimestampOffset:
     log = context.logs.get(partition)
     if timestamp == LATEST_TIMESTAMP:
-        return TimestampOffset(NO_TIMESTAMP, log.end_offset if log is not None else 0)
+        return TimestampOffset(NO_TIMESTAMP, _end(log, committed=committed))
     if timestamp in (EARLIEST_TIMESTAMP, _EARLIEST_LOCAL_TIMESTAMP):
         return TimestampOffset(NO_TIMESTAMP, log.start_offset if log is not None else 0)
-    if timestamp < _MAX_TIMESTAMP:
-        raise ApiError(f"timestamp {timestamp} has no meaning here", ErrorCode.UNSUPPORTED_VERSION)
     if log is None:
         return _NOT_FOUND
     found = log.max_timestamp_record() if timestamp == _MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    return found or _NOT_FOUND
+    # What a reader of committed records cannot see yet must not be where it is sent to.
+    return found if found is not None and found.offset < _end(log, committed=committed) else _NOT_FOUND
+
+
+def _end(log: PartitionLog | None, *, committed: bool) -> int:
+    if log is None:
+        return 0
+    return log.last_stable_offset if committed else log.end_offset
 
 
 API: Final = ApiHandler(ApiKey.LIST_OFFSETS, VERSIONS, handle)

@@ -328,10 +328,10 @@ class PartitionLog:
         with self._reading():
             return self._segments.max_timestamp_record()
 
-    def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch up to *epoch* under which records were written, and the offset after its last one.
 
-        None when nothing that old is known, or *epoch* is newer than every record. Raises as :meth:`read` does.
+        *epoch* itself and the log's start when all that is kept was written under later ones. Raises as :meth:`read`.
         """
         with self._reading():
             return self._segments.end_of_epoch(epoch)

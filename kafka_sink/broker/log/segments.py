@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -118,19 +117,17 @@ class Segments:
                 return found
         return None
 
-    def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch up to *epoch* under which records were written, and the offset after its last one.
 
-        None when nothing that old is known, or *epoch* is newer than every record.
+        *epoch* itself and the log's start when all that is kept was written under later ones.
         """
         history: list[tuple[int, int]] = []
         for segment in self._segments:
             history += [entry for entry in segment.epochs() if not history or entry[0] > history[-1][0]]
-        if not history or epoch > history[-1][0]:
-            return None
-        ends = [(known, following) for (known, _), (_, following) in pairwise(history)]
-        ends.append((history[-1][0], self.end_offset))
-        return next(((known, max(end, self.start_offset)) for known, end in reversed(ends) if known <= epoch), None)
+        known = bisect_right(history, epoch, key=lambda entry: entry[0])
+        end = history[known][1] if known < len(history) else self.end_offset
+        return (history[known - 1][0] if known else epoch), max(end, self.start_offset)
 
     # --- deleting ----------------------------------------------------------------------------------------------------
 

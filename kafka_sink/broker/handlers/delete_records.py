@@ -1,0 +1,52 @@
+"""DeleteRecords (key 21): let logs begin later (KIP-107)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import NO_OFFSET, TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 2)
+#: Stands for the end of the log.
+_HIGH_WATERMARK: Final = -1
+
+
+def handle(context: BrokerContext, request: ApiRequest[DeleteRecordsRequest]) -> None:
+    """Delete for each partition; one that fails does not keep others from it."""
+    topics = [
+        DeleteRecordsTopicResult(topic.name, [_delete(context, topic.name, asked) for asked in topic.partitions])
+        for topic in request.body.topics
+    ]
+    request.respond(DeleteRecordsResponse(topics=topics))
+
+
+def _delete(context: BrokerContext, name: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    try:
+        topic = context.cluster.topic(name)
+        if topic is None:
+            raise ApiError("there is no such topic", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        context.led_partition(topic, asked.partition_index)
+        log = context.logs.get(TopicPartition(name, asked.partition_index))
+        if log is not None:
+            start = log.delete_records_before(asked.offset)
+        elif asked.offset in (_HIGH_WATERMARK, 0):
+            start = 0
+        else:
+            raise ApiError(f"offset {asked.offset} of an empty log", ErrorCode.OFFSET_OUT_OF_RANGE)
+    except ApiError as error:
+        return DeleteRecordsPartitionResult(asked.partition_index, NO_OFFSET, error.code)
+    return DeleteRecordsPartitionResult(asked.partition_index, start, ErrorCode.NONE)
+
+
+API: Final = ApiHandler(ApiKey.DELETE_RECORDS, VERSIONS, handle)

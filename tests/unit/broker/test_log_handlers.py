@@ -1,0 +1,161 @@
+"""DeleteRecords and OffsetForLeaderEpoch, and what ListOffsets and Fetch make of a log that begins later."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pytest
+
+from kafka_sink.broker.handlers.dispatch import HANDLERS
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from kafka_sink.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from kafka_sink.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kafka_sink.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kafka_sink.protocol.schema import Struct
+from tests.fakes.broker_node import BrokerNode
+from tests.fakes.record_batches import make_batch
+
+S = TypeVar("S", bound=Struct)
+
+
+def versions(key: ApiKey) -> range:
+    served = HANDLERS[key].versions
+    return range(served.min, served.max + 1)
+
+
+@pytest.fixture
+def node() -> BrokerNode:
+    """Node 1 of two; it leads t-0, the other one leads t-1."""
+    made = BrokerNode(nodes=2)
+    made.cluster.create_topic("t", assignment=[[1, 2], [2, 1]])
+    return made
+
+
+def of(kind: type[S], answer: Struct) -> S:
+    assert isinstance(answer, kind)
+    return answer
+
+
+def write(node: BrokerNode, *values: bytes, base_timestamp: int = 1000) -> int:
+    data = PartitionProduceData(0, make_batch(values, base_timestamp=base_timestamp))
+    request = ProduceRequest(None, -1, 1000, [TopicProduceData("t", partition_data=[data])])
+    answer = of(ProduceResponse, node.call(ApiKey.PRODUCE, 9, request))
+    return answer.responses[0].partition_responses[0].log_start_offset
+
+
+def fetched(node: BrokerNode, offset: int) -> PartitionData:
+    topics = [FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)])]
+    answer = of(FetchResponse, node.call(ApiKey.FETCH, 12, FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics)))
+    return answer.responses[0].partitions[0]
+
+
+def listed(node: BrokerNode, timestamp: int) -> tuple[int, int]:
+    topics = [ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=timestamp)])]
+    answer = of(ListOffsetsResponse, node.call(ApiKey.LIST_OFFSETS, 8, ListOffsetsRequest(-1, topics=topics)))
+    part = answer.topics[0].partitions[0]
+    return part.offset, part.timestamp
+
+
+def deleted(node: BrokerNode, offset: int, version: int = 2, partition: int = 0, topic: str = "t") -> tuple[int, int]:
+    request = DeleteRecordsRequest([DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])], 1000)
+    result = of(DeleteRecordsResponse, node.call(ApiKey.DELETE_RECORDS, version, request)).topics[0].partitions[0]
+    return result.low_watermark, result.error_code
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DELETE_RECORDS))
+def test_what_is_deleted_can_no_longer_be_read(node: BrokerNode, version: int) -> None:
+    write(node, b"a", b"b", b"c")
+    write(node, b"d", b"e", base_timestamp=500)
+    assert deleted(node, 1, version) == (1, 0)
+    assert fetched(node, 0).error_code == 1
+    # Batches stay whole: a reader leaves out what is before the offset that it asked for.
+    found = fetched(node, 1)
+    assert (found.error_code, found.log_start_offset, found.high_watermark) == (0, 1, 5)
+    assert [listed(node, timestamp) for timestamp in (-2, -4, 0, 1000)] == [(1, -1), (1, -1), (1, 1001), (1, 1001)]
+    assert deleted(node, 0, version) == (1, 0), "a start never goes back"
+    assert deleted(node, 4, version) == (4, 0)
+    assert [listed(node, timestamp) for timestamp in (-3, 0, 502)] == [(4, 501), (4, 501), (-1, -1)]
+    assert write(node, b"f") == 4
+    assert deleted(node, -1, version) == (6, 0)
+    assert (fetched(node, 5).error_code, fetched(node, 6).error_code) == (1, 0)
+    assert listed(node, -3) == (-1, -1)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DELETE_RECORDS))
+def test_what_cannot_be_deleted(node: BrokerNode, version: int) -> None:
+    assert deleted(node, 0, version) == deleted(node, -1, version) == (0, 0)
+    assert deleted(node, 1, version) == (-1, 1)
+    write(node, b"a")
+    assert deleted(node, 2, version) == deleted(node, -2, version) == (-1, 1)
+    assert deleted(node, 0, version, partition=1) == (-1, 6)
+    assert deleted(node, 0, version, partition=7) == deleted(node, 0, version, topic="nowhere") == (-1, 3)
+
+
+def end_of_epoch(
+    node: BrokerNode, epoch: int, version: int, *, partition: int = 0, present: int = -1
+) -> tuple[int, int, int]:
+    asked = OffsetForLeaderPartition(partition, present, epoch)
+    request = OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic("t", [asked])])
+    answer = of(OffsetForLeaderEpochResponse, node.call(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, request))
+    part = answer.topics[0].partitions[0]
+    return part.error_code, part.leader_epoch, part.end_offset
+
+
+def leader_leaves_and_returns(node: BrokerNode) -> None:
+    """Two epochs later node 1 leads t-0 again; nothing was written meanwhile."""
+    endpoints = node.cluster.nodes[1]
+    node.cluster.node_down(1)
+    node.cluster.nodes_up({1: endpoints})
+    other = node.cluster.nodes[2]
+    node.cluster.node_down(2)
+    node.cluster.nodes_up({2: other})
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FOR_LEADER_EPOCH))
+def test_where_the_records_of_an_epoch_end(node: BrokerNode, version: int) -> None:
+    assert end_of_epoch(node, 0, version) == (0, 0, 0)
+    write(node, b"a", b"b", b"c")
+    leader_leaves_and_returns(node)
+    write(node, b"d")
+    assert [end_of_epoch(node, epoch, version) for epoch in (-1, 0, 1, 2, 3)] == [
+        (0, -1, -1),
+        (0, 0, 3),
+        (0, 0, 3),
+        (0, 2, 4),
+        (0, -1, -1),
+    ]
+    # After records went, an epoch ends no earlier than the log begins.
+    deleted(node, 4)
+    assert end_of_epoch(node, 0, version) == (0, 0, 4)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FOR_LEADER_EPOCH))
+def test_whose_epochs_are_not_told(node: BrokerNode, version: int) -> None:
+    assert end_of_epoch(node, 0, version, partition=1) == (6, -1, -1)
+    leader_leaves_and_returns(node)
+    assert end_of_epoch(node, 0, version, present=1) == (74, -1, -1)
+    assert end_of_epoch(node, 0, version, present=3) == (75, -1, -1)
+    assert end_of_epoch(node, 0, version, present=2)[0] == 0
+    assert end_of_epoch(node, 0, version, partition=9) == (3, -1, -1)
