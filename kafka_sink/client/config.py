@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, SecurityConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 
@@ -44,8 +45,8 @@ def _are_addresses(bootstrap_servers: tuple[str, ...]) -> bool:
 
 
 @dataclass(frozen=True)
-class ClientConfig:
-    """What producer, consumer and admin client have in common (apache/kafka ``CommonClientConfigs``)."""
+class ConnectionConfig:
+    """How to reach the cluster and how long to wait for it."""
 
     #: What the user writes before each name; no option itself.
     option_prefix: str = field(default="", kw_only=True)
@@ -69,8 +70,8 @@ class ClientConfig:
         "security.protocol",
         c.STRING,
         "PLAINTEXT",
-        "how to speak to the brokers",
-        validator=c.Validator("PLAINTEXT: TLS and SASL are not supported yet", lambda value: value == "PLAINTEXT"),
+        "how to speak to the brokers: SSL is TLS, SASL_… authenticates with sasl.mechanism",
+        validator=c.one_of(PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL),
     )
     request_timeout_ms: int = c.key(
         "request.timeout.ms",
@@ -182,3 +183,8 @@ class ClientConfig:
     def option(self, name: str) -> str:
         """The option *name* as the user writes it, for messages."""
         return f"{self.option_prefix}{name}"
+
+
+@dataclass(frozen=True)
+class ClientConfig(SecurityConfig, ConnectionConfig):
+    """What producer, consumer and admin client have in common (apache/kafka ``CommonClientConfigs``)."""

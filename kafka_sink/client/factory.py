@@ -18,9 +18,9 @@ from kafka_sink.client.connection_failures import ConnectionFailure
 from kafka_sink.client.metadata import Metadata
 from kafka_sink.client.metadata_updater import DefaultMetadataUpdater
 from kafka_sink.client.network_client import NetworkClient
+from kafka_sink.client.security import create_channel_builder
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.network.channel_builder import PlaintextChannelBuilder
 from kafka_sink.network.resolver import canonical_names, resolve
 from kafka_sink.network.selectable import Selectable
 from kafka_sink.network.selector import KSelector
@@ -44,7 +44,8 @@ def create_client(
 
     *selectable* replaces the real network; *metrics* counts what goes over it.
 
-    :raises ConfigError: a bootstrap address is not host:port, or no host of them all can be resolved.
+    :raises ConfigError: a bootstrap address is not host:port, no host of them all can be resolved, or what ``ssl.*``
+        and ``sasl.*`` options say cannot be used.
     """
     context = f"client.id={client_id}" if client_id else ""
     metadata = Metadata(
@@ -67,7 +68,7 @@ def create_client(
     )
     if selectable is None:
         selectable = KSelector(
-            PlaintextChannelBuilder(),
+            create_channel_builder(config, clock, client_id),
             clock,
             max_receive_bytes=config.receive_message_max_bytes,
             connections_max_idle_ms=config.connections_max_idle_ms,

@@ -6,6 +6,8 @@ waits and never holds more than one outgoing frame: a second one before the firs
 
 from __future__ import annotations
 
+from collections import deque
+
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.network.authenticator import Authenticator
 from kafka_sink.network.receive import FrameReader, NetworkReceive
@@ -18,6 +20,7 @@ class KafkaChannel:
     """A connection with its two slots."""
 
     __slots__ = (
+        "_deferred",
         "_reader",
         "_send",
         "authenticator",
@@ -38,6 +41,8 @@ class KafkaChannel:
         self.authenticator = authenticator
         self._reader = reader
         self._send: NetworkSend | None = None
+        # Answers that came while we authenticated again.
+        self._deferred: deque[NetworkReceive] = deque()
         self.state = ChannelState.NOT_CONNECTED
         #: Text of what ended the channel, once something has.
         self.cause = ""
@@ -57,9 +62,14 @@ class KafkaChannel:
         return self._send is not None
 
     @property
+    def wants_write(self) -> bool:
+        """Something has to leave, be it only the rest of what TLS has encrypted."""
+        return self._send is not None or self.transport.has_pending_writes()
+
+    @property
     def has_bytes_buffered(self) -> bool:
-        """Bytes wait above the socket, so no socket event will announce them."""
-        return self._reader.has_bytes_buffered or self.transport.has_bytes_buffered()
+        """Bytes or frames wait above the socket, so no socket event will announce them."""
+        return bool(self._deferred) or self._reader.has_bytes_buffered or self.transport.has_bytes_buffered()
 
     @property
     def is_in_mutable_state(self) -> bool:
@@ -69,13 +79,16 @@ class KafkaChannel:
     @property
     def wanted_events(self) -> int:
         """The socket events that would let this channel get on."""
+        if self.failure is not None:
+            return 0
         if not self.transport.is_connected:
             return WRITE
         if not self.transport.ready:
             return self.transport.handshake_events
         if not self.authenticator.complete:
-            return READ | WRITE if self.authenticator.wants_write else READ
-        return (0 if self.muted else READ) | (WRITE if self._send is not None else 0)
+            waiting = self.authenticator.wants_write or self.transport.has_pending_writes()
+            return READ | WRITE if waiting else READ
+        return (0 if self.muted else READ) | (WRITE if self.wants_write else 0)
 
     def finish_connect(self) -> None:
         """The connect that was begun is over. :raises OSError: and it failed."""
@@ -87,17 +100,37 @@ class KafkaChannel:
 
         :raises AuthenticationError: refused. :raises OSError: the connection broke.
         """
-        try:
-            if not self.transport.ready:
-                self.transport.handshake()
-            if self.transport.ready and not self.authenticator.complete:
-                self.authenticator.authenticate()
-        except AuthenticationError as error:
-            self.state = ChannelState.AUTHENTICATION_FAILED
-            self.failure = error
-            raise
+        if not self.transport.ready:
+            self.transport.handshake()
+        if self.transport.ready and not self.authenticator.complete:
+            self.authenticator.authenticate()
+        while (received := self.authenticator.take_received()) is not None:
+            self._deferred.append(received)
         if self.ready:
             self.state = ChannelState.READY
+
+    def begin_reauthentication(self, request: NetworkReceive | None = None) -> bool:
+        """Begin to authenticate again: as the client before it writes a frame, as the broker by the client's *request*.
+
+        False when this is not the time; a frame that is partly written is never interrupted.
+        """
+        if not self.authenticator.begin_reauthentication(request):
+            return False
+        self.state = ChannelState.AUTHENTICATE
+        return True
+
+    @property
+    def wants_reauthentication(self) -> bool:
+        """The next frame of ours has to wait until we have authenticated again."""
+        send = self._send
+        if send is None or not self.authenticator.wants_reauthentication:
+            return False
+        return send.remaining == send.size and not self.transport.has_pending_writes()
+
+    def refuse(self, error: AuthenticationError) -> None:
+        """The peer refuses us, or we refuse the peer: nothing is read any more."""
+        self.state = ChannelState.AUTHENTICATION_FAILED
+        self.failure = error
 
     def set_send(self, send: NetworkSend) -> None:
         """Put a frame into the slot. :raises RuntimeError: the slot is taken."""
@@ -108,10 +141,11 @@ class KafkaChannel:
     def write(self) -> NetworkSend | None:
         """Write on; the frame when its last byte is gone, and then the slot is free."""
         send = self._send
-        if send is None:
-            return None
-        send.write_to(self.transport)
-        if not send.completed:
+        if send is None or send.completed:
+            self.transport.write(())
+        else:
+            send.write_to(self.transport)
+        if send is None or not send.completed or self.transport.has_pending_writes():
             return None
         self._send = None
         return send
@@ -121,6 +155,8 @@ class KafkaChannel:
 
         :raises InvalidReceiveError: the peer announced a frame of an impossible size. :raises EOFError: it closed.
         """
+        if self._deferred:
+            return self._deferred.popleft()
         received = self._reader.read_from(self.transport)
         if self._reader.awaits_memory:
             self.muted = True
@@ -129,6 +165,8 @@ class KafkaChannel:
     def close(self) -> None:
         """Free the socket and what the half-read frame has reserved."""
         self._send = None
+        while self._deferred:
+            self._deferred.popleft().release()
         self._reader.discard()
         self.authenticator.close()
         self.transport.close()

@@ -5,28 +5,73 @@ Chosen once per selector by the configuration, called by the selector's thread f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
-from kafka_sink.network.authenticator import PlaintextAuthenticator
+from kafka_sink.network.authenticator import Authenticator, PlaintextAuthenticator
 from kafka_sink.network.channel import KafkaChannel
 from kafka_sink.network.receive import FrameReader
-from kafka_sink.network.transport import PlaintextTransport, Socket
+from kafka_sink.network.tls_context import TlsContexts
+from kafka_sink.network.tls_transport import TlsTransport
+from kafka_sink.network.transport import PlaintextTransport, Socket, TransportLayer
 
 
 class ChannelBuilder(Protocol):
     """Makes the channels of one security protocol."""
 
-    def build_channel(self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader) -> KafkaChannel:
+    def build_channel(
+        self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
+    ) -> KafkaChannel:
         """A channel over *sock*; *connected* is False while its connect is under way.
+
+        *peer_host* is whom we connect to, as it was called; nothing on the accepting side.
 
         :raises OSError: the transport cannot be set up.
         """
         ...
 
 
+#: Makes the authenticator of a connection; it exchanges its frames through the channel's own transport and reader.
+AuthenticatorFactory = Callable[[str, TransportLayer, FrameReader, str], Authenticator]
+
+
 class PlaintextChannelBuilder:
     """``security.protocol=PLAINTEXT``: bytes as they are, nobody is asked who they are."""
 
-    def build_channel(self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader) -> KafkaChannel:
+    def build_channel(
+        self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
+    ) -> KafkaChannel:
         transport = PlaintextTransport(sock, connected=connected)
-        return KafkaChannel(connection_id, transport, PlaintextAuthenticator(), reader)
+        return KafkaChannel(connection_id, transport, PlaintextAuthenticator(transport), reader)
+
+
+class SecureChannelBuilder:
+    """SSL, SASL_PLAINTEXT and SASL_SSL: TLS where there are *contexts* for it, SASL where *authenticators* are made."""
+
+    def __init__(
+        self,
+        *,
+        contexts: TlsContexts | None,
+        authenticators: AuthenticatorFactory | None,
+    ) -> None:
+        self._contexts = contexts
+        self._authenticators = authenticators
+
+    def build_channel(
+        self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
+    ) -> KafkaChannel:
+        transport: TransportLayer
+        if self._contexts is None:
+            transport = PlaintextTransport(sock, connected=connected)
+        else:
+            transport = TlsTransport(
+                sock,
+                connected=connected,
+                context=self._contexts.current(),
+                server_side=self._contexts.server,
+                peer_host=peer_host,
+            )
+        if self._authenticators is None:
+            return KafkaChannel(connection_id, transport, PlaintextAuthenticator(transport), reader)
+        authenticator = self._authenticators(connection_id, transport, reader, peer_host)
+        return KafkaChannel(connection_id, transport, authenticator, reader)

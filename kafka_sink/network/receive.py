@@ -67,6 +67,7 @@ class FrameReader:
         "_filled",
         "_max_bytes",
         "_payload",
+        "_payload_pool",
         "_pool",
         "_scratch",
         "_source",
@@ -80,6 +81,7 @@ class FrameReader:
         self._scratch = scratch
         self._ahead = _NOTHING
         self._payload: memoryview | None = None
+        self._payload_pool = pool
         self._filled = 0
         self._drained = False
         #: The next frame's length is known but the pool had no room for it.
@@ -109,13 +111,18 @@ class FrameReader:
             if self._filled < len(payload):
                 return None
         self._payload = None
-        return NetworkReceive(self._source, payload, self._pool)
+        return NetworkReceive(self._source, payload, self._payload_pool)
 
     def discard(self) -> None:
         """Drop a frame that will never be whole and give its memory back."""
         if self._payload is not None:
-            self._pool.release(len(self._payload))
+            self._payload_pool.release(len(self._payload))
             self._payload = None
+
+    def limit(self, max_bytes: int, pool: MemoryPool) -> None:
+        """From the next frame on, allow *max_bytes* and take the memory from *pool*."""
+        self._max_bytes = max_bytes
+        self._pool = pool
 
     def _begin(self, transport: ScatterReader) -> bool:
         """Find the next length and make room for the payload; False when that has to wait."""
@@ -131,6 +138,7 @@ class FrameReader:
         if self.awaits_memory:
             self._ahead = data if data is self._ahead else memoryview(bytes(data))
             return False
+        self._payload_pool = self._pool
         end = SIZE_BYTES + size
         if len(data) >= end:
             self._payload = memoryview(bytes(data[SIZE_BYTES:end]))

@@ -8,7 +8,7 @@ decide when to ask again.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,8 @@ class SocketAddress:
     host: str
     port: int
     scope_id: int = 0
+    #: The name that was looked up, which a certificate has to bear; never found out from the address.
+    name: str = field(default="", compare=False)
 
     @property
     def sockaddr(self) -> tuple[str, int] | tuple[str, int, int, int]:
@@ -50,7 +52,8 @@ def resolve(host: str, port: int) -> list[SocketAddress]:
         raise OSError(f"cannot resolve host name {host!r}: {reason}") from error
     # Brokers that listen on version 4 alone are common, and each address that fails costs a reconnect backoff.
     inet = [entry for family in (socket.AF_INET, socket.AF_INET6) for entry in found if entry[0] == family]
-    addresses = list(dict.fromkeys(SocketAddress.of(family, sockaddr) for family, _, _, _, sockaddr in inet))
+    known = (SocketAddress.of(family, sockaddr) for family, _, _, _, sockaddr in inet)
+    addresses = [replace(address, name=host) for address in dict.fromkeys(known)]
     if not addresses:
         raise OSError(f"cannot resolve host name {host!r}: it has no internet address")
     return addresses

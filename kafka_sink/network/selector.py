@@ -36,6 +36,9 @@ from kafka_sink.protocol.framing import SIZE_BYTES
 #: Connections never expire for being idle.
 NO_IDLE_TIMEOUT_MS: Final = -1
 
+#: Who is refused learns it at once.
+NO_FAILED_AUTHENTICATION_DELAY: Final = 0
+
 # epoll counts milliseconds in a C int.
 _LONGEST_SELECT_MS: Final = 2**31 - 1
 
@@ -52,7 +55,8 @@ class KSelector:
     """The real :class:`~kafka_sink.network.selectable.Selectable`.
 
     *max_receive_bytes* bounds one frame (−1 = any size), *connections_max_idle_ms* closes the longest silent connection
-    (−1 = never), *memory_pool* bounds the frames handed out and not yet released.
+    (−1 = never), *memory_pool* bounds the frames handed out and not yet released, and whoever fails to authenticate is
+    told so and closed after *failed_authentication_delay_ms*.
     """
 
     def __init__(
@@ -65,10 +69,12 @@ class KSelector:
         memory_pool: MemoryPool = UNLIMITED_MEMORY_POOL,
         metrics: SelectorMetrics | None = None,
         log_context: str = "",
+        failed_authentication_delay_ms: int = NO_FAILED_AUTHENTICATION_DELAY,
     ) -> None:
         self._channel_builder = channel_builder
         self._clock = clock
         self._max_receive_bytes = max_receive_bytes
+        self._failed_authentication_delay_ms = failed_authentication_delay_ms
         self._max_idle_ms = connections_max_idle_ms
         self._idle = IdleExpiryManager(connections_max_idle_ms) if connections_max_idle_ms >= 0 else None
         self._memory_pool = memory_pool
@@ -86,8 +92,12 @@ class KSelector:
         self._unwritten: list[KafkaChannel] = []
         self._buffered: set[KafkaChannel] = set()
         self._failed_sends: dict[str, str] = {}
+        # Refused, but told so only later, and when.
+        self._refused: dict[KafkaChannel, int] = {}
         self._out_of_memory = False
         self._made_read_progress = True
+        #: The share of its thread's time that polls spend waiting.
+        self.idle = IdleMeter(stopwatch_ns())
 
         # Results of the last poll.
         self.completed_sends: list[NetworkSend] = []
@@ -96,8 +106,6 @@ class KSelector:
         self.disconnected: dict[str, Disconnect] = {}
         self._received_from: set[str] = set()
 
-        #: The share of its thread's time that polls spend waiting.
-        self.idle = IdleMeter(stopwatch_ns())
     # -- connections
 
     def connect(
@@ -106,22 +114,24 @@ class KSelector:
         """See :class:`~kafka_sink.network.selectable.Selectable`."""
         self._refuse_duplicate(connection_id)
         sock = begin_connect(address, send_buffer_bytes, receive_buffer_bytes)
-        self._adopt(connection_id, sock, connected=False)
+        self._adopt(connection_id, sock, connected=False, peer_host=address.name or address.host)
 
     def register(self, connection_id: str, sock: Socket) -> None:
         """See :class:`~kafka_sink.network.selectable.Selectable`."""
         self._refuse_duplicate(connection_id)
         sock.setblocking(False)
-        self._adopt(connection_id, sock, connected=True)
+        self._adopt(connection_id, sock, connected=True, peer_host="")
 
     def _refuse_duplicate(self, connection_id: str) -> None:
         if connection_id in self._channels or connection_id in self._closing:
             raise RuntimeError(f"there is a connection {connection_id} already")
 
-    def _adopt(self, connection_id: str, sock: Socket, *, connected: bool) -> None:
+    def _adopt(self, connection_id: str, sock: Socket, *, connected: bool, peer_host: str) -> None:
         reader = FrameReader(connection_id, self._max_receive_bytes, self._memory_pool, self._scratch)
         try:
-            channel = self._channel_builder.build_channel(connection_id, sock, connected=connected, reader=reader)
+            channel = self._channel_builder.build_channel(
+                connection_id, sock, connected=connected, reader=reader, peer_host=peer_host
+            )
             self._register_events(channel)
         except BaseException:
             sock.close()
@@ -161,6 +171,25 @@ class KSelector:
         if channel is None:
             raise RuntimeError(f"there is no connection {connection_id}")
         return channel
+
+    def principal(self, connection_id: str) -> str:
+        """Who the peer is: ``User:name``. :raises RuntimeError: no such connection."""
+        return self._open_or_closing(connection_id).authenticator.principal
+
+    def begin_reauthentication(self, connection_id: str, request: NetworkReceive) -> bool:
+        """Take *request* for the begin of a new authentication (KIP-368); False when it is none, or not the time."""
+        channel = self._channels.get(connection_id)
+        if channel is None or not channel.begin_reauthentication(request):
+            return False
+        # Nothing of the socket announces this: the answer is written by the next poll.
+        self._buffered.add(channel)
+        self._made_read_progress = True
+        return True
+
+    def session_expired(self, connection_id: str) -> bool:
+        """The peer should have authenticated again by now."""
+        channel = self._channels.get(connection_id)
+        return channel is not None and channel.authenticator.session_expired
 
     def lowest_priority_connection(self) -> str | None:
         """The connection to give up first when there are too many: a closing one, else the longest silent."""
@@ -230,7 +259,7 @@ class KSelector:
             (made_progress and self._buffered) or self.completed_sends or self.completed_receives or self.disconnected
         )
         wait_began_ms = 0 if self._metrics is None else self._clock.monotonic_ms()
-        events = self._select(0 if nothing_to_wait_for else timeout_ms)
+        events = self._select(0 if nothing_to_wait_for else self._until_delayed_close_ms(timeout_ms))
         # The time after the wait: a long one must not make busy connections look idle.
         now_ms = self._clock.monotonic_ms()
         if events or self._buffered:
@@ -238,6 +267,7 @@ class KSelector:
         else:
             self._made_read_progress = True
         self._close_idle(now_ms)
+        self._close_refused(now_ms)
         if self._metrics is not None:
             ended_ms = self._clock.monotonic_ms()
             self._metrics.polled(now_ms - wait_began_ms, ended_ms - now_ms, ended_ms)
@@ -302,6 +332,8 @@ class KSelector:
 
     def _process(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
         """Let one channel get on with whatever it is at."""
+        if channel.failure is not None:
+            return
         if self._idle is not None:
             self._idle.update(channel.id, now_ms)
         try:
@@ -317,7 +349,7 @@ class KSelector:
             broken = isinstance(error, OSError | EOFError)
             self._fail(channel, error, _CloseMode.GRACEFUL if broken else _CloseMode.NOTIFY_ONLY)
             return
-        if mask & WRITE and channel.has_send and channel.ready:
+        if mask & WRITE and channel.wants_write and channel.ready:
             self._guard_write(channel)
         elif channel.id in self._channels:
             self._register_events(channel)
@@ -347,7 +379,11 @@ class KSelector:
 
     def _guard_write(self, channel: KafkaChannel) -> None:
         try:
-            written = channel.write()
+            written = None
+            if channel.wants_reauthentication and channel.begin_reauthentication():
+                channel.prepare()
+            else:
+                written = channel.write()
             self._register_events(channel)
         except Exception as error:
             self._fail(channel, error, _CloseMode.NOTIFY_ONLY)
@@ -374,11 +410,36 @@ class KSelector:
 
     def _fail(self, channel: KafkaChannel, error: Exception, mode: _CloseMode) -> None:
         channel.cause = cause_of(error)
+        if isinstance(error, AuthenticationError):
+            channel.refuse(error)
         if isinstance(error, OSError | EOFError | KafkaError):
             self._log.debug("connection %s ended: %s", channel.id, channel.cause)
         else:
             self._log.error("unexpected error on connection %s, closing it", channel.id, exc_info=error)
+        if channel.failure is not None and channel.transport.ready and self._failed_authentication_delay_ms:
+            # Whoever tries passwords has to wait for each answer (KIP-306).
+            self._refused[channel] = self._clock.monotonic_ms() + self._failed_authentication_delay_ms
+            self._buffered.discard(channel)
+            self._register_events(channel)
+            return
+        channel.authenticator.send_failure()
         self._close(channel, mode)
+
+    def _until_delayed_close_ms(self, timeout_ms: int) -> int:
+        if not self._refused:
+            return timeout_ms
+        first_ms = next(iter(self._refused.values()))
+        return max(min(timeout_ms, first_ms - self._clock.monotonic_ms()), 0)
+
+    def _close_refused(self, now_ms: int) -> None:
+        """Answer and close those whose delay is over; it is the same for all, so they come in order."""
+        while self._refused:
+            channel, until_ms = next(iter(self._refused.items()))
+            if now_ms < until_ms:
+                return
+            del self._refused[channel]
+            channel.authenticator.send_failure()
+            self._close(channel, _CloseMode.NOTIFY_ONLY)
 
     def _close_idle(self, now_ms: int) -> None:
         expired = self._idle.poll_expired(now_ms) if self._idle is not None else None
@@ -399,6 +460,7 @@ class KSelector:
             self._selector.unregister(channel.transport.fileno())
             channel.registered_events = 0
         self._buffered.discard(channel)
+        self._refused.pop(channel, None)
         received = channel.id in self._received_from
         if mode is not _CloseMode.DISCARD_NO_NOTIFY and (
             received or (mode is _CloseMode.GRACEFUL and self._has_pending_receive(channel))

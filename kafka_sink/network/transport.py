@@ -43,6 +43,11 @@ class TransportLayer(Protocol):
         """Events the handshake waits for: :data:`READ`, :data:`WRITE` or both."""
         ...
 
+    @property
+    def peer_subject(self) -> str:
+        """The subject of the certificate that the peer has shown, or nothing."""
+        ...
+
     def fileno(self) -> int: ...
 
     def finish_connect(self) -> None:
@@ -78,13 +83,23 @@ class TransportLayer(Protocol):
         """Bytes wait inside the transport that no socket event will announce again."""
         ...
 
+    def has_pending_writes(self) -> bool:
+        """Bytes that :meth:`write` took wait inside the transport; writing on, be it nothing, moves them."""
+        ...
+
     def close(self) -> None: ...
 
 
 class PlaintextTransport:
     """Bytes as they are over TCP. *connected* is False for a socket whose connect was only begun."""
 
-    handshake_events = READ
+    @property
+    def handshake_events(self) -> int:
+        return READ
+
+    @property
+    def peer_subject(self) -> str:
+        return ""
 
     def __init__(self, sock: Socket, *, connected: bool) -> None:
         self._socket = sock
@@ -127,6 +142,9 @@ class PlaintextTransport:
             return 0
 
     def has_bytes_buffered(self) -> bool:
+        return False
+
+    def has_pending_writes(self) -> bool:
         return False
 
     def close(self) -> None:

@@ -37,13 +37,6 @@ def test_bootstrap_servers_are_required() -> None:
         config(" , ")
 
 
-def test_protocols_that_are_not_there_yet_are_refused_with_a_sentence() -> None:
-    with pytest.raises(
-        ConfigError, match="'SASL_SSL' is not allowed, expected PLAINTEXT: TLS and SASL are not supported"
-    ):
-        config(security_protocol="SASL_SSL")
-
-
 def test_addresses_are_host_and_port() -> None:
     servers = ("a.b-c_d:1", "[::1]:2", "PLAINTEXT://host:3", "10.0.0.1:65535")
     assert parse_addresses(servers) == [("a.b-c_d", 1), ("::1", 2), ("host", 3), ("10.0.0.1", 65535)]

@@ -1,0 +1,223 @@
+"""Makes a client known to a broker: ApiVersions → SaslHandshake → SaslAuthenticate, and again before the session ends.
+
+Belongs to one connection and its selector's thread. Its requests have ids that no other request has, because answers
+to requests sent before may come between its own when it authenticates again (KIP-368): those it hands on. It never
+shows a token, and what the broker says is repeated only as the broker's reason.
+
+Source: KIP-43, KIP-152, KIP-368; apache/kafka ``SaslClientAuthenticator``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from enum import Enum
+from typing import Final
+
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import AuthenticationError, ErrorCode, ProtocolError
+from kafka_sink.network.receive import FrameReader, NetworkReceive
+from kafka_sink.network.sasl.mechanism import ClientExchange, SaslClient
+from kafka_sink.network.send import NetworkSend
+from kafka_sink.network.transport import TransportLayer
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import decode_response, encode_request
+from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kafka_sink.protocol.registry import api
+from kafka_sink.protocol.schema import Struct
+
+#: Ids of requests that belong to an authentication; no other request has one of them.
+MIN_RESERVED_CORRELATION_ID: Final = 2**31 - 8
+_MAX_RESERVED_CORRELATION_ID: Final = 2**31 - 1
+
+#: Version 0 is followed by bare tokens, in which a broker cannot say why it refuses.
+_HANDSHAKE_VERSION: Final = 1
+#: When, of its lifetime, a session is renewed: early enough, and not all clients of a cluster at once.
+_REAUTHENTICATE_AFTER: Final = (0.85, 0.95)
+
+
+class _State(Enum):
+    BEGIN = "nothing was sent"
+    VERSIONS = "awaiting the broker's versions"
+    HANDSHAKE = "awaiting the broker's mechanisms"
+    EXCHANGE = "exchanging tokens"
+    COMPLETE = "authenticated"
+
+
+class SaslClientAuthenticator:
+    """See the module; *begin* makes the exchange of *mechanism* for each authentication."""
+
+    #: The connecting side does not ask who the broker is: its certificate, or SCRAM, has proved it.
+    principal = ""
+    session_expired = False
+
+    def __init__(
+        self,
+        mechanism: str,
+        begin: ClientExchange,
+        transport: TransportLayer,
+        reader: FrameReader,
+        *,
+        clock: Clock,
+        client_id: str,
+    ) -> None:
+        self._mechanism = mechanism
+        self._begin = begin
+        self._transport = transport
+        self._reader = reader
+        self._clock = clock
+        self._client_id = client_id
+        self._state = _State.BEGIN
+        self._exchange: SaslClient | None = None
+        self._send: NetworkSend | None = None
+        self._correlation_id = MIN_RESERVED_CORRELATION_ID - 1
+        self._versions: dict[int, int] = {}
+        self._reauthenticate_at_ms: int | None = None
+        self._received: deque[NetworkReceive] = deque()
+        # (API, version) of the one request that waits for its answer.
+        self._asked: tuple[ApiKey, int] = (ApiKey.API_VERSIONS, 0)
+
+    @property
+    def complete(self) -> bool:
+        return self._state is _State.COMPLETE
+
+    @property
+    def wants_write(self) -> bool:
+        return self._send is not None
+
+    @property
+    def wants_reauthentication(self) -> bool:
+        return self._reauthenticate_at_ms is not None and self._clock.monotonic_ms() >= self._reauthenticate_at_ms
+
+    def begin_reauthentication(self, request: NetworkReceive | None) -> bool:
+        self._reauthenticate_at_ms = None
+        self._state = _State.BEGIN
+        return True
+
+    def take_received(self) -> NetworkReceive | None:
+        return self._received.popleft() if self._received else None
+
+    def send_failure(self) -> None:
+        """A client is told, and tells nothing."""
+
+    def close(self) -> None:
+        while self._received:
+            self._received.popleft().release()
+
+    # -- the exchange
+
+    def authenticate(self) -> None:
+        if self._state is _State.BEGIN:
+            if self._versions:
+                self._ask_for_mechanism()
+            else:
+                # Every broker knows this version; the client says its name and asks for more once it is let in.
+                self._ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest(), _State.VERSIONS)
+        while self._flush() and not self.complete:
+            received = self._reader.read_from(self._transport)
+            if received is None:
+                return
+            if self._versions and _correlation_id(received) < MIN_RESERVED_CORRELATION_ID:
+                self._received.append(received)
+                continue
+            try:
+                self._handle(self._answer(received))
+            finally:
+                received.release()
+
+    def _ask(self, key: ApiKey, version: int, request: Struct, state: _State) -> None:
+        following = self._correlation_id + 1
+        self._correlation_id = following if following <= _MAX_RESERVED_CORRELATION_ID else MIN_RESERVED_CORRELATION_ID
+        self._asked = (key, version)
+        self._state = state
+        self._send = NetworkSend("", encode_request(key, version, self._correlation_id, self._client_id, request))
+
+    def _flush(self) -> bool:
+        """Write on; False while the socket takes no more."""
+        if self._send is not None:
+            self._send.write_to(self._transport)
+            if not self._send.completed:
+                return False
+            self._send = None
+        return True
+
+    def _answer(self, received: NetworkReceive) -> Struct:
+        key, version = self._asked
+        correlation_id, body = decode_response(key, version, received.payload)
+        if correlation_id != self._correlation_id:
+            raise ProtocolError(f"{key.name} was answered under the id {correlation_id}")
+        return body
+
+    def _handle(self, body: Struct) -> None:
+        if isinstance(body, ApiVersionsResponse):
+            self._handle_versions(body)
+        elif isinstance(body, SaslHandshakeResponse):
+            self._handle_mechanisms(body)
+        elif isinstance(body, SaslAuthenticateResponse):
+            self._handle_token(body)
+
+    def _handle_versions(self, body: ApiVersionsResponse) -> None:
+        code = ErrorCode.of(body.error_code)
+        self._versions = {entry.api_key: entry.max_version for entry in body.api_keys}
+        if code is not ErrorCode.NONE:
+            raise ProtocolError(f"the broker refuses to tell its API versions before SASL: {code.name}")
+        if (
+            self._versions.get(ApiKey.SASL_HANDSHAKE, -1) < _HANDSHAKE_VERSION
+            or ApiKey.SASL_AUTHENTICATE not in self._versions
+        ):
+            raise AuthenticationError("the broker does not speak SaslAuthenticate; Apache Kafka does since 1.0")
+        self._ask_for_mechanism()
+
+    def _ask_for_mechanism(self) -> None:
+        request = SaslHandshakeRequest(mechanism=self._mechanism)
+        self._ask(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, request, _State.HANDSHAKE)
+
+    def _handle_mechanisms(self, body: SaslHandshakeResponse) -> None:
+        code = ErrorCode.of(body.error_code)
+        if code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            raise AuthenticationError(
+                f"the broker does not take {self._mechanism} here; set sasl.mechanism to one of "
+                f"{', '.join(body.mechanisms) or 'none'}",
+                code,
+            )
+        if code is ErrorCode.ILLEGAL_SASL_STATE:
+            raise AuthenticationError(
+                "the broker's listener takes no SASL; set security.protocol to PLAINTEXT or SSL, or use another port",
+                code,
+            )
+        if code is not ErrorCode.NONE:
+            raise AuthenticationError(f"the broker refuses the SASL handshake: {code.name}", code)
+        self._exchange = self._begin()
+        self._send_token(self._exchange.initial_response())
+
+    def _send_token(self, token: bytes) -> None:
+        version = min(api(ApiKey.SASL_AUTHENTICATE).versions.max, self._versions[ApiKey.SASL_AUTHENTICATE])
+        self._ask(ApiKey.SASL_AUTHENTICATE, version, SaslAuthenticateRequest(auth_bytes=token), _State.EXCHANGE)
+
+    def _handle_token(self, body: SaslAuthenticateResponse) -> None:
+        if body.error_code:
+            code = ErrorCode.of(body.error_code)
+            reason = body.error_message or code.name
+            raise AuthenticationError(f"the broker refuses us ({self._mechanism}): {reason}", code)
+        exchange = self._exchange
+        assert exchange is not None
+        token = exchange.respond(bytes(body.auth_bytes))
+        if token is not None:
+            self._send_token(token)
+        elif exchange.complete:
+            self._complete(body.session_lifetime_ms)
+        else:
+            raise AuthenticationError(f"the broker ends {self._mechanism} before it has proved who it is")
+
+    def _complete(self, session_lifetime_ms: int) -> None:
+        self._state = _State.COMPLETE
+        self._exchange = None
+        if session_lifetime_ms > 0:
+            share = random.uniform(*_REAUTHENTICATE_AFTER)
+            self._reauthenticate_at_ms = self._clock.monotonic_ms() + int(session_lifetime_ms * share)
+
+
+def _correlation_id(received: NetworkReceive) -> int:
+    return int.from_bytes(received.payload[:4], "big")

@@ -1,0 +1,145 @@
+"""From a client's configuration to the channels it builds.
+
+Called once by the constructing thread: whatever contradicts itself, and every file that cannot be used, is an error
+there and not on the first connection. Must never put a password into a text.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.sasl_authenticator import SaslClientAuthenticator
+from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.config import keys
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.plugins import load_plugin
+from kafka_sink.network.authenticator import Authenticator
+from kafka_sink.network.channel_builder import (
+    AuthenticatorFactory,
+    ChannelBuilder,
+    PlaintextChannelBuilder,
+    SecureChannelBuilder,
+)
+from kafka_sink.network.receive import FrameReader
+from kafka_sink.network.sasl.jaas import JaasEntry, parse_jaas
+from kafka_sink.network.sasl.mechanism import OAUTHBEARER, PLAIN, ClientExchange
+from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient, TokenSource, unsecured_tokens
+from kafka_sink.network.sasl.plain import PlainClient
+from kafka_sink.network.sasl.scram import ScramClient
+from kafka_sink.network.tls_context import TlsContexts
+from kafka_sink.network.transport import TransportLayer
+
+_log = logging.getLogger(__name__)
+
+_UNSECURED_SUBJECT = "unsecuredLoginStringClaim_sub"
+
+
+def create_channel_builder(config: ClientConfig, clock: Clock, client_id: str) -> ChannelBuilder:
+    """The channel builder that *config* asks for.
+
+    :raises ConfigError: options contradict each other or are missing, or a file cannot be used.
+    """
+    protocol = config.security_protocol
+    _warn_of_unused(config)
+    if protocol == PLAINTEXT:
+        return PlaintextChannelBuilder()
+    contexts = None
+    if protocol in (SSL, SASL_SSL):
+        contexts = TlsContexts(
+            config,
+            server=False,
+            check_names=bool(config.ssl_endpoint_identification_algorithm),
+            prefix=config.option_prefix,
+        )
+    authenticators = None
+    if protocol in (SASL_PLAINTEXT, SASL_SSL):
+        authenticators = _authenticators(config, _exchange(config, clock), clock, client_id)
+    return SecureChannelBuilder(contexts=contexts, authenticators=authenticators)
+
+
+def _warn_of_unused(config: ClientConfig) -> None:
+    """Whoever gives a certificate or a password may well think that it is used."""
+    protocol = config.security_protocol
+    families = [
+        name
+        for name, used in (("ssl.", (SSL, SASL_SSL)), ("sasl.", (SASL_PLAINTEXT, SASL_SSL)))
+        if protocol not in used
+    ]
+    unused = [
+        name
+        for name, (_, item) in keys(type(config)).items()
+        if name.startswith(tuple(families)) and getattr(config, item.name) != item.default
+    ]
+    if unused:
+        _log.warning("%s=%s leaves %s without effect", config.option("security.protocol"), protocol, ", ".join(unused))
+
+
+def _authenticators(
+    config: ClientConfig, exchange: ClientExchange, clock: Clock, client_id: str
+) -> AuthenticatorFactory:
+    def create(connection_id: str, transport: TransportLayer, reader: FrameReader, peer_host: str) -> Authenticator:
+        return SaslClientAuthenticator(
+            config.sasl_mechanism, exchange, transport, reader, clock=clock, client_id=client_id
+        )
+
+    return create
+
+
+def _exchange(config: ClientConfig, clock: Clock) -> ClientExchange:
+    """What begins an exchange of the configured mechanism with the configured credentials."""
+    mechanism = config.sasl_mechanism
+    option = config.option("sasl.mechanism")
+    if not mechanism:
+        raise ConfigError(f"option {option} is required with {config.option('security.protocol')}=SASL_…")
+    entry = parse_jaas(config.option("sasl.jaas.config"), config.sasl_jaas_config) if config.sasl_jaas_config else None
+    if entry is not None and mechanism not in entry.mechanisms:
+        raise ConfigError(
+            f"option {config.option('sasl.jaas.config')}: {entry.module} is for "
+            f"{' and '.join(sorted(entry.mechanisms))}, but {option} is {mechanism}"
+        )
+    if mechanism == OAUTHBEARER:
+        tokens = _token_source(config, entry, clock)
+        return lambda: OAuthBearerClient(tokens.token)
+    name, password = _credentials(config, entry)
+    if mechanism == PLAIN:
+        if config.security_protocol == SASL_PLAINTEXT:
+            _log.warning("PLAIN over SASL_PLAINTEXT: whoever listens reads the password of %s; SASL_SSL hides it", name)
+        return lambda: PlainClient(name, password)
+    return lambda: ScramClient(mechanism, name, password)
+
+
+def _credentials(config: ClientConfig, entry: JaasEntry | None) -> tuple[str, str]:
+    if entry is None:
+        name, password = config.sasl_username, config.sasl_password
+    elif config.sasl_username or config.sasl_password:
+        raise ConfigError(
+            f"options {config.option('sasl.jaas.config')} and {config.option('sasl.username')}/"
+            f"{config.option('sasl.password')} are both given; leave one out"
+        )
+    else:
+        name, password = entry.options.get("username", ""), entry.options.get("password", "")
+    if not name or not password:
+        missing = "password" if name else "user name"
+        raise ConfigError(
+            f"{config.option('sasl.mechanism')}={config.sasl_mechanism} needs a {missing}: give "
+            f"{config.option('sasl.jaas.config')}, or {config.option('sasl.username')} and "
+            f"{config.option('sasl.password')}"
+        )
+    if "\0" in name or "\0" in password:
+        raise ConfigError("a SASL user name or password must not hold the character NUL")
+    return name, password
+
+
+def _token_source(config: ClientConfig, entry: JaasEntry | None, clock: Clock) -> TokenSource:
+    option = config.option("sasl.login.callback.handler.class")
+    callback = config.sasl_login_callback_handler_class
+    if callback is not None:
+        return TokenSource(load_plugin(option, callback, {}, "__call__"), clock)
+    subject = entry.options.get(_UNSECURED_SUBJECT, "") if entry is not None else ""
+    if not subject:
+        raise ConfigError(
+            f"{config.option('sasl.mechanism')}=OAUTHBEARER needs {option}: a function that returns a token"
+        )
+    return TokenSource(unsecured_tokens(subject, clock), clock)

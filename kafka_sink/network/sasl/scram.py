@@ -1,0 +1,264 @@
+"""SCRAM-SHA-256 and SCRAM-SHA-512: a password is proved without being shown, and the server proves that it knows it.
+
+Used by authenticators on their selector's thread; a first authentication with a password costs its iterations there.
+Names and passwords are taken as they are: Kafka applies no SASLprep, so doing it would lock out whoever has a password
+that SASLprep changes.
+
+Source: RFC 5802, RFC 7677; apache/kafka ``ScramSaslServer`` for how a broker words its refusals.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kafka_sink.common.errors import AuthenticationError, ConfigError
+from kafka_sink.network.sasl.mechanism import NO_EXPIRY, SCRAM_SHA_256, SCRAM_SHA_512
+
+MIN_ITERATIONS: Final = 4096
+#: About a second of work; a server that asks for more wants to keep our processor busy (Kafka itself stores 16,384).
+MAX_ITERATIONS: Final = 1_000_000
+
+_DIGESTS: Final[Mapping[str, str]] = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
+_NONCE_BYTES: Final = 24
+#: No channel binding, for lack of which a broker has none: "n,,".
+_GS2_HEADER: Final = "n,,"
+_BASE64: Final = "[A-Za-z0-9+/]+={0,2}"
+_PRINTABLE: Final = "[\x21-\x2b\x2d-\x7e]+"
+_SASL_NAME: Final = "(?:[^,=\0]|=2C|=3D)+"
+_EXTENSIONS: Final = "(?:,[A-Za-z]=[^,\0]+)*"
+_CLIENT_FIRST: Final = re.compile(
+    f"(?P<gs2>n,(?:a=(?P<authzid>{_SASL_NAME}))?,)(?P<bare>n=(?P<name>{_SASL_NAME}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS})"
+)
+_SERVER_FIRST: Final = re.compile(
+    f"r=(?P<nonce>{_PRINTABLE}),s=(?P<salt>{_BASE64}),i=(?P<iterations>[0-9]{{1,9}}){_EXTENSIONS}"
+)
+_CLIENT_FINAL: Final = re.compile(
+    f"(?P<bare>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
+)
+_SERVER_FINAL: Final = re.compile(f"(?:e=(?P<error>[^,\0]+)|v=(?P<signature>{_BASE64})){_EXTENSIONS}")
+
+
+def escape_name(name: str) -> str:
+    """*name* as it stands in a message."""
+    return name.replace("=", "=3D").replace(",", "=2C")
+
+
+def _unescape_name(name: str) -> str:
+    return name.replace("=2C", ",").replace("=3D", "=")
+
+
+def new_nonce() -> str:
+    """Nobody can guess it, and it holds no comma."""
+    return secrets.token_urlsafe(_NONCE_BYTES)
+
+
+def _digest(mechanism: str) -> str:
+    return _DIGESTS[mechanism]
+
+
+def _salted_password(digest: str, password: str, salt: bytes, iterations: int) -> bytes:
+    return hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
+
+
+def _hmac(digest: str, key: bytes, text: bytes) -> bytes:
+    return hmac.digest(key, text, digest)
+
+
+def _xor(left: bytes, right: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(left, right, strict=True))
+
+
+@dataclass(frozen=True)
+class ScramCredential:
+    """What a broker keeps of a password: nobody can authenticate with it."""
+
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+    iterations: int
+
+    @classmethod
+    def of(
+        cls, mechanism: str, password: str, iterations: int = MIN_ITERATIONS, salt: bytes | None = None
+    ) -> ScramCredential:
+        """Salt *password*; with a new salt unless one is given."""
+        digest = _digest(mechanism)
+        salt = secrets.token_bytes(_NONCE_BYTES) if salt is None else salt
+        salted = _salted_password(digest, password, salt, iterations)
+        stored_key = hashlib.new(digest, _hmac(digest, salted, b"Client Key")).digest()
+        return cls(salt, stored_key, _hmac(digest, salted, b"Server Key"), iterations)
+
+
+class ScramClient:
+    """Proves that we know the password, and has the server prove the same."""
+
+    def __init__(self, mechanism: str, user_name: str, password: str, nonce: Callable[[], str] = new_nonce) -> None:
+        self._digest = _digest(mechanism)
+        self._password = password
+        self._nonce = nonce()
+        self._first_bare = f"n={escape_name(user_name)},r={self._nonce}"
+        self._server_signature: bytes | None = None
+        self.complete = False
+
+    def initial_response(self) -> bytes:
+        return f"{_GS2_HEADER}{self._first_bare}".encode()
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        if self._server_signature is None:
+            return self._prove(_text(challenge))
+        self._check_server(_text(challenge))
+        self.complete = True
+        return None
+
+    def _prove(self, server_first: str) -> bytes:
+        found = _SERVER_FIRST.fullmatch(server_first)
+        if found is None:
+            raise AuthenticationError("the broker's first SCRAM message is malformed")
+        if not found["nonce"].startswith(self._nonce) or found["nonce"] == self._nonce:
+            raise AuthenticationError("the broker's SCRAM nonce does not go on from ours: somebody replays an exchange")
+        iterations = int(found["iterations"])
+        if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+            raise AuthenticationError(
+                f"the broker asks for {iterations} SCRAM iterations, expected {MIN_ITERATIONS} to {MAX_ITERATIONS}: "
+                "fewer protect no password, more are no broker's"
+            )
+        digest = self._digest
+        salted = _salted_password(digest, self._password, _decode(found["salt"]), iterations)
+        final_bare = f"c={_encode(_GS2_HEADER.encode())},r={found['nonce']}"
+        auth_message = f"{self._first_bare},{server_first},{final_bare}".encode()
+        client_key = _hmac(digest, salted, b"Client Key")
+        stored_key = hashlib.new(digest, client_key).digest()
+        proof = _xor(client_key, _hmac(digest, stored_key, auth_message))
+        self._server_signature = _hmac(digest, _hmac(digest, salted, b"Server Key"), auth_message)
+        return f"{final_bare},p={_encode(proof)}".encode()
+
+    def _check_server(self, server_final: str) -> None:
+        found = _SERVER_FINAL.fullmatch(server_final)
+        if found is None:
+            raise AuthenticationError("the broker's final SCRAM message is malformed")
+        if found["error"]:
+            raise AuthenticationError(f"the broker refuses us: {found['error']}")
+        assert self._server_signature is not None
+        if not hmac.compare_digest(_decode(found["signature"]), self._server_signature):
+            raise AuthenticationError("the broker does not know our password: it is not who it says it is")
+
+
+class ScramServer:
+    """Checks a client's proof against *credentials*, by user."""
+
+    expires_ms = NO_EXPIRY
+
+    def __init__(
+        self, mechanism: str, credentials: Mapping[str, ScramCredential], nonce: Callable[[], str] = new_nonce
+    ) -> None:
+        self._digest = _digest(mechanism)
+        self._credentials = credentials
+        self._new_nonce = nonce
+        self._credential: ScramCredential | None = None
+        self._nonce = ""
+        self._gs2_header = ""
+        self._messages = ""
+        self._name = ""
+        self.complete = False
+
+    @property
+    def user_name(self) -> str:
+        return self._name if self.complete else ""
+
+    def evaluate(self, response: bytes) -> bytes:
+        if self._credential is None:
+            return self._challenge(_text(response))
+        return self._check(_text(response))
+
+    def _challenge(self, client_first: str) -> bytes:
+        found = _CLIENT_FIRST.fullmatch(client_first)
+        if found is None:
+            raise AuthenticationError("Invalid SCRAM client first message format")
+        self._name = _unescape_name(found["name"])
+        if found["authzid"] and _unescape_name(found["authzid"]) != self._name:
+            raise AuthenticationError("Authentication failed: Client requested an authorization id that is different")
+        self._credential = self._credentials.get(self._name)
+        if self._credential is None:
+            raise AuthenticationError(_REFUSED)
+        self._gs2_header = found["gs2"]
+        self._nonce = found["nonce"] + self._new_nonce()
+        first = f"r={self._nonce},s={_encode(self._credential.salt)},i={self._credential.iterations}"
+        self._messages = f"{found['bare']},{first}"
+        return first.encode()
+
+    def _check(self, client_final: str) -> bytes:
+        found = _CLIENT_FINAL.fullmatch(client_final)
+        credential = self._credential
+        assert credential is not None
+        if found is None or self.complete:
+            raise AuthenticationError("Invalid SCRAM client final message format")
+        # RFC 5802, 5.1: what is not of this exchange is a replay of another one.
+        if found["nonce"] != self._nonce or _decode(found["binding"]) != self._gs2_header.encode():
+            raise AuthenticationError("Invalid client nonce in the final client message")
+        digest = self._digest
+        auth_message = f"{self._messages},{found['bare']}".encode()
+        signature = _hmac(digest, credential.stored_key, auth_message)
+        proof = _decode(found["proof"])
+        if len(proof) != len(signature):
+            raise AuthenticationError(_REFUSED)
+        if not hmac.compare_digest(hashlib.new(digest, _xor(proof, signature)).digest(), credential.stored_key):
+            raise AuthenticationError(_REFUSED)
+        self.complete = True
+        return f"v={_encode(_hmac(digest, credential.server_key, auth_message))}".encode()
+
+
+_REFUSED: Final = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM"
+
+
+def parse_credential(text: str) -> tuple[str, str, ScramCredential]:
+    """Read ``SCRAM-SHA-256=[name=…,iterations=…,salt=…,stored_key=…,server_key=…]``: mechanism, user, credential.
+
+    :raises ConfigError: it is not of this form; the text does not show it.
+    """
+    mechanism, _, rest = text.partition("=")
+    if mechanism not in _DIGESTS or not (rest.startswith("[") and rest.endswith("]")):
+        raise ConfigError("expected SCRAM-SHA-256=[…] or SCRAM-SHA-512=[…]")
+    fields = dict(entry.partition("=")[::2] for entry in rest[1:-1].split(","))
+    try:
+        salt, stored_key, server_key = (
+            base64.b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
+        )
+        credential = ScramCredential(salt, stored_key, server_key, int(fields["iterations"]))
+        return mechanism, _unescape_name(fields["name"]), credential
+    except (KeyError, ValueError):
+        raise ConfigError(
+            f"a credential of {mechanism} needs name, iterations, salt, stored_key and server_key, the last three "
+            "in base64"
+        ) from None
+
+
+def format_credential(mechanism: str, user_name: str, credential: ScramCredential) -> str:
+    """The text that :func:`parse_credential` reads."""
+    keys = ",".join(f"{name}={_encode(getattr(credential, name))}" for name in ("salt", "stored_key", "server_key"))
+    return f"{mechanism}=[name={escape_name(user_name)},iterations={credential.iterations},{keys}]"
+
+
+def _text(message: bytes) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise AuthenticationError("Invalid SCRAM message: not UTF-8") from None
+
+
+def _encode(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise AuthenticationError("Invalid SCRAM message: not base64") from None

@@ -1,0 +1,96 @@
+"""The ``ssl.*`` options that clients and brokers share: Kafka's names, PEM only.
+
+Read once with the rest of the configuration, by whoever constructs a client or a broker. It opens no file: what the
+options name is read by :mod:`kafka_sink.network.tls_context`. Keys and passwords never show in a ``repr``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_sink.common import config as c
+
+TLS_1_2: Final = "TLSv1.2"
+TLS_1_3: Final = "TLSv1.3"
+HTTPS: Final = "https"
+
+_CONVERT_TRUST: Final = "keytool -list -rfc -keystore FILE > truststore.pem"
+_CONVERT_KEY: Final = (
+    "keytool -importkeystore -srckeystore FILE -destkeystore keystore.p12 -deststoretype PKCS12; "
+    "openssl pkcs12 -in keystore.p12 -out keystore.pem"
+)
+_PEM_TRUST: Final = c.Validator(f"PEM; to convert a JKS or PKCS12 file: {_CONVERT_TRUST}", lambda kind: kind == "PEM")
+_PEM_KEY: Final = c.Validator(f"PEM; to convert a JKS or PKCS12 file: {_CONVERT_KEY}", lambda kind: kind == "PEM")
+
+
+def conversion_of(is_truststore: bool) -> str:
+    """The commands that turn a JKS or PKCS12 file into PEM."""
+    return _CONVERT_TRUST if is_truststore else _CONVERT_KEY
+
+
+@dataclass(frozen=True)
+class SslConfig:
+    """Whom to trust, who we are, and which TLS to speak (apache/kafka ``SslConfigs``, KIP-651 for PEM)."""
+
+    ssl_truststore_location: str = c.key(
+        "ssl.truststore.location",
+        c.STRING,
+        "",
+        "PEM file with the certificates of the authorities to trust; read again for new connections when it changes",
+    )
+    ssl_truststore_certificates: str = c.key(
+        "ssl.truststore.certificates", c.STRING, "", "the same certificates as PEM text instead of a file"
+    )
+    ssl_truststore_type: str = c.key(
+        "ssl.truststore.type", c.STRING, "PEM", "form of the truststore (Kafka: JKS)", validator=_PEM_TRUST
+    )
+    ssl_truststore_password: str = c.key(
+        "ssl.truststore.password",
+        c.STRING,
+        "",
+        "for JKS and PKCS12, which are not read",
+        sensitive=True,
+        validator=c.Validator(f"nothing, as PEM has none; to convert: {_CONVERT_TRUST}", lambda text: not text),
+    )
+    ssl_keystore_location: str = c.key(
+        "ssl.keystore.location",
+        c.STRING,
+        "",
+        "PEM file with our private key and our certificates, our own first; read again when it changes",
+    )
+    ssl_keystore_key: str = c.key(
+        "ssl.keystore.key", c.STRING, "", "the private key as PEM text instead of a file", sensitive=True
+    )
+    ssl_keystore_certificate_chain: str = c.key(
+        "ssl.keystore.certificate.chain", c.STRING, "", "our certificates as PEM text, our own first"
+    )
+    ssl_keystore_type: str = c.key(
+        "ssl.keystore.type", c.STRING, "PEM", "form of the keystore (Kafka: JKS)", validator=_PEM_KEY
+    )
+    ssl_keystore_password: str = c.key(
+        "ssl.keystore.password",
+        c.STRING,
+        "",
+        "for JKS and PKCS12, which are not read; the private key's own is ssl.key.password",
+        sensitive=True,
+        validator=c.Validator(f"nothing, as PEM has none; to convert: {_CONVERT_KEY}", lambda text: not text),
+    )
+    ssl_key_password: str = c.key(
+        "ssl.key.password", c.STRING, "", "password of the private key, if it is encrypted", sensitive=True
+    )
+    ssl_enabled_protocols: tuple[str, ...] = c.key(
+        "ssl.enabled.protocols",
+        c.LIST,
+        (TLS_1_2, TLS_1_3),
+        "versions of TLS that may be spoken",
+        validator=c.Validator(
+            f"{TLS_1_2}, {TLS_1_3} or both", lambda given: bool(given) and {TLS_1_2, TLS_1_3}.issuperset(given)
+        ),
+    )
+    ssl_cipher_suites: tuple[str, ...] = c.key(
+        "ssl.cipher.suites",
+        c.LIST,
+        (),
+        "cipher suites of TLS 1.2 that may be used, by their IANA or OpenSSL names; naming some leaves TLS 1.3 out",
+    )

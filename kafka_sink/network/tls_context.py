@@ -1,0 +1,224 @@
+"""From ``ssl.*`` options to what OpenSSL works with, and again when a file has changed.
+
+Made by the channel builder, asked by its selector's thread for every new connection. It reads files and nothing else;
+the private key never touches a disk on its way from an option into OpenSSL where the system has memory files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.network.tls_config import TLS_1_2, TLS_1_3, SslConfig, conversion_of
+
+_VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+#: How a JKS and a JCEKS file begin; PKCS12 begins as any DER sequence does.
+_BINARY_STORES: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", b"\x30\x82", b"\x30\x80")
+_Stamp = tuple[tuple[int, int, int], ...]
+
+
+class TlsContexts:
+    """The ``SSLContext`` of new connections; *prefix* is what the user writes before each option's name.
+
+    The accepting side asks for certificates as *client_auth* says (``ssl.client.auth``); the connecting side accepts
+    those that bear the name it connects by, or any name without *check_names*.
+
+    :raises ConfigError: a file cannot be read, is not PEM, or does not hold what it should; a suite is not known.
+    """
+
+    def __init__(
+        self,
+        config: SslConfig,
+        *,
+        server: bool,
+        client_auth: str = "none",
+        check_names: bool = True,
+        prefix: str = "",
+    ) -> None:
+        self._config = config
+        self._server = server
+        self._client_auth = client_auth
+        self._check_names = check_names
+        self._prefix = prefix
+        self._log = ContextLogger(__name__, "")
+        self._files = [Path(name) for name in (config.ssl_truststore_location, config.ssl_keystore_location) if name]
+        self._stamp = self._stamp_now()
+        self._context = self._build()
+
+    @property
+    def server(self) -> bool:
+        """For the accepting side."""
+        return self._server
+
+    def current(self) -> ssl.SSLContext:
+        """The context made of the files as they are now; the last good one while they are being replaced."""
+        with contextlib.suppress(OSError):
+            stamp = self._stamp_now()
+            if stamp != self._stamp:
+                self._stamp = stamp
+                try:
+                    self._context = self._build()
+                    self._log.info("the TLS files have changed: new connections use them")
+                except ConfigError as error:
+                    self._log.warning("the TLS files have changed, but are not used: %s", error)
+        return self._context
+
+    def _stamp_now(self) -> _Stamp:
+        found = []
+        for path in self._files:
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise ConfigError(
+                    f"cannot read {path}, which {self._option_of(path)} names: {error.strerror}"
+                ) from None
+            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        return tuple(found)
+
+    def _option_of(self, path: Path) -> str:
+        kind = "truststore" if str(path) == self._config.ssl_truststore_location else "keystore"
+        return f"option {self._prefix}ssl.{kind}.location"
+
+    # -- building
+
+    def _build(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if self._server else ssl.PROTOCOL_TLS_CLIENT)
+        context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+        self._choose_versions(context)
+        self._trust(context)
+        self._identify(context)
+        if self._server:
+            context.verify_mode = _CLIENT_AUTH[self._client_auth]
+        else:
+            # RFC 9110 leaves the subject's common name out: a certificate is for the names that it lists.
+            context.hostname_checks_common_name = False
+            context.check_hostname = self._check_names
+        return context
+
+    def _choose_versions(self, context: ssl.SSLContext) -> None:
+        versions = set(self._config.ssl_enabled_protocols)
+        suites = self._config.ssl_cipher_suites
+        if suites:
+            option = f"option {self._prefix}ssl.cipher.suites"
+            versions.discard(TLS_1_3)
+            if not versions:
+                raise ConfigError(f"{option}: the suites of TLS 1.3 cannot be chosen; leave the option out")
+            try:
+                context.set_ciphers(":".join(map(openssl_name, suites)))
+            except ssl.SSLError:
+                raise ConfigError(f"{option}: OpenSSL knows none of {', '.join(suites)} for TLS 1.2") from None
+        context.minimum_version = _VERSIONS[min(versions)]
+        context.maximum_version = _VERSIONS[max(versions)]
+
+    def _trust(self, context: ssl.SSLContext) -> None:
+        location, text = self._config.ssl_truststore_location, self._config.ssl_truststore_certificates
+        name = f"{self._prefix}ssl.truststore.location"
+        if location and text:
+            raise ConfigError(f"{name} and {self._prefix}ssl.truststore.certificates are both given; leave one out")
+        if not location and not text:
+            if not self._server:
+                context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+            elif self._client_auth != "none":
+                raise ConfigError(f"ssl.client.auth={self._client_auth} needs {name}, to know whose clients to let in")
+            return
+        # As in Java, whatever is in the truststore is trusted, be it no authority but a broker's own certificate.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        pem = _read_pem(location, f"option {name}", is_truststore=True) if location else text
+        try:
+            context.load_verify_locations(cadata=pem)
+        except (ssl.SSLError, ValueError):
+            where = f"{name}={location}" if location else f"{self._prefix}ssl.truststore.certificates"
+            raise ConfigError(f"option {where}: there is no certificate in it that can be read") from None
+        if not context.cert_store_stats()["x509"]:
+            raise ConfigError(f"option {name}: there is no certificate in it")
+
+    def _identify(self, context: ssl.SSLContext) -> None:
+        config = self._config
+        location = config.ssl_keystore_location
+        given_as_text = bool(config.ssl_keystore_key or config.ssl_keystore_certificate_chain)
+        prefix = f"{self._prefix}ssl.keystore"
+        if location and given_as_text:
+            raise ConfigError(f"{prefix}.location and {prefix}.key are both given; leave one out")
+        if not location and not given_as_text:
+            if self._server:
+                raise ConfigError(f"a TLS listener needs {prefix}.location: its private key and certificates, PEM")
+            return
+        if location:
+            _read_pem(location, f"option {prefix}.location", is_truststore=False)
+            self._load(context, location, f"option {prefix}.location: {location}")
+            return
+        if not (config.ssl_keystore_key and config.ssl_keystore_certificate_chain):
+            raise ConfigError(f"{prefix}.key and {prefix}.certificate.chain are only of use together; give both")
+        with _memory_file(f"{config.ssl_keystore_key}\n{config.ssl_keystore_certificate_chain}\n") as path:
+            self._load(context, path, f"options {prefix}.key and {prefix}.certificate.chain")
+
+    def _load(self, context: ssl.SSLContext, path: str, where: str) -> None:
+        password = self._config.ssl_key_password
+        asked = []
+
+        def ask() -> str:
+            asked.append(True)
+            return password
+
+        try:
+            context.load_cert_chain(path, password=ask)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            if asked:
+                what = "is not the one of the private key" if password else "is needed: the private key is encrypted"
+                raise ConfigError(f"{where}: {self._prefix}ssl.key.password {what}") from None
+            reason = getattr(error, "reason", None) or "no private key with its certificate"
+            raise ConfigError(
+                f"{where} cannot be used: {reason}; it has to hold a private key (PKCS #8) and its certificates, PEM"
+            ) from None
+
+
+def openssl_name(suite: str) -> str:
+    """OpenSSL's name of a TLS 1.2 *suite* that is given by its IANA name, as Kafka's users do; others as they are."""
+    if not suite.startswith("TLS_") or "_WITH_" not in suite:
+        return suite
+    exchange, _, cipher = suite.removeprefix("TLS_").partition("_WITH_")
+    cipher = cipher.replace("AES_128", "AES128").replace("AES_256", "AES256")
+    if cipher.startswith("CHACHA20_POLY1305"):
+        cipher = "CHACHA20-POLY1305"
+    # OpenSSL leaves out the exchange that was there first, and the mode of suites that have no other.
+    parts = [] if exchange == "RSA" else [exchange.replace("_", "-")]
+    return "-".join([*parts, cipher.replace("_CBC", "").replace("_", "-")])
+
+
+def _read_pem(location: str, option: str, *, is_truststore: bool) -> str:
+    try:
+        data = Path(location).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{option}: cannot read {location}: {error.strerror}") from None
+    if b"-----BEGIN " not in data:
+        binary = data.startswith(_BINARY_STORES)
+        what = "a JKS or PKCS12 file" if binary else "no PEM file"
+        hint = conversion_of(is_truststore).replace("FILE", location)
+        raise ConfigError(f"{option}: {location} is {what}, expected PEM; to convert a Java keystore: {hint}")
+    # Comments, as keytool writes them, may be in any encoding.
+    return data.decode("ascii", errors="ignore")
+
+
+@contextlib.contextmanager
+def _memory_file(text: str) -> Iterator[str]:
+    """A path that reads *text*, because OpenSSL's keys come from paths only; gone afterwards."""
+    if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
+        descriptor = os.memfd_create("keystore", os.MFD_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode())
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+        file.write(text)
+        file.flush()
+        yield file.name

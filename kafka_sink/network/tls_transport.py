@@ -1,0 +1,228 @@
+"""TLS over a non-blocking socket, as one more transport.
+
+Belongs to one channel and its selector's thread. OpenSSL works on two buffers in memory, so nothing ever waits: bytes
+from the socket go into the one, what OpenSSL wants sent comes out of the other. Bytes that were taken from a frame may
+still be in there, encrypted: :meth:`TlsTransport.has_pending_writes` until the socket has them too. It never gives out
+a byte before the handshake, the peer's certificate included, is over.
+
+Source: RFC 8446, RFC 5246; apache/kafka ``SslTransportLayer`` for what ends in which error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Iterator, Sequence
+from typing import Final, cast
+
+from kafka_sink.common.errors import SslAuthenticationError
+from kafka_sink.network.tls_errors import explain
+from kafka_sink.network.transport import READ, WRITE, PlaintextTransport, Socket
+
+#: What one record of TLS carries at most.
+_RECORD_BYTES: Final = 16 * 1024
+#: Encrypted bytes that may wait for the socket before no more are made.
+_AHEAD_BYTES: Final = 256 * 1024
+_READ_BYTES: Final = 64 * 1024
+_CLOSED_EARLY: Final = (
+    "closed by the other side during the TLS handshake; is that the port of a TLS listener, and does it speak one of "
+    "our versions of TLS?"
+)
+
+
+class TlsTransport(PlaintextTransport):
+    """Bytes over TLS. *peer_host* is the name that the peer's certificate has to bear (accepting side: none)."""
+
+    def __init__(
+        self, sock: Socket, *, connected: bool, context: ssl.SSLContext, server_side: bool, peer_host: str
+    ) -> None:
+        super().__init__(sock, connected=connected)
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_side, server_hostname=None if server_side else peer_host
+        )
+        self._server_side = server_side
+        self._peer_host = peer_host
+        self._unsent: memoryview = memoryview(b"")
+        self._is_handshake_over = False
+        self._has_received = False
+        self._may_have_more = False
+
+    # -- the handshake
+
+    @property
+    def ready(self) -> bool:
+        return self._is_handshake_over
+
+    @property
+    def handshake_events(self) -> int:
+        return READ | WRITE if self.has_pending_writes() else READ
+
+    def handshake(self) -> None:
+        """See :class:`~kafka_sink.network.transport.TransportLayer`.
+
+        :raises SslAuthenticationError: the peer's certificate is not to be trusted, or it refuses ours.
+        """
+        try:
+            while not self._is_handshake_over:
+                try:
+                    self._tls.do_handshake()
+                    self._is_handshake_over = True
+                except ssl.SSLWantReadError:
+                    if not self._flush() or not self._fetch():
+                        return
+            self._may_have_more = True
+            self._flush()
+        except (EOFError, ssl.SSLEOFError):
+            raise ConnectionError(_CLOSED_EARLY) from None
+        except ssl.SSLError as error:
+            # The peer is told as well.
+            with contextlib.suppress(OSError):
+                self._flush()
+            raise self._refusal(error) from None
+
+    @property
+    def peer_subject(self) -> str:
+        """The subject of the certificate that the peer has shown, most special part first (RFC 2253); or nothing."""
+        shown = self._tls.getpeercert() if self._is_handshake_over else None
+        names = (shown or {}).get("subject", ())
+        # Each part of a name is a tuple of (type, value) pairs, and of one pair in practice.
+        parts = [(pair[0], pair[1]) for part in names for pair in part if isinstance(pair, tuple)]
+        return ",".join(f"{_SHORT.get(kind, kind)}={_escape(value)}" for kind, value in reversed(parts))
+
+    # -- bytes
+
+    def read_into(self, target: memoryview) -> int:
+        filled = 0
+        self._may_have_more = False
+        try:
+            while filled < len(target):
+                try:
+                    # With a buffer it returns a number, whatever its signature says.
+                    count = cast("int", self._tls.read(len(target) - filled, target[filled:]))
+                except ssl.SSLWantReadError:
+                    if not self._fetch():
+                        break
+                    continue
+                if count == 0:
+                    raise EOFError("closed by the other side")
+                filled += count
+            else:
+                # Whether anything is left only the next read can tell.
+                self._may_have_more = True
+        except (EOFError, ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            if not filled:
+                raise EOFError("closed by the other side") from None
+            self._may_have_more = True
+        except ssl.SSLError as error:
+            raise self._broken(error) from None
+        self._has_received = self._has_received or filled > 0
+        if self._outgoing.pending:
+            self._flush()
+        return filled
+
+    def write(self, buffers: Sequence[memoryview]) -> int:
+        taken = 0
+        try:
+            if not self._flush():
+                return 0
+            for piece in _records(buffers):
+                taken += self._tls.write(piece)
+                if self._outgoing.pending >= _AHEAD_BYTES and not self._flush():
+                    return taken
+            self._flush()
+        except ssl.SSLError as error:
+            raise self._broken(error) from None
+        except (ConnectionResetError, BrokenPipeError):
+            self._raise_last_words()
+            raise
+        return taken
+
+    def has_pending_writes(self) -> bool:
+        return len(self._unsent) > 0 or self._outgoing.pending > 0
+
+    def has_bytes_buffered(self) -> bool:
+        return self._may_have_more
+
+    def close(self) -> None:
+        """Say goodbye if the socket takes it at once, and close."""
+        if self._is_handshake_over:
+            with contextlib.suppress(OSError, ValueError):
+                self._tls.unwrap()
+            with contextlib.suppress(OSError, ValueError):
+                self._flush()
+        super().close()
+
+    # -- between OpenSSL and the socket
+
+    def _flush(self) -> bool:
+        """Send what OpenSSL has encrypted; False when the socket takes no more now."""
+        while self._unsent or self._outgoing.pending:
+            if not self._unsent:
+                self._unsent = memoryview(self._outgoing.read())
+            try:
+                sent = self._socket.send(self._unsent)
+            except BlockingIOError:
+                return False
+            self._unsent = self._unsent[sent:]
+        return True
+
+    def _fetch(self) -> bool:
+        """Give OpenSSL what the socket has; False when there is nothing now. :raises EOFError: and never will be."""
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            raise EOFError("closed by the other side")
+        self._incoming.write(data)
+        return True
+
+    # -- endings
+
+    def _raise_last_words(self) -> None:
+        """A peer that refuses our certificate says so and closes, and we may be writing by then (TLS 1.3)."""
+        if not self._has_received:
+            with contextlib.suppress(EOFError, ConnectionError):
+                self.read_into(memoryview(bytearray(1)))
+
+    def _broken(self, error: ssl.SSLError) -> OSError | SslAuthenticationError:
+        # In TLS 1.3 the peer judges our certificate after our handshake is over.
+        if not self._has_received:
+            return self._refusal(error)
+        return ConnectionError(f"TLS failed: {explain(error, '', self._server_side)}")
+
+    def _refusal(self, error: ssl.SSLError) -> SslAuthenticationError:
+        return SslAuthenticationError(f"TLS failed: {explain(error, self._peer_host, self._server_side)}")
+
+
+def _records(buffers: Sequence[memoryview]) -> Iterator[bytes | memoryview]:
+    """*buffers* in pieces that fill a record each: small ones share one, large ones are not copied."""
+    gathered: list[memoryview] = []
+    room = _RECORD_BYTES
+    for buffer in buffers:
+        rest = buffer
+        while len(rest):
+            gathered.append(rest[:room])
+            rest = rest[room:]
+            room -= len(gathered[-1])
+            if not room:
+                yield gathered[0] if len(gathered) == 1 else b"".join(gathered)
+                gathered, room = [], _RECORD_BYTES
+    if gathered:
+        yield b"".join(gathered)
+
+
+_SHORT: Final = {
+    "commonName": "CN",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+}
+
+
+def _escape(value: str) -> str:
+    return "".join(f"\\{character}" if character in ',+"\\<>;=' else character for character in value)
