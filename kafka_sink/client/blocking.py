@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
 
 from kafka_sink.client.client_request import BodyBuilder, ClientResponse
@@ -20,6 +21,7 @@ from kafka_sink.client.snapshot import next_snapshot
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import (
+    ApiError,
     BrokersUnreachableError,
     DisconnectError,
     KafkaTimeoutError,
@@ -29,6 +31,15 @@ from kafka_sink.network.selectable import Selectable
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafka_sink.protocol.schema import Struct
+
+
+@dataclass(frozen=True)
+class Question:
+    """One of several requests; *build* gets the version that was settled with the broker, *max_version* at most."""
+
+    api_key: ApiKey
+    build: BodyBuilder
+    max_version: int | None = None
 
 
 class BlockingClient:
@@ -89,6 +100,22 @@ class BlockingClient:
                 except DisconnectError:
                     exchange.pause(self._backoff.backoff_ms(attempts))
                     attempts += 1
+
+    def request_all(
+        self, node: Node, questions: Sequence[Question], *, timeout_ms: int | None = None
+    ) -> list[Struct | ApiError]:
+        """The answers to many requests to one *node*, sent one after the other without waiting in between; as many at a
+        time as max.in.flight.requests.per.connection allows. What has no answer has its error in its place:
+        DisconnectError, AuthenticationError, UnsupportedVersionError or KafkaTimeoutError.
+        """
+        with self._turn:
+            deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
+            return _Pipeline(self._client, self._metadata, self._clock, node, questions, deadline_ms).answers()
+
+    def feature_level(self, name: str) -> int:
+        """The level of a finalized feature of the cluster (KIP-584), 0 where no broker knows it; asks no broker, so
+        something must have been requested before."""
+        return self._client.api_versions.feature_level(name)
 
     def fetch_cluster(self, topics: Sequence[str] | None, *, timeout_ms: int | None = None) -> Cluster:
         """The cluster with *topics* (None = all of them), fresh from a broker; topics that do not exist are missing."""
@@ -231,3 +258,74 @@ class _Exchange:
             failures.setdefault((node.host, node.port), "no answer yet")
         causes = "; ".join(f"{host}:{port}: {cause}" for (host, port), cause in failures.items())
         return BrokersUnreachableError(f"no broker could be reached within {waited_ms} ms: {causes}")
+
+
+class _Pipeline:
+    """Many requests on their way to one node, against one deadline."""
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        metadata: Metadata,
+        clock: Clock,
+        node: Node,
+        questions: Sequence[Question],
+        deadline_ms: int,
+    ) -> None:
+        self._client = client
+        self._metadata = metadata
+        self._clock = clock
+        self._node = node
+        self._questions = questions
+        self._deadline_ms = deadline_ms
+        self._answers: list[Struct | ApiError | None] = [None] * len(questions)
+        self._unanswered = len(questions)
+        self._sent = 0
+
+    def answers(self) -> list[Struct | ApiError]:
+        tried = False
+        while self._unanswered:
+            now_ms = self._clock.monotonic_ms()
+            tried = tried or self._client.can_connect(self._node.connection_id, now_ms)
+            while self._sent < len(self._questions) and self._client.ready(self._node, now_ms):
+                self._send(self._sent, now_ms)
+                self._sent += 1
+            if self._sent < len(self._questions) and tried and self._client.connection_failed(self._node):
+                failure = self._client.connection_failure(self._node)
+                self._end_unsent(DisconnectError(f"{self._node}: {failure.cause if failure else 'connection lost'}"))
+            elif now_ms >= self._deadline_ms:
+                self._end_all(KafkaTimeoutError(f"{self._node} did not answer in time"))
+            else:
+                self._client.poll(self._deadline_ms - now_ms, now_ms)
+                self._metadata.raise_if_fatal()
+        return [answer for answer in self._answers if answer is not None]
+
+    def _send(self, index: int, now_ms: int) -> None:
+        question = self._questions[index]
+        request = self._client.new_request(
+            self._node,
+            question.api_key,
+            question.build,
+            now_ms,
+            max_version=question.max_version,
+            callback=lambda response: self._take(index, response),
+        )
+        self._client.send(request, now_ms)
+
+    def _take(self, index: int, response: ClientResponse) -> None:
+        error = response.authentication_error or response.version_mismatch
+        self._set(index, response.body or error or DisconnectError(response.cause))
+
+    def _end_unsent(self, error: ApiError) -> None:
+        for index in range(self._sent, len(self._questions)):
+            self._set(index, error)
+        self._sent = len(self._questions)
+
+    def _end_all(self, error: ApiError) -> None:
+        for index in range(len(self._questions)):
+            self._set(index, error)
+
+    def _set(self, index: int, answer: Struct | ApiError) -> None:
+        if self._answers[index] is None:
+            self._answers[index] = answer
+            self._unanswered -= 1

@@ -112,6 +112,8 @@ class TransactionManager:
         self._started = False
         self._needs_new_epoch = False
         self._is_version_2 = False
+        #: The transaction belongs to somebody else.
+        self._is_guest = False
         # Sender thread only.
         self._coordinators: dict[CoordinatorKey, Node] = {}
         self._coordinator_bumps_epochs = False
@@ -148,7 +150,8 @@ class TransactionManager:
 
     @property
     def has_ongoing_transaction(self) -> bool:
-        return self.is_transactional and self._state in ONGOING
+        """One is open that is this producer's to end."""
+        return self.is_transactional and self._state in ONGOING and not self._is_guest
 
     @property
     def is_completing(self) -> bool:
@@ -173,6 +176,17 @@ class TransactionManager:
             self._requests.add(InitProducerId(self, result, expects_current=False))
 
         return self._call("init_transactions", State.INITIALIZING, start)
+
+    def join(self, identity: ProducerIdAndEpoch, *, is_version_2: bool) -> None:
+        """Write in a transaction that somebody else began and will end."""
+        with self._lock:
+            self._check_no_other_call("join_transaction")
+            self._transition(State.INITIALIZING)
+            self._transition(State.READY)
+            self._transition(State.IN_TRANSACTION)
+            self.sequences.assign_producer_id(identity.producer_id, identity.epoch)
+            self._is_version_2 = is_version_2
+            self._is_guest = True
 
     def begin(self) -> None:
         """Open a transaction; the brokers hear of it with its first partition."""
@@ -256,6 +270,8 @@ class TransactionManager:
     ) -> TransactionalResult:
         with self._lock:
             self._check_no_other_call(operation, target)
+            if self._is_guest:
+                raise TransactionStateError(f"{operation} is not possible: who began the joined transaction ends it")
             if self._pending_call is not None:
                 return self._pending_call.result
             if not (after_abortable_error and self._state is State.ABORTABLE_ERROR):

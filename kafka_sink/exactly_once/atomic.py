@@ -1,0 +1,56 @@
+"""Protocol "atomic": one transaction for the whole batch, written to by all tasks, with the progress in it.
+
+There is no moment at which a part of a batch could be committed without the rest. Each Kafka partition must be written
+by one task only, so rows have to be brought together by partition before. On the driver, by one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.exactly_once.model import ExactlyOnceError, Progress
+from kafka_sink.exactly_once.sink import Plan, Sink
+
+#: What writes the rows: given the plan it returns, for each task, the partitions that the task wrote to.
+WriteRows = Callable[[Plan], Sequence[Iterable[TopicPartition]]]
+
+
+class AtomicSink(Sink):
+    """The driver's half; tasks write with the plan's ``driver`` transaction."""
+
+    def write(self, version: int, writer: str, write_rows: WriteRows, *, begins_at: int | None, attempts: int) -> int:
+        """Write *version* and commit it, trying up to *attempts* times; each try begins from nothing.
+
+        :returns: how many attempts it took; 0 when it was committed before, and nothing was written.
+        :raises FencedError: another driver of the sink is at work.
+        :raises ExactlyOnceError: it could not be written; nothing of it will ever be visible.
+        """
+        for attempt in range(1, attempts + 1):
+            plan = self.plan()
+            if not plan.must_write(version, writer, begins_at=begins_at):
+                return 0
+            try:
+                owners = write_rows(plan)
+            except Exception as error:
+                self._abort([plan.driver], plan.flow)
+                if attempt == attempts:
+                    raise ExactlyOnceError(
+                        f"batch {version} was not committed after {attempts} attempts; the last one: {error}"
+                    ) from error
+                continue
+            self._commit(plan, version, writer, owners)
+            return attempt
+        raise ValueError(f"attempts must be at least 1, not {attempts}")
+
+    def _commit(self, plan: Plan, version: int, writer: str, owners: Sequence[Iterable[TopicPartition]]) -> None:
+        counts = Counter(partition for owned in owners for partition in owned)
+        shared = sorted(str(partition) for partition, count in counts.items() if count > 1)
+        if shared:
+            self._abort([plan.driver], plan.flow)
+            raise ExactlyOnceError(
+                f"batch {version} was not committed: several tasks wrote to {', '.join(shared)} in one transaction, "
+                "and brokers take that for a repetition; bring the rows of a partition together first"
+            )
+        self._decide(plan.driver, plan.flow, Progress(version + 1, writer, plan.flow, self._now_s()))

@@ -1,0 +1,561 @@
+"""The requests about transactions that a driver sends for others: any transaction may be begun, described and ended.
+
+Blocking, on the calling thread. What may succeed later is tried again with backoff until the time-out; what cannot is
+raised under Kafka's own code. It remembers who coordinates what and nothing else: the protocols decide.
+
+Source: FindCoordinator, InitProducerId, EndTxn, AddOffsetsToTxn, TxnOffsetCommit, OffsetFetch, DescribeTransactions,
+ListTransactions; KIP-98, KIP-447 (stable offsets), KIP-664 (describe and list), KIP-890 (versions of a flow).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+from kafka_sink.client.blocking import BlockingClient, Question
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.common import config as c
+from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
+from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition
+from kafka_sink.exactly_once.model import Flow, Transaction
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kafka_sink.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from kafka_sink.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.protocol.messages.find_coordinator import (
+    GROUP,
+    TRANSACTION,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kafka_sink.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from kafka_sink.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from kafka_sink.protocol.schema import Struct
+
+#: The finalized feature that says how transactions run.
+_FEATURE: Final = "transaction.version"
+
+#: Answers after which the same request may succeed by itself. An unknown error says nothing about what happened, and
+#: every request here may be repeated.
+_AGAIN: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+
+_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION})
+
+#: What EndTxn answers where the transaction is over for good in another way than was asked for.
+_ENDED_OTHERWISE: Final = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
+
+#: Topics by id came with the next one, and nobody here has ids.
+_OFFSET_FETCH_MAX_VERSION: Final = 9
+
+_FIRST_BACKOFF_MS: Final = 10
+_LONGEST_BACKOFF_MS: Final = 500
+_IN_FLIGHT: Final = 1000
+
+_Key = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class TransactionDescription:
+    """What a coordinator knows of an id: *state* as Kafka names it (Ongoing, PrepareCommit, CompleteAbort, …).
+
+    *partitions* are those written to, offsets of consumer groups left out.
+    """
+
+    transaction: Transaction
+    state: str
+    partitions: frozenset[TopicPartition]
+
+    @property
+    def is_ongoing(self) -> bool:
+        return self.state == "Ongoing"
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ("Empty", "CompleteCommit", "CompleteAbort")
+
+
+class CoordinatorClient:
+    """Use it as a context manager.
+
+    :param properties: client properties under Kafka's names; those of producers alone are left out.
+    :param timeout_ms: how long one call may take altogether.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        *,
+        timeout_ms: int = 60_000,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        known = frozenset(c.keys(ClientConfig))
+        given = {name: value for name, value in properties.items() if name in known}
+        config = c.parse(ClientConfig, {**given, "max.in.flight.requests.per.connection": _IN_FLIGHT})
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._backoff = ExponentialBackoff(_FIRST_BACKOFF_MS, _LONGEST_BACKOFF_MS)
+        self._coordinators: dict[_Key, Node] = {}
+        self._client = BlockingClient(
+            config,
+            client_id=config.client_id or "kafkalite-exactly-once",
+            timeout_ms=timeout_ms,
+            clock=clock,
+        )
+
+    # --- the cluster -------------------------------------------------------------------------------------------------
+
+    def flow(self) -> Flow:
+        """How the cluster runs transactions now, by its finalized feature transaction.version."""
+        self._client.fetch_cluster([])
+        return Flow.V2 if self._client.feature_level(_FEATURE) >= Flow.V2 else Flow.V1
+
+    def partition_count(self, topic: str) -> int | None:
+        """None where there is no such topic, or it may not be seen."""
+        return self._client.fetch_cluster([topic]).partition_count(topic)
+
+    # --- begin -------------------------------------------------------------------------------------------------------
+
+    def init_producer_id(self, transactional_id: str, transaction_timeout_ms: int) -> Transaction:
+        """A new epoch for the id: whoever had it before is fenced, and what that left open is aborted first.
+
+        :raises ApiError: INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED and the like.
+        :raises KafkaTimeoutError: not within the time-out.
+        """
+        return self._initialized(transactional_id, self._ask(*_init_question(transactional_id, transaction_timeout_ms)))
+
+    def init_own_producer_id(self, transactional_id: str, transaction_timeout_ms: int) -> Transaction | None:
+        """As :meth:`init_producer_id`, for an id that will be ended by somebody else; None where the answer was lost.
+
+        The request may then still reach the broker, at any time, and would abort what is open: the id must not be used.
+        """
+        key, question, code_of = _init_question(transactional_id, transaction_timeout_ms)
+        try:
+            return self._initialized(transactional_id, self._ask(key, question, code_of, repeat_lost=False))
+        except DisconnectError:
+            return None
+
+    @staticmethod
+    def _initialized(transactional_id: str, body: Struct) -> Transaction:
+        assert isinstance(body, InitProducerIdResponse)
+        return Transaction(transactional_id, body.producer_id, body.producer_epoch)
+
+    # --- end ---------------------------------------------------------------------------------------------------------
+
+    def end(self, transactions: Iterable[Transaction], flow: Flow, *, commit: bool) -> dict[Transaction, ErrorCode]:
+        """End each of *transactions*, many at a time; the answers are for good.
+
+        NONE: it is committed (or aborted), now or by an earlier call. INVALID_TXN_STATE, PRODUCER_FENCED,
+        INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING: it had ended otherwise before.
+
+        :raises KafkaTimeoutError: some had no such answer in time; what became of them is not known.
+        :raises ApiError: a coordinator refused for another reason.
+        """
+
+        def question(transaction: Transaction) -> Question:
+            def build(version: int) -> Struct:
+                _require(ApiKey.END_TXN, version, flow, 5)
+                return EndTxnRequest(
+                    transactional_id=transaction.transactional_id,
+                    producer_id=transaction.producer_id,
+                    producer_epoch=transaction.epoch,
+                    committed=commit,
+                )
+
+            return Question(ApiKey.END_TXN, build, 4 if flow is Flow.V1 else None)
+
+        def code_of(body: Struct) -> ErrorCode:
+            assert isinstance(body, EndTxnResponse)
+            return ErrorCode.of(body.error_code)
+
+        outcomes: dict[Transaction, ErrorCode] = {}
+        self._ask_many(
+            {transaction: (TRANSACTION, transaction.transactional_id) for transaction in transactions},
+            question,
+            code_of,
+            outcomes,
+        )
+        refused = {code for code in outcomes.values() if code is not ErrorCode.NONE and code not in _ENDED_OTHERWISE}
+        for transaction, code in outcomes.items():
+            if code in refused:
+                raise error_for(code, f"EndTxn of {transaction}")
+        return outcomes
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def commit_offsets(
+        self,
+        transaction: Transaction,
+        flow: Flow,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    ) -> None:
+        """Offsets of *group* that hold once *transaction* is committed.
+
+        :raises ApiError: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED: a newer producer has the id; others as they are.
+        """
+        if flow is Flow.V1:
+            self._add_group(transaction, group)
+
+        def build(version: int) -> Struct:
+            _require(ApiKey.TXN_OFFSET_COMMIT, version, flow, 5)
+            topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+            for (topic, partition), offset in sorted(offsets.items()):
+                entry = TxnOffsetCommitRequestPartition(
+                    partition_index=partition, committed_offset=offset.offset, committed_metadata=offset.metadata
+                )
+                topics.setdefault(topic, []).append(entry)
+            return TxnOffsetCommitRequest(
+                transactional_id=transaction.transactional_id,
+                group_id=group,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.epoch,
+                topics=[TxnOffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
+            )
+
+        def code_of(body: Struct) -> ErrorCode:
+            assert isinstance(body, TxnOffsetCommitResponse)
+            return _gravest(part.error_code for topic in body.topics for part in topic.partitions)
+
+        question = Question(ApiKey.TXN_OFFSET_COMMIT, build, 4 if flow is Flow.V1 else None)
+        self._ask((GROUP, group), question, code_of)
+
+    def _add_group(self, transaction: Transaction, group: str) -> None:
+        def build(version: int) -> Struct:
+            return AddOffsetsToTxnRequest(
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.epoch,
+                group_id=group,
+            )
+
+        def code_of(body: Struct) -> ErrorCode:
+            assert isinstance(body, AddOffsetsToTxnResponse)
+            return ErrorCode.of(body.error_code)
+
+        key = (TRANSACTION, transaction.transactional_id)
+        self._ask(key, Question(ApiKey.ADD_OFFSETS_TO_TXN, build), code_of)
+
+    def fetch_offsets(self, group: str, topic: str, partitions: Sequence[int]) -> dict[int, OffsetAndMetadata]:
+        """The committed offsets of *group*; partitions without one are missing. Waits while a transaction that would
+        change them is being ended.
+
+        :raises ApiError: GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED and the like.
+        """
+
+        def build(version: int) -> Struct:
+            indexes = list(partitions)
+            if version >= 8:
+                topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)]
+                return OffsetFetchRequest(
+                    groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=True
+                )
+            if version < 7:
+                raise error_for(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    "OffsetFetch with require_stable needs brokers of version 2.5 or newer",
+                )
+            topic_7 = OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
+            return OffsetFetchRequest(group_id=group, topics=[topic_7], require_stable=True)
+
+        def parts_of(body: Struct) -> tuple[int, list[Any]]:
+            assert isinstance(body, OffsetFetchResponse)
+            answer = body.groups[0] if body.groups else body
+            return answer.error_code, [part for each in answer.topics for part in each.partitions]
+
+        def code_of(body: Struct) -> ErrorCode:
+            code, parts = parts_of(body)
+            return _gravest([code, *(part.error_code for part in parts)])
+
+        question = Question(ApiKey.OFFSET_FETCH, build, _OFFSET_FETCH_MAX_VERSION)
+        _, parts = parts_of(self._ask((GROUP, group), question, code_of))
+        return {
+            part.partition_index: OffsetAndMetadata(part.committed_offset, part.metadata or "")
+            for part in parts
+            if part.committed_offset >= 0
+        }
+
+    # --- look --------------------------------------------------------------------------------------------------------
+
+    def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        """What is known of each id; those that nobody knows (any more) are missing.
+
+        :raises UnsupportedVersionError: the brokers are older than 3.0.
+        """
+        found: dict[str, TransactionDescription] = {}
+        open_ids = sorted(set(transactional_ids))
+        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        attempts = 0
+        while open_ids:
+            by_node: dict[Node, list[str]] = {}
+            self._locate([(TRANSACTION, name) for name in open_ids], deadline_ms)
+            for name in open_ids:
+                by_node.setdefault(self._coordinators[TRANSACTION, name], []).append(name)
+            open_ids = []
+            for node, names in by_node.items():
+                open_ids += self._describe_at(node, names, found, deadline_ms)
+            if open_ids:
+                self._pause(attempts, deadline_ms, "DescribeTransactions")
+                attempts += 1
+        return found
+
+    def _describe_at(
+        self, node: Node, names: list[str], found: dict[str, TransactionDescription], deadline_ms: int
+    ) -> list[str]:
+        """Describe *names*; those that have to be asked for again."""
+        request = DescribeTransactionsRequest(transactional_ids=names)
+        try:
+            body = self._client.request(
+                node, ApiKey.DESCRIBE_TRANSACTIONS, lambda version: request, timeout_ms=self._left_ms(deadline_ms)
+            )
+        except DisconnectError:
+            self._forget((TRANSACTION, name) for name in names)
+            return names
+        assert isinstance(body, DescribeTransactionsResponse)
+        again: list[str] = []
+        for state in body.transaction_states:
+            code = ErrorCode.of(state.error_code)
+            if code is ErrorCode.NONE:
+                found[state.transactional_id] = _description(state)
+            elif code in _AGAIN:
+                self._forget([(TRANSACTION, state.transactional_id)])
+                again.append(state.transactional_id)
+            elif code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise error_for(state.error_code, f"transactional id {state.transactional_id!r}")
+        return again
+
+    def list_ongoing(self, pattern: str) -> list[str]:
+        """The ids with an open transaction, on all brokers that can be reached, that match the regular expression
+        *pattern* as far as the brokers know patterns (KIP-1152, from 4.1 on): the caller has to look at them again."""
+
+        def build(version: int) -> Struct:
+            request = ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=[])
+            if version >= 2:
+                request.transactional_id_pattern = pattern
+            return request
+
+        names: list[str] = []
+        for node in self._client.fetch_cluster([]).nodes:
+            try:
+                body = self._client.request(node, ApiKey.LIST_TRANSACTIONS, build)
+            except DisconnectError:
+                continue
+            assert isinstance(body, ListTransactionsResponse)
+            names += [state.transactional_id for state in body.transaction_states]
+        return names
+
+    # --- how ---------------------------------------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        key: _Key,
+        question: Question,
+        code_of: Callable[[Struct], ErrorCode],
+        *,
+        repeat_lost: bool = True,
+    ) -> Struct:
+        """The answer of *key*'s coordinator, asked again until it has no error that may pass by itself."""
+        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        attempts = 0
+        while True:
+            self._locate([key], deadline_ms)
+            node = self._coordinators[key]
+            last = f"{node} was lost"
+            try:
+                body = self._client.request(
+                    node,
+                    question.api_key,
+                    question.build,
+                    max_version=question.max_version,
+                    timeout_ms=self._left_ms(deadline_ms),
+                )
+                code = code_of(body)
+                if code is ErrorCode.NONE:
+                    return body
+                if code not in _AGAIN:
+                    raise error_for(code, f"{question.api_key.name} for {key[1]!r}")
+                last = code.name
+                if code in _MOVED:
+                    self._forget([key])
+            except DisconnectError:
+                self._forget([key])
+                if not repeat_lost:
+                    raise
+            self._pause(attempts, deadline_ms, f"{question.api_key.name} for {key[1]!r} ({last})")
+            attempts += 1
+
+    def _ask_many(
+        self,
+        keys: Mapping[Transaction, _Key],
+        question: Callable[[Transaction], Question],
+        code_of: Callable[[Struct], ErrorCode],
+        outcomes: dict[Transaction, ErrorCode],
+    ) -> None:
+        """Ask for each of *keys*, pipelined, until all have an answer that is for good."""
+        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        attempts = 0
+        while waiting := [item for item in keys if item not in outcomes]:
+            self._locate([keys[item] for item in waiting], deadline_ms)
+            by_node: dict[Node, list[Transaction]] = {}
+            for item in waiting:
+                by_node.setdefault(self._coordinators[keys[item]], []).append(item)
+            for node, items in by_node.items():
+                answers = self._client.request_all(
+                    node, [question(item) for item in items], timeout_ms=self._left_ms(deadline_ms)
+                )
+                for item, answer in zip(items, answers, strict=True):
+                    code = self._code(answer, code_of)
+                    if code not in _AGAIN:
+                        outcomes[item] = code
+                    elif code in _MOVED:
+                        self._forget([keys[item]])
+            left = [item for item in keys if item not in outcomes]
+            if left:
+                self._pause(attempts, deadline_ms, f"ending {len(left)} of {len(keys)} transactions, as {left[0]},")
+                attempts += 1
+
+    @staticmethod
+    def _code(answer: Struct | ApiError, code_of: Callable[[Struct], ErrorCode]) -> ErrorCode:
+        if isinstance(answer, DisconnectError | KafkaTimeoutError):
+            return ErrorCode.NETWORK_EXCEPTION
+        if isinstance(answer, ApiError):
+            raise answer
+        return code_of(answer)
+
+    def _locate(self, keys: Iterable[_Key], deadline_ms: int) -> None:
+        """Find out who coordinates each of *keys*."""
+        attempts = 0
+        while missing := [key for key in dict.fromkeys(keys) if key not in self._coordinators]:
+            key_type = missing[0][0]
+            names = [name for kind, name in missing if kind == key_type]
+
+            def build(version: int, key_type: int = key_type, names: list[str] = names) -> Struct:
+                if version >= 4:
+                    return FindCoordinatorRequest(key_type=key_type, coordinator_keys=names)
+                return FindCoordinatorRequest(key_type=key_type, key=names[0])
+
+            body = self._client.request(None, ApiKey.FIND_COORDINATOR, build, timeout_ms=self._left_ms(deadline_ms))
+            assert isinstance(body, FindCoordinatorResponse)
+            if not self._take_coordinators(body, key_type, names[0]):
+                self._pause(attempts, deadline_ms, f"finding a coordinator of {names[0]!r}")
+                attempts += 1
+
+    def _take_coordinators(self, body: FindCoordinatorResponse, key_type: int, first: str) -> bool:
+        """False when something was not there yet."""
+        found: list[tuple[str, Any]] = [(each.key, each) for each in body.coordinators] or [(first, body)]
+        complete = True
+        for name, answer in found:
+            code = ErrorCode.of(answer.error_code)
+            if code is ErrorCode.NONE:
+                self._coordinators[key_type, name] = Node(answer.node_id, answer.host, answer.port)
+            elif code in _AGAIN:
+                complete = False
+            else:
+                kind = "consumer group" if key_type == GROUP else "transactional id"
+                raise error_for(answer.error_code, f"no coordinator for the {kind} {name!r}")
+        return complete
+
+    def _forget(self, keys: Iterable[_Key]) -> None:
+        for key in keys:
+            self._coordinators.pop(key, None)
+
+    def _left_ms(self, deadline_ms: int) -> int:
+        return max(deadline_ms - self._clock.monotonic_ms(), 1)
+
+    def _pause(self, attempts: int, deadline_ms: int, what: str) -> None:
+        backoff_ms = self._backoff.backoff_ms(attempts)
+        if self._clock.monotonic_ms() + backoff_ms >= deadline_ms:
+            raise KafkaTimeoutError(f"{what} did not come to an end within {self._timeout_ms} ms")
+        self._client.idle(backoff_ms)
+
+    def close(self) -> None:
+        """Close all connections. Closing again does nothing."""
+        self._client.close()
+
+    def __enter__(self) -> CoordinatorClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _init_question(
+    transactional_id: str, transaction_timeout_ms: int
+) -> tuple[_Key, Question, Callable[[Struct], ErrorCode]]:
+    def build(version: int) -> Struct:
+        return InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms)
+
+    def code_of(body: Struct) -> ErrorCode:
+        assert isinstance(body, InitProducerIdResponse)
+        return ErrorCode.of(body.error_code)
+
+    return (TRANSACTION, transactional_id), Question(ApiKey.INIT_PRODUCER_ID, build), code_of
+
+
+def _require(api_key: ApiKey, version: int, flow: Flow, least: int) -> None:
+    if flow is Flow.V2 and version < least:
+        raise error_for(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"the transaction runs in version 2, but this broker knows {api_key.name} up to {version} only",
+        )
+
+
+def _gravest(codes: Iterable[int]) -> ErrorCode:
+    """The code to act on: an error that stays before one that may pass."""
+    found = {ErrorCode.of(code) for code in codes if code}
+    return next((code for code in found if code not in _AGAIN), next(iter(found), ErrorCode.NONE))
+
+
+def _description(state: TransactionState) -> TransactionDescription:
+    return TransactionDescription(
+        Transaction(state.transactional_id, state.producer_id, state.producer_epoch),
+        state.transaction_state,
+        frozenset(
+            TopicPartition(topic.topic, partition)
+            for topic in state.topics
+            if topic.topic != "__consumer_offsets"
+            for partition in topic.partitions
+        ),
+    )

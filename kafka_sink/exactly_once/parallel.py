@@ -1,0 +1,85 @@
+"""Protocol "parallel": every task writes in a transaction of its own, and the driver decides about them together.
+
+No row has to move between tasks. The decision is one small transaction of the driver; from then on the tasks'
+transactions are committed by whoever comes first, this driver or the next one. Attempts that are not part of the
+decision are never committed. On the driver, by one thread at a time.
+
+What it cannot do: when everything stays down for longer than transaction.timeout.ms right between decision and commit
+(milliseconds apart), the brokers abort the rest. That is found out and raised as TornBatchError, with the exact list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kafka_sink.exactly_once.model import OpenTransaction, Progress, UndecidedError
+from kafka_sink.exactly_once.sink import Plan, Sink
+
+#: An empty batch writes the progress again only when it is older: brokers forget it after offsets.retention.minutes.
+_REFRESH_S: Final = 3600
+
+#: What has to be left of transaction.timeout.ms at the decision, so that the commits after it have time: a tenth, and
+#: no more than this, ms.
+_MOST_MARGIN_MS: Final = 60_000
+
+
+class ParallelSink(Sink):
+    """The driver's half; see :class:`~kafka_sink.exactly_once.writing.WriterTransactions` for the tasks'."""
+
+    def commit(
+        self, plan: Plan, version: int, writer: str, written: Sequence[OpenTransaction], *, records_empty: bool = False
+    ) -> None:
+        """Commit *version*: on return all of *written* are committed for good, and every retry is told so.
+
+        Where nothing was written, nothing is recorded but now and then; with *records_empty* it always is.
+
+        :raises UndecidedError: a transaction is not what its task left: all were aborted, the batch may run again.
+        :raises FencedError: a newer driver has taken over; nothing was committed or aborted here.
+        :raises TornBatchError: it was decided, and then the brokers aborted some.
+        :raises KafkaTimeoutError: no answer in time: the next :meth:`plan` finds out what happened, and finishes it.
+        """
+        transactions = tuple(sorted(each.transaction for each in written))
+        progress = Progress(version + 1, writer, plan.flow, self._now_s(), transactions)
+        if not transactions:
+            known = plan.progress
+            if records_empty or known is None or progress.decided_s - known.decided_s > _REFRESH_S:
+                self._decide(plan.driver, plan.flow, progress)
+            return
+        problem = self._problem(plan, written)
+        if problem is not None:
+            self._abort(transactions, plan.flow)
+            raise UndecidedError(f"batch {version} was not committed: {problem}; run it again")
+        self._decide(plan.driver, plan.flow, progress)
+        if not self._finish(progress, plan.driver):
+            raise UndecidedError(
+                f"batch {version} was decided, but the brokers had aborted all of its transactions: nothing of it is "
+                "in Kafka; run it again"
+            )
+
+    def _problem(self, plan: Plan, written: Sequence[OpenTransaction]) -> str | None:
+        """Why *written* cannot be decided; None when every one is open, as its task left it, and has time left."""
+        age_ms = self._clock.wall_ms() - plan.planned_ms
+        margin_ms = min(_MOST_MARGIN_MS, plan.timeout_ms // 10)
+        if age_ms > plan.timeout_ms - margin_ms:
+            return (
+                f"it took {age_ms} ms, and transactions may be open for {plan.timeout_ms} ms "
+                "(kafka.transaction.timeout.ms, at most the brokers' transaction.max.timeout.ms); make smaller batches"
+            )
+        known = self._client.describe(each.transaction.transactional_id for each in written)
+        for each in written:
+            found = known.get(each.transaction.transactional_id)
+            if found is None:
+                return f"nobody knows the transaction {each.transaction}"
+            if found.transaction != each.transaction or not found.is_ongoing:
+                return f"the transaction {each.transaction} is {found.state}, now as {found.transaction}"
+            if found.partitions != each.partitions:
+                return (
+                    f"the transaction {each.transaction} has rows in {sorted(map(str, found.partitions))}, its task "
+                    f"wrote to {sorted(map(str, each.partitions))}"
+                )
+        return None
+
+    def abandon(self, plan: Plan, written: Sequence[OpenTransaction]) -> None:
+        """Abort *written*, which belong to no decision and never will."""
+        self._abort([each.transaction for each in written], plan.flow)

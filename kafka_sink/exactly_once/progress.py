@@ -1,0 +1,92 @@
+"""Where a sink keeps what it decided last: the committed offsets of a consumer group that has the sink's name.
+
+The offset of partition 0 of the progress topic is the next version to write, its metadata say who decided and which
+transactions belong to it; a longer list goes on in the metadata of the next partitions. It is only ever written within
+a transaction of the sink's driver, and so fenced with it: a plain commit of this group would not be.
+
+Used on the driver, by one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.manifest import decode_transactions, encode_transactions
+from kafka_sink.exactly_once.model import Flow, Progress, ProgressError, Transaction, UndecidedError
+
+#: Kafka's offset.metadata.max.bytes, which counts characters.
+_METADATA_LIMIT: Final = 4096
+
+_FORMAT: Final = "kafkalite1"
+
+
+class ProgressStore:
+    """The progress of *sink* under the name of *topic*, which has *partition_count* partitions."""
+
+    def __init__(self, client: CoordinatorClient, sink: str, topic: str, partition_count: int) -> None:
+        self._client = client
+        self._sink = sink
+        self._topic = topic
+        self._partition_count = partition_count
+
+    def read(self) -> Progress | None:
+        """What was decided last; None where nothing was, or the brokers have forgotten it.
+
+        :raises ProgressError: the group has an offset that is none of this sink's.
+        """
+        found = self._client.fetch_offsets(self._sink, self._topic, range(self._partition_count))
+        first = found.get(0)
+        if first is None:
+            return None
+        try:
+            form, flow, parts, writer, decided_s, text = first.metadata.split("|")
+            if form != _FORMAT:
+                raise ValueError(form)
+            for partition in range(1, int(parts)):
+                version, more = found[partition].metadata.split("|")
+                if int(version) != first.offset - 1:
+                    raise ValueError(f"partition {partition} is of version {version}")
+                text += more
+            transactions = decode_transactions(self._sink, text)
+            return Progress(first.offset, writer, Flow(int(flow)), int(decided_s), transactions)
+        except (ValueError, KeyError) as error:
+            raise ProgressError(
+                f"the consumer group {self._sink!r} has offset {first.offset} with metadata {first.metadata[:60]!r} "
+                f"for {self._topic}-0, which is no progress of this sink: somebody else uses the group; choose another "
+                "name for the sink, or delete the group if it is of no use"
+            ) from error
+
+    def write(self, transaction: Transaction, flow: Flow, progress: Progress) -> None:
+        """Add *progress* to the driver's *transaction*; it holds once that is committed.
+
+        :raises UndecidedError: too many transactions for the partitions of the progress topic.
+        :raises ApiError: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED: a newer driver has taken over.
+        """
+        texts = self._texts(progress)
+        offsets = {
+            TopicPartition(self._topic, partition): OffsetAndMetadata(progress.next_version, text)
+            for partition, text in enumerate(texts)
+        }
+        self._client.commit_offsets(transaction, flow, self._sink, offsets)
+
+    def _texts(self, progress: Progress) -> Sequence[str]:
+        text = encode_transactions(self._sink, progress.transactions)
+        prefix = f"{progress.version}|"
+        rest = _METADATA_LIMIT - len(prefix)
+        # The first part's own header says how many there are: its length is taken with the largest such number.
+        head = _METADATA_LIMIT - len(self._header(progress, self._partition_count))
+        pieces = [text[:head]] + [text[start : start + rest] for start in range(head, len(text), rest)]
+        if len(pieces) > self._partition_count:
+            raise UndecidedError(
+                f"the list of {len(progress.transactions)} transactions needs {len(pieces)} partitions, but topic "
+                f"{self._topic!r} (option progressTopic) has {self._partition_count}; coalesce the batch to fewer "
+                "tasks, or name a topic with more partitions"
+            )
+        return [self._header(progress, len(pieces)) + pieces[0], *(prefix + piece for piece in pieces[1:])]
+
+    @staticmethod
+    def _header(progress: Progress, parts: int) -> str:
+        return f"{_FORMAT}|{progress.flow.value}|{parts}|{progress.writer}|{progress.decided_s}|"
