@@ -20,6 +20,7 @@ from kafka_sink.protocol.messages.metadata import (
 from kafka_sink.protocol.schema import ZERO_UUID, VersionRange
 
 VERSIONS: Final = VersionRange(0, 13)
+_FIRST_WITH_LOOKUP_BY_ID: Final = 12
 
 
 def handle(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None:
@@ -31,7 +32,7 @@ def handle(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None
         topics = [_describe(context, topic) for topic in context.cluster.topics.values()]
     else:
         create = body.allow_auto_topic_creation and context.config.auto_create_topics_enable
-        topics = [_look_up(context, topic, create=create) for topic in body.topics or ()]
+        topics = [_look_up(context, topic, request.version, create=create) for topic in body.topics or ()]
     nodes = context.cluster.nodes
     request.respond(
         MetadataResponse(
@@ -47,8 +48,13 @@ def handle(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None
     )
 
 
-def _look_up(context: BrokerContext, asked: MetadataRequestTopic, *, create: bool) -> MetadataResponseTopic:
+def _look_up(
+    context: BrokerContext, asked: MetadataRequestTopic, version: int, *, create: bool
+) -> MetadataResponseTopic:
     if asked.name is None or asked.topic_id != ZERO_UUID:
+        if version < _FIRST_WITH_LOOKUP_BY_ID:
+            # The field is there before it may be used: an unknown id could not be answered, names are not null yet.
+            return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "")
         return _by_id(context, asked.topic_id)
     name = asked.name
     try:

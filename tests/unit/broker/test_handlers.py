@@ -159,6 +159,13 @@ def test_metadata_by_id(node: BrokerNode, version: int) -> None:
     assert (unknown.name, unknown.error_code, unknown.topic_id) == (None, 100, UUID(int=5))
 
 
+@pytest.mark.parametrize("version", [10, 11])
+def test_metadata_by_id_before_that_was_possible_is_refused(node: BrokerNode, version: int) -> None:
+    asked = [MetadataRequestTopic(topic_id(node), None), MetadataRequestTopic(UUID(int=5), "t")]
+    topics = of(MetadataResponse, node.call(ApiKey.METADATA, version, MetadataRequest(asked))).topics
+    assert [(topic.name, topic.error_code) for topic in topics] == [("", 42), ("t", 42)]
+
+
 def test_metadata_of_none(node: BrokerNode) -> None:
     assert of(MetadataResponse, node.call(ApiKey.METADATA, 9, MetadataRequest([]))).topics == []
 
