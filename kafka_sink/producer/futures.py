@@ -114,6 +114,62 @@ class Delivery:
 DeliveryCallback = Callable[[Delivery], None]
 
 
+class ColumnsFuture:
+    """The future of all rows that one :meth:`KafkaProducer.send_columns` staged, completed batch by batch."""
+
+    __slots__ = ("_all_ended", "_callback", "_clock", "_deliveries", "_rows", "_rows_ended", "_topic")
+
+    def __init__(self, topic: str, rows: int, clock: Clock, callback: DeliveryCallback | None) -> None:
+        self._topic = topic
+        self._rows = rows
+        self._clock = clock
+        self._callback = callback
+        self._all_ended = threading.Condition()
+        # Guarded by the condition.
+        self._deliveries: list[Delivery] = []
+        self._rows_ended = 0
+
+    def delivered(self, delivery: Delivery) -> None:
+        """The outcome of some of the rows; called by the sender thread, once per batch that took some."""
+        try:
+            if self._callback is not None:
+                self._callback(delivery)
+        finally:
+            with self._all_ended:
+                self._deliveries.append(delivery)
+                self._rows_ended += delivery.count
+                if self._rows_ended == self._rows:
+                    self._all_ended.notify_all()
+
+    def done(self) -> bool:
+        """Whether the outcome of every row is known."""
+        with self._all_ended:
+            return self._rows_ended == self._rows
+
+    def get(self, timeout_ms: int = FOREVER_MS) -> tuple[Delivery, ...]:
+        """Wait for every row, and return where each batch of them was stored; by then callbacks have run.
+
+        :raises KafkaTimeoutError: rows were still under way after *timeout_ms*.
+        :raises ApiError: some rows were not stored; the text says why, for the first of them.
+        """
+        deadline = self._clock.monotonic_ms() + timeout_ms
+        with self._all_ended:
+            while self._rows_ended < self._rows:
+                left = deadline - self._clock.monotonic_ms()
+                if left <= 0:
+                    under_way = f"{self._rows - self._rows_ended} of {self._rows} rows"
+                    raise KafkaTimeoutError(
+                        f"no answer for {under_way} for {self._topic} after waiting for {timeout_ms} ms"
+                    )
+                self._clock.wait(self._all_ended, left)
+            deliveries = tuple(self._deliveries)
+        failed = next((delivery.error for delivery in deliveries if delivery.error is not None), None)
+        if failed is not None:
+            # One exception serves all who ask: its traceback must not grow with each.
+            raise failed.with_traceback(None)
+        return deliveries
+
+
 class FutureRecordMetadata:
     """The future of one record sent by :meth:`KafkaProducer.send`."""
 

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from kafka_sink.client.cluster import Cluster, PartitionInfo
@@ -48,11 +49,12 @@ from kafka_sink.common.threads import at_fork, start_thread
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer import partitioner as partitioners
 from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.producer.arrow_rows import ArrowRows, rows_to_send, with_partitions
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
 from kafka_sink.producer.column_append import ColumnAppender
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture, FutureRecordMetadata
+from kafka_sink.producer.futures import ColumnsFuture, Delivery, DeliveryCallback, FailedFuture, FutureRecordMetadata
 from kafka_sink.producer.interceptors import ProducerInterceptors
 from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.producer_batch import Compression
@@ -412,18 +414,24 @@ class KafkaProducer:
     def send_columns(
         self,
         topic: str,
-        chunk: ColumnChunk,
+        rows: pa.RecordBatch | pa.Table | ColumnChunk,
         partitions: NDArray[np.int32] | None = None,
         on_delivery: DeliveryCallback | None = None,
-    ) -> None:
-        """Stage every row of *chunk*: the bulk path, without a Python object per row.
+    ) -> ColumnsFuture:
+        """Stage every one of *rows*: the bulk path, without a Python object per row.
 
-        :param partitions: int32[rows]; :data:`ANY_PARTITION` (or no array) leaves a row to the partitioner.
-        :param on_delivery: told once per batch that took rows of this chunk, on the sender thread.
-        :raises RowTooLargeError: a row is over max.request.size or buffer.memory; no row of the chunk is staged.
+        :param rows: Arrow rows with the columns ``value`` and, where there are any, ``key``, ``headers``, ``partition``
+            and ``timestamp`` (types: :data:`~kafka_sink.producer.arrow_rows.COLUMNS`); or columns made of them before.
+        :param partitions: int32[rows]; :data:`ANY_PARTITION` (or no array) leaves a row to the partitioner. Only where
+            *rows* has no column for it.
+        :param on_delivery: told once per batch that took rows of these, on the sender thread.
+        :returns: a future that is complete when the outcome of every row is known.
+        :raises SerializationError: a column is missing, would not be written, or has a type that cannot be.
+        :raises RowTooLargeError: a row is over max.request.size or buffer.memory; none of the rows is staged.
         :raises RowPartitionError: a row names a partition that the topic does not have; likewise.
-        :raises RowSerializationError: a row names a negative partition, or a timestamp before 1970; likewise.
-        :raises ValueError: *topic* is no name.
+        :raises RowSerializationError: a row names a negative partition, has a timestamp before 1970, or a header
+            without a key; likewise.
+        :raises ValueError: *topic* is no name, or the rows' partitions are given twice.
         :raises ApiError: no metadata or no memory within max.block.ms.
         :raises KafkaError: the producer has interceptors, which know records only.
         :raises TransactionStateError: it has a transactional.id, and no transaction is open.
@@ -436,37 +444,59 @@ class KafkaProducer:
             raise KafkaError(
                 "interceptors see single records, and columns have none; use send, or leave interceptor.classes out"
             )
-        if chunk.num_rows == 0:
-            return
+        wall_ms = self._clock.wall_ms()
+        if isinstance(rows, ColumnChunk):
+            parts = [ArrowRows(rows, partitions)]
+        else:
+            parts = rows_to_send(rows, wall_ms)
+            if partitions is not None:
+                parts = with_partitions(parts, partitions)
+        future = ColumnsFuture(topic, sum(part.chunk.num_rows for part in parts), self._clock, on_delivery)
         try:
-            self._stage_columns(topic, chunk, partitions, on_delivery)
+            self._stage_columns(topic, parts, wall_ms, future.delivered)
         except ApiError as error:
             if self._transactions is not None:
                 self._transactions.staging_failed(error)
             raise
+        return future
 
     def _stage_columns(
-        self,
-        topic: str,
-        chunk: ColumnChunk,
-        partitions: NDArray[np.int32] | None,
-        on_delivery: DeliveryCallback | None,
+        self, topic: str, parts: Sequence[ArrowRows], wall_ms: int, on_delivery: DeliveryCallback
     ) -> None:
+        """Check all of *parts*, then stage all of them."""
+        parts = [part for part in parts if part.chunk.num_rows]
+        sizes = [self._checked_sizes(topic, part.chunk) for part in parts]
+        deadline = self._clock.monotonic_ms() + self._config.max_block_ms
+        clusters = [self._topics.wait_for_rows(topic, part.partitions) for part in parts]
+        for part, part_sizes, cluster in zip(parts, sizes, clusters, strict=True):
+            self._metrics.staged_rows(int(part_sizes.max()) + _RECORD_OVERHEAD_BYTES, self._clock.monotonic_ms())
+            deadline = self._stage_part(topic, part, part_sizes, cluster, wall_ms, on_delivery, deadline)
+
+    def _checked_sizes(self, topic: str, chunk: ColumnChunk) -> NDArray[np.int64]:
+        """Bytes of each row's content. :raises RowError: a row cannot be a record."""
         if chunk.timestamps is not None and int(chunk.timestamps.min()) < 0:
             row = int((chunk.timestamps < 0).argmax())
             raise RowSerializationError(
                 row, f"has the timestamp {chunk.timestamps[row]} (ms); Kafka has none before 1970"
             )
         sizes = content_sizes(chunk)
-        largest = int(sizes.max()) + HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES
-        problem = self._size_problem(topic, largest)
+        problem = self._size_problem(topic, int(sizes.max()) + HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES)
         if problem is not None:
             raise RowTooLargeError(int(sizes.argmax()), problem)
-        now_ms = self._clock.monotonic_ms()
-        self._metrics.staged_rows(int(sizes.max()) + _RECORD_OVERHEAD_BYTES, now_ms)
-        deadline = now_ms + self._config.max_block_ms
-        cluster = self._topics.wait_for_rows(topic, partitions)
-        wall_ms = self._clock.wall_ms()
+        return sizes
+
+    def _stage_part(
+        self,
+        topic: str,
+        part: ArrowRows,
+        sizes: NDArray[np.int64],
+        cluster: Cluster,
+        wall_ms: int,
+        on_delivery: DeliveryCallback,
+        deadline: int,
+    ) -> int:
+        """Stage one part, in pieces; returns the deadline of what comes after it."""
+        chunk, partitions = part.chunk, part.partitions
         ends = np.cumsum(sizes)
         start = 0
         while start < chunk.num_rows:
@@ -484,6 +514,7 @@ class KafkaProducer:
             start = end
             # A chunk may be larger than buffer.memory: time spent waiting for room while rows flow is progress.
             deadline = self._clock.monotonic_ms() + self._config.max_block_ms
+        return deadline
 
     def _partition_rows(
         self,

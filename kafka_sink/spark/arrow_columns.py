@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import RowError, RowSerializationError
-from kafka_sink.producer.kafka_producer import ANY_PARTITION
-from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
+from kafka_sink.producer.arrow_rows import rows_of
+from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.spark.row_schema import RowSchema
 
 
@@ -47,13 +46,8 @@ def topic_chunks(batch: pa.RecordBatch, schema: RowSchema, topic: str | None) ->
 
     :raises RowError: a null topic, a negative partition, or a header without a key.
     """
-    chunk = ColumnChunk(
-        value=BinaryColumn.from_arrow(batch.column("value")),
-        key=BinaryColumn.from_arrow(batch.column("key")) if schema.has_key else None,
-        headers=HeadersColumn.from_arrow(batch.column("headers")) if schema.has_headers else None,
-        timestamps=_timestamps(batch.column("timestamp")) if schema.has_timestamp else None,
-    )
-    partitions = _partitions(batch.column("partition")) if schema.has_partition else None
+    parts = rows_of(batch, SYSTEM_CLOCK.wall_ms())
+    chunk, partitions = parts.chunk, parts.partitions
     if not schema.has_topic:
         if topic is None:
             raise RuntimeError("a write without a topic option and without a topic column passed the schema check")
@@ -72,22 +66,3 @@ def topic_chunks(batch: pa.RecordBatch, schema: RowSchema, topic: str | None) ->
     for code, name in enumerate(found):
         rows = np.flatnonzero(codes == code)
         yield TopicChunk(name, chunk.take(rows), None if partitions is None else partitions[rows], rows)
-
-
-def _timestamps(column: pa.Array) -> NDArray[np.int64]:
-    """Milliseconds since the epoch; a null timestamp is the time of the write."""
-    micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-    if micros.null_count:
-        micros = micros.fill_null(SYSTEM_CLOCK.wall_ms() * 1000)
-    return np.asarray(micros.to_numpy(zero_copy_only=False) // 1000, dtype=np.int64)
-
-
-def _partitions(column: pa.Array) -> NDArray[np.int32]:
-    if column.null_count < len(column):
-        lowest = pc.min(column).as_py()
-        if lowest < 0:
-            raise RowSerializationError(
-                pc.index(column, lowest).as_py(),
-                f"has partition {lowest}; partitions are 0 or more, null lets the key decide",
-            )
-    return np.asarray(column.fill_null(ANY_PARTITION).to_numpy(zero_copy_only=False), dtype=np.int32)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
@@ -19,6 +20,7 @@ from kafka_sink.common.errors import (
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
+    RowPartitionError,
     SerializationError,
     UnknownTopicOrPartitionError,
 )
@@ -333,6 +335,46 @@ def test_no_rows_are_no_work(make: Make) -> None:
     driven = make()
     driven.producer.send_columns("any topic", make_chunk([]))
     assert driven.clock.waits == []
+
+
+def test_arrow_rows_are_sent_as_they_are_and_the_future_tells_where_they_went(make: Make) -> None:
+    driven = make((1, 1, 1))
+    stored = Stored(driven)
+    first = pa.RecordBatch.from_pydict({"value": ["a", "b"], "partition": [2, 0]})
+    second = pa.RecordBatch.from_pydict({"value": ["c"], "partition": [2]})
+    told: list[Delivery] = []
+    future = driven.producer.send_columns(TOPIC, pa.Table.from_batches([first, second]), None, told.append)
+    assert not future.done()
+    deliveries = future.get()
+    assert future.done()
+    assert stored.values == {2: [b"a", b"c"], 0: [b"b"]}
+    assert sorted((delivery.topic_partition.partition, delivery.count) for delivery in deliveries) == [
+        (0, 1),
+        (2, 1),
+        (2, 1),
+    ]
+    assert list(deliveries) == told
+
+
+def test_no_row_of_a_table_is_staged_when_one_cannot_be_written(make: Make) -> None:
+    driven = make((1, 1))
+    stored = Stored(driven)
+    good = pa.RecordBatch.from_pydict({"value": ["a"], "partition": [0]})
+    bad = pa.RecordBatch.from_pydict({"value": ["b"], "partition": [7]})
+    with pytest.raises(RowPartitionError):
+        driven.producer.send_columns(TOPIC, pa.Table.from_batches([good, bad]))
+    driven.producer.flush()
+    assert stored.values == {}
+
+
+def test_the_future_of_rows_raises_what_went_wrong_and_does_not_wait_for_ever(make: Make) -> None:
+    driven = make(linger_ms=60_000)
+    future = driven.producer.send_columns(TOPIC, make_chunk([Row(b"a")]))
+    with pytest.raises(KafkaTimeoutError, match=r"no answer for 1 of 1 rows for .* after waiting for 5 ms"):
+        future.get(5)
+    driven.producer.close(0)
+    with pytest.raises(KafkaError):
+        future.get()
 
 
 def test_a_chunk_larger_than_the_memory_goes_through_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

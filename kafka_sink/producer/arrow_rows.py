@@ -1,0 +1,134 @@
+"""Rows in Arrow's form, as ``send_columns`` takes them: which columns mean what, and what they may hold.
+
+Called on the thread that sends, once per record batch. It views buffers and never loops over rows.
+
+The columns are those of Spark's own Kafka sink (its structured streaming guide to Kafka), and ``timestamp``
+beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from kafka_sink.common.config import nearest
+from kafka_sink.common.errors import RowError, RowSerializationError, SerializationError
+from kafka_sink.producer.topic_metadata import ANY_PARTITION
+from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
+
+#: ``value`` and ``key``: text or bytes; ``headers``: list<struct<key: string, value: binary>>; ``partition``: integers;
+#: ``timestamp``: time stamps of any unit, or integers of milliseconds since 1970.
+COLUMNS: Final = ("value", "key", "headers", "partition", "timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowRows:
+    """Rows for one topic. ``partitions`` int32[rows]: ANY_PARTITION where a row names none; None where no row does."""
+
+    chunk: ColumnChunk
+    partitions: NDArray[np.int32] | None
+
+
+def rows_of(batch: pa.RecordBatch, wall_ms: int) -> ArrowRows:
+    """The rows of *batch*, not copied; columns of other names are passed over. A null timestamp is *wall_ms*.
+
+    :raises SerializationError: a column has a type that cannot be written.
+    :raises RowSerializationError: a row has a negative partition, or a header that is null or has no key.
+    """
+    present = batch.schema.names
+    chunk = ColumnChunk(
+        value=_bytes(batch, "value"),
+        key=_bytes(batch, "key") if "key" in present else None,
+        headers=HeadersColumn.from_arrow(batch.column("headers")) if "headers" in present else None,
+        timestamps=_timestamps(batch.column("timestamp"), wall_ms) if "timestamp" in present else None,
+    )
+    return ArrowRows(chunk, _partitions(batch.column("partition")) if "partition" in present else None)
+
+
+def rows_to_send(rows: pa.RecordBatch | pa.Table, wall_ms: int) -> list[ArrowRows]:
+    """All of *rows*, in the pieces that they lie in.
+
+    :raises SerializationError: there is no column ``value``, one that would not be written, or one of a type that
+        cannot be.
+    :raises RowSerializationError: as for :func:`rows_of`, with the row's number in *rows*.
+    """
+    _check_names(rows.schema.names)
+    found: list[ArrowRows] = []
+    before = 0
+    for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+        try:
+            found.append(rows_of(batch, wall_ms))
+        except RowError as error:
+            raise type(error)(before + error.row, error.problem) from None
+        before += batch.num_rows
+    return found
+
+
+def with_partitions(parts: Sequence[ArrowRows], partitions: NDArray[np.int32]) -> list[ArrowRows]:
+    """*parts* with the partitions of all their rows.
+
+    :raises ValueError: the rows have a column for them as well.
+    """
+    found: list[ArrowRows] = []
+    before = 0
+    for part in parts:
+        if part.partitions is not None:
+            raise ValueError("partitions are given twice: as an argument, and in the column 'partition'; leave one out")
+        found.append(ArrowRows(part.chunk, partitions[before : before + part.chunk.num_rows]))
+        before += part.chunk.num_rows
+    return found
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """:raises SerializationError: a column is missing, there twice, or of a name that means nothing here."""
+    if "value" not in names:
+        raise SerializationError(f"there is no column 'value' among {', '.join(map(repr, names)) or 'no columns'}")
+    for name in names:
+        if name not in COLUMNS:
+            raise SerializationError(
+                f"column {name!r} would not be written{nearest(name, COLUMNS)}; the columns are {', '.join(COLUMNS)}"
+            )
+    if len(set(names)) < len(names):
+        raise SerializationError(f"a column is there twice: {', '.join(map(repr, names))}")
+
+
+def _bytes(batch: pa.RecordBatch, name: str) -> BinaryColumn:
+    try:
+        return BinaryColumn.from_arrow(batch.column(name))
+    except RowError:
+        raise
+    except SerializationError as error:
+        raise SerializationError(f"column {name!r}: {error}") from None
+
+
+def _timestamps(column: pa.Array, wall_ms: int) -> NDArray[np.int64]:
+    """Milliseconds since 1970."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        micros = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+        if micros.null_count:
+            micros = micros.fill_null(wall_ms * 1000)
+        return np.asarray(micros.to_numpy(zero_copy_only=False) // 1000, dtype=np.int64)
+    if pa.types.is_integer(kind):
+        millis = column.cast(pa.int64()).fill_null(wall_ms)
+        return np.asarray(millis.to_numpy(zero_copy_only=False), dtype=np.int64)
+    raise SerializationError(f"column 'timestamp' has type {kind}, expected time stamps or integers of milliseconds")
+
+
+def _partitions(column: pa.Array) -> NDArray[np.int32]:
+    if not pa.types.is_integer(column.type):
+        raise SerializationError(f"column 'partition' has type {column.type}, expected integers")
+    if column.null_count < len(column):
+        lowest = pc.min(column).as_py()
+        if lowest < 0:
+            raise RowSerializationError(
+                pc.index(column, lowest).as_py(),
+                f"has partition {lowest}; partitions are 0 or more, null lets the key decide",
+            )
+    return np.asarray(column.fill_null(ANY_PARTITION).to_numpy(zero_copy_only=False), dtype=np.int32)

@@ -1,0 +1,103 @@
+"""Rows in Arrow's form: which columns are taken, in which types, and what is said of the others."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kafka_sink.common.errors import RowSerializationError, SerializationError
+from kafka_sink.producer.arrow_rows import ArrowRows, rows_of, rows_to_send, with_partitions
+from kafka_sink.producer.topic_metadata import ANY_PARTITION
+
+WALL_MS = 1_700_000_000_000
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def batch(**columns: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"value": pa.array([b"a", b"b", b"c"]), **columns})
+
+
+def timestamps(rows: ArrowRows) -> list[int]:
+    assert rows.chunk.timestamps is not None
+    return rows.chunk.timestamps.tolist()
+
+
+def test_columns_that_are_missing_are_no_keys_no_headers_no_partitions_and_no_timestamps() -> None:
+    rows = rows_of(batch(), WALL_MS)
+    assert (rows.chunk.key, rows.chunk.headers, rows.chunk.timestamps, rows.partitions) == (None, None, None, None)
+    assert rows.chunk.num_rows == 3
+
+
+def test_a_row_may_leave_its_partition_and_its_timestamp_open() -> None:
+    moment = datetime(1970, 1, 2, tzinfo=UTC)
+    rows = rows_of(
+        batch(
+            partition=pa.array([4, None, 0], pa.int64()),
+            timestamp=pa.array([None, moment, moment], pa.timestamp("ns", "UTC")),
+        ),
+        WALL_MS,
+    )
+    assert rows.partitions is not None
+    assert rows.partitions.dtype == np.int32
+    assert rows.partitions.tolist() == [4, ANY_PARTITION, 0]
+    assert timestamps(rows) == [WALL_MS, 86_400_000, 86_400_000]
+
+
+def test_integers_are_milliseconds() -> None:
+    assert timestamps(rows_of(batch(timestamp=pa.array([5, None, 7], pa.int64())), WALL_MS)) == [5, WALL_MS, 7]
+
+
+def test_a_moment_before_1970_stays_before_it() -> None:
+    assert timestamps(rows_of(batch(timestamp=pa.array([-1, 0, 1], pa.timestamp("us"))), WALL_MS)) == [-1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"partition": pa.array(["0"] * 3)}, "column 'partition' has type string, expected integers"),
+        ({"timestamp": pa.array([1.5] * 3)}, "column 'timestamp' has type double, expected time stamps or integers"),
+        ({"key": pa.array([1, 2, 3])}, "column 'key': "),
+        ({"headers": pa.array(["h"] * 3)}, "headers must be list<struct<key: string, value: binary>>"),
+        ({"keys": pa.array([b"k"] * 3)}, r"column 'keys' would not be written \(did you mean key\?\)"),
+        ({"topic": pa.array(["t"] * 3)}, "column 'topic' would not be written; the columns are value, key, headers"),
+    ],
+)
+def test_what_cannot_be_written_is_named(columns: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SerializationError, match=problem):
+        rows_to_send(batch(**columns), WALL_MS)
+
+
+def test_a_value_is_needed_and_every_name_once() -> None:
+    with pytest.raises(SerializationError, match="no column 'value' among 'key'"):
+        rows_to_send(pa.RecordBatch.from_pydict({"key": pa.array([b"k"])}), WALL_MS)
+    twice = pa.RecordBatch.from_arrays([pa.array([b"a"])] * 2, ["value", "value"])
+    with pytest.raises(SerializationError, match="there twice"):
+        rows_to_send(twice, WALL_MS)
+
+
+def test_rows_of_a_table_are_counted_through_its_pieces() -> None:
+    good = batch(partition=pa.array([0, 1, 2]))
+    table = pa.Table.from_batches([good, batch(partition=pa.array([0, -3, 2]))])
+    assert [part.chunk.num_rows for part in rows_to_send(pa.Table.from_batches([good, good]), WALL_MS)] == [3, 3]
+    with pytest.raises(RowSerializationError, match="-3") as raised:
+        rows_to_send(table, WALL_MS)
+    assert raised.value.row == 4
+
+
+def test_a_header_without_a_key_is_named_with_its_row() -> None:
+    headers = pa.array([[], [{"key": None, "value": b"v"}], []], HEADERS)
+    with pytest.raises(RowSerializationError) as raised:
+        rows_to_send(batch(headers=headers), WALL_MS)
+    assert raised.value.row == 1
+
+
+def test_partitions_are_given_once() -> None:
+    parts = rows_to_send(pa.Table.from_batches([batch(), batch()]), WALL_MS)
+    given = with_partitions(parts, np.arange(6, dtype=np.int32))
+    assert [part.partitions.tolist() for part in given if part.partitions is not None] == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(ValueError, match="given twice"):
+        with_partitions(given, np.arange(6, dtype=np.int32))
