@@ -11,7 +11,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from kafka_sink.broker.file_lock import FileLock
+from kafka_sink.broker.log.checksum import with_checksum, without_checksum
 from kafka_sink.broker.log.filesystem import FileSystem
+from kafka_sink.common.errors import ConfigError
 
 #: Another file has another one of these: every write puts a new file in the place of the old one.
 _Signature = tuple[int, int, int]
@@ -33,14 +35,22 @@ class ClusterFile:
         return FileLock(self._lock_path, wait=True) if self.shared else contextlib.nullcontext()
 
     def read(self) -> bytes | None:
-        """The content, None where there is no file yet."""
+        """The content, None where there is no file yet. :raises ConfigError: it is not what was written."""
         # Before reading: a file that is replaced in between is read once more, never missed.
         self._seen = self._signature()
-        return self._filesystem.read_file(self.path)
+        stored = self._filesystem.read_file(self.path)
+        if stored is None:
+            return None
+        content = without_checksum(stored)
+        if content is None:
+            raise ConfigError(
+                f"{self.path} is damaged: it does not match its checksum; put a copy of it back, or remove the data"
+            )
+        return content
 
     def write(self, data: bytes) -> None:
         """Replace the content; it is on the disk when this returns."""
-        self._filesystem.replace_file(self.path, data)
+        self._filesystem.replace_file(self.path, with_checksum(data))
         self._seen = self._signature()
 
     def changed(self) -> bool:

@@ -289,7 +289,9 @@ class _RunningCluster:
         self._bound: dict[int, list[EndPoint]] = {}
         self._transactions.start()
         self._timer.start("broker-timer")
-        self.logs.start_housekeeping("broker-housekeeping", config.log_retention_check_interval_ms)
+        self.logs.start_housekeeping(
+            "broker-housekeeping", config.log_retention_check_interval_ms, config.log_flush_scheduler_interval_ms
+        )
 
     def _log_config(self, partition: TopicPartition) -> LogConfig | None:
         topic = self.state.topic(partition.topic)

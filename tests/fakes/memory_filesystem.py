@@ -17,6 +17,8 @@ class _File:
     def __init__(self) -> None:
         self.data = bytearray()
         self.flushed = b""
+        #: Whether a power failure leaves its name: after the first flush it does.
+        self.named = False
 
 
 class MemoryFileSystem:
@@ -30,11 +32,16 @@ class MemoryFileSystem:
         self.full_after_bytes: int | None = None
         self.fail_truncate = False
         self.fail_flush = False
+        #: Everything that would change the disk fails.
+        self.read_only = False
+        #: The step whose change fails with an error, once.
+        self.fail_at: int | None = None
 
     # --- what a test does to it --------------------------------------------------------------------------------------
 
     def lose_unflushed(self) -> None:
-        """The power went: files are what they were when they were last flushed."""
+        """The power went: files are what they were when they were last flushed, if they ever were."""
+        self.files = {path: file for path, file in self.files.items() if file.named}
         for file in self.files.values():
             file.data = bytearray(file.flushed)
 
@@ -45,12 +52,17 @@ class MemoryFileSystem:
             copy.files[path] = _File()
             copy.files[path].data = bytearray(file.data)
             copy.files[path].flushed = file.flushed
+            copy.files[path].named = file.named
         return copy
 
     def step(self) -> None:
         self.steps += 1
         if self.crash_at is not None and self.steps >= self.crash_at:
             raise Crash
+        if self.read_only:
+            raise OSError(errno.EROFS, "Read-only file system")
+        if self.steps == self.fail_at:
+            raise OSError(errno.EIO, "Input/output error")
 
     # --- FileSystem --------------------------------------------------------------------------------------------------
 
@@ -78,6 +90,7 @@ class MemoryFileSystem:
         file = self.files[path] = _File()
         file.data = bytearray(data)
         file.flushed = bytes(data)
+        file.named = True
 
     def remove_file(self, path: Path) -> None:
         self.step()
@@ -143,6 +156,7 @@ class MemoryLogFile:
         if self._disk.fail_flush:
             raise OSError(errno.EIO, "Input/output error")
         self._file.flushed = bytes(self._file.data)
+        self._file.named = True
 
     def close(self) -> None:
         self.closed = True

@@ -46,7 +46,7 @@ class LogFile(Protocol):
         ...
 
     def flush(self) -> None:
-        """Return when everything appended is on the disk itself."""
+        """Return when everything appended is on the disk itself, and the file's name with it."""
         ...
 
     def close(self) -> None:
@@ -86,12 +86,24 @@ class FileSystem(Protocol):
         ...
 
 
+def flush_directory(path: Path) -> None:
+    """Return when the names in *path* are on the disk: new ones and renamed ones are only certain then."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 class _OsLogFile:
     """A :class:`LogFile` on a file descriptor."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._size = os.fstat(self._fd).st_size
+        # A file that was empty may be new, and its directory as well: their names are on the disk after a flush only.
+        self._name_flushed = self._size > 0
 
     @property
     def size(self) -> int:
@@ -116,6 +128,10 @@ class _OsLogFile:
 
     def flush(self) -> None:
         _flush_to_disk(self._fd)
+        if not self._name_flushed:
+            flush_directory(self._path.parent)
+            flush_directory(self._path.parent.parent)
+            self._name_flushed = True
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -151,26 +167,17 @@ class OsFileSystem:
             file.flush()
             _flush_to_disk(file.fileno())
         temporary.replace(path)
-        self._flush_directory(path.parent)
+        flush_directory(path.parent)
 
     def remove_file(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
         source.rename(target)
-        self._flush_directory(target.parent)
+        flush_directory(target.parent)
 
     def remove_tree(self, path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
-
-    @staticmethod
-    def _flush_directory(path: Path) -> None:
-        # A rename is only certain once the directory that holds the names is on the disk.
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
 
 class DirectoryLock:

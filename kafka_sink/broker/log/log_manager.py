@@ -21,7 +21,8 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread
 
-_DELETED_SUFFIX: Final = "-delete"
+#: Ends the name of a directory that is being removed.
+DELETED_SUFFIX: Final = "-delete"
 
 
 class LogManager:
@@ -51,7 +52,7 @@ class LogManager:
         for name in self._filesystem.list_directory(self._directory):
             partition = _parse_directory(name)
             if partition is None:
-                if name.endswith(_DELETED_SUFFIX):
+                if name.endswith(DELETED_SUFFIX):
                     self._filesystem.remove_tree(self._directory / name)
                 continue
             config = configs(partition)
@@ -68,10 +69,9 @@ class LogManager:
         """The log of *partition*; None while nothing was ever written to it, or while another process has it."""
         return self._logs.get(partition)
 
-    def open_logs(self) -> list[TopicPartition]:
-        """The partitions whose logs are open."""
-        with self._lock:
-            return list(self._logs)
+    def serves(self, partition: TopicPartition) -> bool:
+        """Whether what this process says of *partition*'s log is the truth: no other process has it, or may have."""
+        return not self._shared or partition in self._logs
 
     def open(self, partition: TopicPartition, config: LogConfig) -> None:
         """Open the log of *partition*, which no other process has open. :raises OSError: that is not possible."""
@@ -98,7 +98,7 @@ class LogManager:
         must not leave a log for the next topic of that name.
 
         :raises OSError: the log's directory cannot be made.
-        :raises ApiError: NOT_LEADER_OR_FOLLOWER, where processes share the directory and this one does not have the log.
+        :raises ApiError: NOT_LEADER_OR_FOLLOWER, where processes share the directory and another one has the log.
         """
         found = self._logs.get(partition)
         if found is not None:
@@ -122,21 +122,29 @@ class LogManager:
                     continue
                 found.abandon()
                 # A rename happens or does not; a tree that is half removed would come back as a damaged log.
-                target = self._directory / f"{uuid4().hex}{_DELETED_SUFFIX}"
+                target = self._directory / f"{uuid4().hex}{DELETED_SUFFIX}"
                 self._filesystem.rename(found.directory, target)
             self._filesystem.remove_tree(target)
 
-    def start_housekeeping(self, name: str, interval_ms: int) -> None:
-        """Tend the logs every *interval_ms* on a thread of their own: flushes may take seconds."""
+    def start_housekeeping(self, name: str, interval_ms: int, flush_interval_ms: int) -> None:
+        """Tend the logs every *interval_ms* on a thread of their own, which may take seconds.
+
+        Every *flush_interval_ms* it looks which logs are to be flushed.
+        """
 
         def run() -> None:
+            next_tending_ms = self._clock.monotonic_ms() + interval_ms
             while True:
                 with self._tending:
                     if not self._stopping:
-                        self._clock.wait(self._tending, interval_ms)
+                        self._clock.wait(self._tending, min(interval_ms, flush_interval_ms))
                     if self._stopping:
                         return
-                self.housekeep()
+                now_ms = self._clock.monotonic_ms()
+                self.flush_due(now_ms)
+                if now_ms >= next_tending_ms:
+                    next_tending_ms = now_ms + interval_ms
+                    self.housekeep()
 
         self._housekeeper = start_thread(name, run)
 
@@ -147,6 +155,13 @@ class LogManager:
             self._tending.notify()
         if self._housekeeper is not None:
             self._housekeeper.join()
+
+    def flush_due(self, monotonic_ms: int) -> None:
+        """Flush what has waited for as long as its topic allows (``flush.ms``)."""
+        with self._lock:
+            logs = list(self._logs.values())
+        for log in logs:
+            log.flush_if_older(monotonic_ms)
 
     def housekeep(self) -> None:
         """Seal rolled segments and apply retention, log by log; a log that fails does not keep others from it."""

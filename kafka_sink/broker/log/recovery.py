@@ -39,16 +39,23 @@ def open_log(
     """Open the segments in *directory* and bring indexes and producer state up to date with them."""
     bases = _offsets(filesystem, directory, LOG_SUFFIX)
     segments: list[Segment] = []
-    truncated = 0
+    outdated: list[Segment] = []
+    torn = truncated = 0
     for base in bases:
         segment = Segment(directory, base, filesystem, index_interval_bytes)
-        if segments and (truncated or segments[-1].next_offset > base):
+        if segments and (torn or segments[-1].next_offset > base):
             # What follows a cut, or overlaps what is there already, belongs to a history that did not survive.
-            truncated += segment.size
-            segment.delete()
+            outdated.append(segment)
             continue
-        truncated += _load_segment(segment)
+        torn = _load_segment(segment)
         segments.append(segment)
+    # The newest one first, and the cut at last: after a crash in between the next start finds the same to do.
+    for segment in reversed(outdated):
+        truncated += segment.size
+        segment.delete()
+    if torn:
+        truncated += torn
+        segments[-1].truncate(segments[-1].size - torn)
     while len(segments) > 1 and not segments[-1].size:
         # Rolled, and then nothing got into it (or nothing survived): it must not claim offsets that hold no record.
         segments.pop().delete()
@@ -74,7 +81,7 @@ def open_log(
 
 
 def _load_segment(segment: Segment) -> int:
-    """Walk what nothing vouches for; returns how many bytes had to be cut off."""
+    """Walk what nothing vouches for; returns how many bytes at the end are no whole, sound batches."""
     position = segment.load_index()
     for at, header in segment.walk(position, verify=True):
         if header.base_offset != segment.next_offset or header.partition_leader_epoch < segment.last_epoch:
@@ -82,10 +89,7 @@ def _load_segment(segment: Segment) -> int:
             break
         segment.note(header, header.base_offset, at, header.partition_leader_epoch)
         position = at + header.size_in_bytes
-    torn = segment.size - position
-    if torn:
-        segment.truncate(position)
-    return torn
+    return segment.size - position
 
 
 def _load_producers(

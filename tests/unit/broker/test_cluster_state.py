@@ -12,6 +12,7 @@ import pytest
 from kafka_sink.broker.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.topic_state import NO_LEADER, TopicState, validate_topic_name
+from kafka_sink.broker.log.checksum import with_checksum, without_checksum
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.threads import start_thread
 from tests.fakes.memory_filesystem import Crash, MemoryFileSystem
@@ -223,6 +224,10 @@ def test_a_producer_id_is_reserved_before_it_is_given() -> None:
 def test_a_file_that_is_not_ours_is_refused(data: bytes) -> None:
     disk = MemoryFileSystem()
     state(disk)
+    # Not even when it is stored as one of ours, with its checksum.
+    disk.files[FILE].data = bytearray(with_checksum(data))
+    with pytest.raises(ConfigError, match=r"cluster\.json"):
+        state(disk)
     disk.files[FILE].data = bytearray(data)
     with pytest.raises(ConfigError, match=r"cluster\.json"):
         state(disk)
@@ -251,6 +256,6 @@ def test_the_controller_is_the_lowest_running_node() -> None:
 def test_the_file_says_what_is_needed_and_no_more() -> None:
     disk = MemoryFileSystem()
     state(disk, 1).create_topic("t", 2)
-    content = json.loads(disk.files[FILE].data)
+    content = json.loads(without_checksum(bytes(disk.files[FILE].data)) or b"")
     assert sorted(content) == ["cluster_id", "format", "next_producer_id", "topics"]
     assert content["topics"][0]["partitions"] == [[1, 0], [1, 0]]

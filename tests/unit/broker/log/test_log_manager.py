@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
 from kafka_sink.broker.topic_config import topic_settings
 from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_filesystem import MemoryFileSystem
@@ -112,13 +114,51 @@ def test_the_housekeeping_thread_works_and_ends() -> None:
     write(logs, A, 5)
     log = logs.get(A)
     assert log is not None
-    logs.start_housekeeping("housekeeping", interval_ms=5000)
+    logs.start_housekeeping("housekeeping", interval_ms=5000, flush_interval_ms=2000)
     deadline = SYSTEM_CLOCK.monotonic_ms() + 10_000
     while not log.start_offset and SYSTEM_CLOCK.monotonic_ms() < deadline:
         continue
     logs.stop_housekeeping()
     assert log.start_offset == 4
-    assert set(clock.waits) == {5000}
+    assert set(clock.waits) == {2000}
+
+
+def test_what_waited_long_enough_is_flushed_by_the_thread() -> None:
+    disk, clock = MemoryFileSystem(), ManualClock()
+    logs = manager(disk, clock)
+    log = logs.get_or_create(A, replace(CONFIG, flush_interval_ms=3000), lambda: True)
+    assert log is not None
+    batch, header = with_header([b"x"])
+    log.append(batch, header, 0, 0)
+    (segment,) = (file for path, file in disk.files.items() if path.suffix == ".log")
+    logs.flush_due(clock.monotonic_ms())
+    logs.flush_due(clock.monotonic_ms() + 2999)
+    assert segment.flushed == b""
+    logs.flush_due(clock.monotonic_ms() + 3000)
+    assert segment.flushed == bytes(segment.data)
+    # Nothing is new: nothing is flushed again.
+    steps = disk.steps
+    logs.flush_due(clock.monotonic_ms() + 9000)
+    logs.flush_due(clock.monotonic_ms() + 19000)
+    assert disk.steps == steps
+
+
+def test_a_flush_that_fails_ends_its_log_and_no_other() -> None:
+    disk, clock = MemoryFileSystem(), ManualClock()
+    logs = manager(disk, clock)
+    for partition in (A, B):
+        log = logs.get_or_create(partition, replace(CONFIG, flush_interval_ms=0), lambda: True)
+        assert log is not None
+        batch, header = with_header([b"x"])
+        log.append(batch, header, 0, 0)
+    disk.fail_at = disk.steps + 1
+    logs.flush_due(clock.monotonic_ms())
+    failed, sound = logs.get(A), logs.get(B)
+    assert failed is not None and sound is not None
+    with pytest.raises(ApiError) as caught:
+        failed.read(0, 100, whole_first_batch=True)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert sound.read(0, 100, whole_first_batch=True).records
 
 
 def test_closing_seals_everything() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
 from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
+from kafka_sink.broker.log.segment import TimestampOffset
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.reader import Record, read_batches
@@ -207,6 +208,89 @@ def test_retention_by_time(place: tuple[FileSystem, Path]) -> None:
     # Records without a time are kept: nobody knows how old they are.
     assert log.apply_retention(10**9) == 1
     assert log.start_offset == 2
+
+
+HOUR_MS = 3_600_000
+
+
+def test_a_clock_that_jumps_moves_retention_no_further_than_it_jumped(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place, segment_bytes=100, retention_ms=4 * HOUR_MS)
+    start = 10 * HOUR_MS
+    for hour in range(4):
+        append(log, b"x" * 50, base_timestamp=start + hour * HOUR_MS)
+    now = start + 4 * HOUR_MS
+    assert log.apply_retention(now) == 0
+    assert log.apply_retention(now - HOUR_MS) == 0, "back: everything is younger, nothing goes"
+    assert log.apply_retention(now + HOUR_MS) == 1, "on: what is older than retention.ms by that clock goes, no more"
+    assert log.apply_retention(now) == 0
+    assert log.start_offset == 1
+    assert log.apply_retention(2**62) == 2, "never the active segment"
+    assert [record.offset for record in read_all(log)] == [3]
+
+
+def test_a_clock_that_jumps_keeps_offsets_times_and_searches_right(place: tuple[FileSystem, Path]) -> None:
+    log = open_log(place, log_append_time=True, index_interval_bytes=0)
+    clock = [20 * HOUR_MS, 21 * HOUR_MS, 19 * HOUR_MS, 20 * HOUR_MS]
+    for now in clock:
+        append(log, b"x", wall_ms=now)
+    assert [record.timestamp for record in read_all(log)] == clock
+    again = open_log(place, log_append_time=True, index_interval_bytes=0)
+    for reader in (log, again):
+        found = {asked: reader.offset_for_timestamp(asked * HOUR_MS) for asked in (19, 20, 21, 22)}
+        assert {asked: each.offset if each else None for asked, each in found.items()} == {
+            19: 0,
+            20: 0,
+            21: 1,
+            22: None,
+        }
+        newest = reader.max_timestamp_record()
+        assert newest is not None and newest.offset == 1
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_deleted_records_stay_deleted(place: tuple[FileSystem, Path], crash: bool) -> None:
+    log = open_log(place, segment_bytes=300, index_interval_bytes=0)
+    for number in range(10):
+        append(log, b"x" * 50, b"y" * 50, base_timestamp=number * 10)
+    assert log.delete_records_before(7) == 7
+    assert log.delete_records_before(3) == 7
+    if not crash:
+        log.close()
+    again = open_log(place, segment_bytes=300, index_interval_bytes=0)
+    for reader in (log, again) if crash else (again,):
+        assert (reader.start_offset, reader.end_offset) == (7, 20)
+        with pytest.raises(ApiError) as caught:
+            reader.read(6, 100, whole_first_batch=True)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert [record.offset for record in read_all(reader)] == list(range(7, 20))
+        assert reader.offset_for_timestamp(0) == TimestampOffset(31, 7)
+    names = [name for name in place[0].list_directory(again.directory) if name.endswith((".log", ".start"))]
+    assert names[0] >= f"{6:020d}.log" and [name for name in names if name.endswith(".start")] == [f"{7:020d}.start"]
+    assert again.delete_records_before(-1) == 20
+    assert again.max_timestamp_record() is None
+    assert append(again, b"z") == 20
+    assert [record.offset for record in read_all(again)] == [20]
+    for offset in (22, -2):
+        with pytest.raises(ApiError) as caught:
+            again.delete_records_before(offset)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_leader_epochs_are_known_again_after_a_restart(place: tuple[FileSystem, Path], crash: bool) -> None:
+    log = open_log(place, segment_bytes=300)
+    for epoch in (0, 0, 2, 2, 2, 5, 5):
+        append(log, b"x" * 100, epoch=epoch)
+    ends = {0: (0, 2), 1: (0, 2), 2: (2, 5), 4: (2, 5), 5: (5, 7), 6: (5, 7)}
+    assert {epoch: log.end_of_epoch(epoch) for epoch in ends} == ends
+    if not crash:
+        log.close()
+    again = open_log(place, segment_bytes=300)
+    assert {epoch: again.end_of_epoch(epoch) for epoch in ends} == ends
+    # What came before the first record that is kept is known by its end only.
+    again.delete_records_before(6)
+    assert again.end_of_epoch(0) == (0, 6)
+    assert again.end_of_epoch(5) == (5, 7)
 
 
 def test_flush_interval_flushes_before_the_answer() -> None:
