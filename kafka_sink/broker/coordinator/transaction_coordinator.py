@@ -40,7 +40,8 @@ _MOST_AT_A_TIME: Final = 50
 #: TxnOffsetCommit and Produce from these versions on add their partition by themselves (KIP-890).
 _FIRST_OFFSET_COMMIT_THAT_ADDS: Final = 5
 _FIRST_PRODUCE_THAT_ADDS: Final = 12
-#: The first Produce whose client knows TRANSACTION_ABORTABLE.
+#: The first ones whose clients know TRANSACTION_ABORTABLE.
+_FIRST_OFFSET_COMMIT_WITH_ABORTABLE: Final = 4
 _FIRST_PRODUCE_WITH_ABORTABLE: Final = 11
 _NO_GROUPS: Final[frozenset[str]] = frozenset()
 
@@ -214,8 +215,16 @@ class TransactionCoordinator:
                 return ErrorCode.NONE
             missing = self.verify_partitions(transactional_id, producer, frozenset({offsets_participant(group)}))
         except ApiError as error:
-            return ErrorCode.INVALID_PRODUCER_EPOCH if error.code is ErrorCode.PRODUCER_FENCED else error.code
-        return ErrorCode.INVALID_TXN_STATE if missing else ErrorCode.NONE
+            if error.code is ErrorCode.PRODUCER_FENCED:
+                return ErrorCode.INVALID_PRODUCER_EPOCH
+            adds = version >= _FIRST_OFFSET_COMMIT_THAT_ADDS
+            if error.code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return error.code
+        if not missing:
+            return ErrorCode.NONE
+        knows = version >= _FIRST_OFFSET_COMMIT_WITH_ABORTABLE
+        return ErrorCode.TRANSACTION_ABORTABLE if knows else ErrorCode.INVALID_TXN_STATE
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
         """What is known of an id."""

@@ -181,11 +181,13 @@ class PartitionLog:
         """What :meth:`append` needs to open a transaction here, None when this one is open already (KIP-890).
 
         Ask the coordinator after this call, and append only if it says that the partition is in the transaction.
+
+        :raises ApiError: INVALID_PRODUCER_EPOCH.
         """
         with self._lock:
             if self._producers.has_open_transaction(producer_id, epoch):
                 return None
-            return self._producers.begin_verification(producer_id, wall_ms)
+            return self._producers.begin_verification(producer_id, epoch, wall_ms)
 
     def end_verification(self, guard: VerificationGuard) -> None:
         """The coordinator has said no; a batch that comes under *guard* is refused from now on."""
@@ -194,7 +196,7 @@ class PartitionLog:
 
     def _duplicate_info(self, batch: AppendedBatch) -> AppendInfo:
         return AppendInfo(
-            batch.base_offset, batch.last_offset, NO_TIMESTAMP, self._segments.start_offset, duplicate=True
+            batch.base_offset, batch.last_offset, batch.timestamp, self._segments.start_offset, duplicate=True
         )
 
     def _write(self, batch: memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:

@@ -30,12 +30,13 @@ _FORMAT: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class AppendedBatch:
-    """Where a batch of a producer went: its sequences and its offsets, first and last."""
+    """Where a batch of a producer went: its sequences and its offsets, first and last, and its newest time stamp."""
 
     first_sequence: int
     last_sequence: int
     base_offset: int
     last_offset: int
+    timestamp: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +104,7 @@ class ProducerStateManager:
         if state is None:
             # Nothing is known of it (new here, or forgotten): any sequence may start, as in Kafka.
             return None
-        if header.producer_epoch < state.epoch:
-            raise ApiError(
-                f"epoch {header.producer_epoch} of producer {header.producer_id} is older than {state.epoch}",
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-            )
+        self._check_epoch(state, header.producer_id, header.producer_epoch)
         if header.producer_epoch > state.epoch:
             expected = 0
         else:
@@ -127,6 +124,12 @@ class ProducerStateManager:
         return None
 
     @staticmethod
+    def _check_epoch(state: ProducerState, producer_id: int, epoch: int) -> None:
+        if epoch < state.epoch:
+            text = f"epoch {epoch} of producer {producer_id} is older than {state.epoch}"
+            raise ApiError(text, ErrorCode.INVALID_PRODUCER_EPOCH)
+
+    @staticmethod
     def _duplicate(state: ProducerState, header: BatchHeader) -> AppendedBatch | None:
         for batch in state.batches:
             if batch.first_sequence == header.base_sequence and batch.last_sequence == header.last_sequence:
@@ -140,7 +143,8 @@ class ProducerStateManager:
         state = self._state_in_epoch(header.producer_id, header.producer_epoch, wall_ms)
         last_offset = base_offset + header.last_offset_delta
         state.last_timestamp = header.max_timestamp
-        state.batches.append(AppendedBatch(header.base_sequence, header.last_sequence, base_offset, last_offset))
+        sequences = header.base_sequence, header.last_sequence
+        state.batches.append(AppendedBatch(*sequences, base_offset, last_offset, header.max_timestamp))
         if header.is_transactional and state.transaction_first_offset == NO_OFFSET:
             state.transaction_first_offset = self._open[header.producer_id] = base_offset
             self._guards.pop(header.producer_id, None)
@@ -166,12 +170,7 @@ class ProducerStateManager:
         state = self._states.get(marker.producer_id)
         if state is None:
             return
-        if marker.producer_epoch < state.epoch:
-            raise ApiError(
-                f"the marker's epoch {marker.producer_epoch} of producer {marker.producer_id} is older than "
-                f"{state.epoch}",
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-            )
+        self._check_epoch(state, marker.producer_id, marker.producer_epoch)
         if marker.coordinator_epoch < state.coordinator_epoch:
             raise ApiError(
                 f"coordinator epoch {marker.coordinator_epoch} is older than {state.coordinator_epoch}",
@@ -214,8 +213,14 @@ class ProducerStateManager:
         if self._aborted and self._aborted[0].last_offset < start_offset:
             self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= start_offset]
 
-    def begin_verification(self, producer_id: int, wall_ms: int) -> VerificationGuard:
-        """Note that the coordinator is asked; a marker in the meantime makes the guard worthless (KIP-890)."""
+    def begin_verification(self, producer_id: int, epoch: int, wall_ms: int) -> VerificationGuard:
+        """Note that the coordinator is asked; a marker in the meantime makes the guard worthless (KIP-890).
+
+        :raises ApiError: INVALID_PRODUCER_EPOCH, for which nobody needs to be asked.
+        """
+        state = self._states.get(producer_id)
+        if state is not None:
+            self._check_epoch(state, producer_id, epoch)
         guard = self._guards.get(producer_id)
         if guard is None:
             guard = self._guards[producer_id] = VerificationGuard(producer_id, wall_ms)
@@ -257,7 +262,10 @@ class ProducerStateManager:
                 producer,
                 state.epoch,
                 state.last_wall_ms,
-                [[b.first_sequence, b.last_sequence, b.base_offset, b.last_offset] for b in state.batches],
+                [
+                    [batch.first_sequence, batch.last_sequence, batch.base_offset, batch.last_offset, batch.timestamp]
+                    for batch in state.batches
+                ],
                 state.coordinator_epoch,
                 state.last_timestamp,
                 state.transaction_first_offset,
