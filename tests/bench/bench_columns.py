@@ -28,7 +28,6 @@ from rich.table import Table
 
 from kafka_sink import KafkaProducer
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.records.columns import BinaryColumn, ColumnChunk
 from tests.bench import resources, results
 from tests.bench.topics import fresh_topic, records_in
 
@@ -56,7 +55,7 @@ def make_values(count: int = CHUNK_ROWS) -> list[str]:
 
 def send_ours(bootstrap_servers: str, topic: str, values: Sequence[str], rows: int, codec: str) -> float:
     """Rows per second, from the first column handed over to the last acknowledgement."""
-    column = pa.array(values, pa.string())
+    batch = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.string())})
     acknowledged = [0]
 
     def outcome(delivery: Delivery) -> None:
@@ -68,8 +67,8 @@ def send_ours(bootstrap_servers: str, topic: str, values: Sequence[str], rows: i
         producer.partitions_for(topic)
         started = time.perf_counter()
         for start in range(0, rows, len(values)):
-            part = column.slice(0, min(rows - start, len(values)))
-            producer.send_columns(topic, ColumnChunk(BinaryColumn.from_arrow(part)), None, outcome)
+            part = batch.slice(0, min(rows - start, len(values)))
+            producer.send_columns(topic, part, on_delivery=outcome)
         producer.flush()
         seconds = time.perf_counter() - started
     if acknowledged[0] != rows:
