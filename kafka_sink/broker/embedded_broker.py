@@ -1,40 +1,22 @@
-"""A Kafka cluster inside this process: the place where network layer, handlers and log are put together.
+"""A Kafka cluster inside this process, or one broker of a cluster of several processes: what users start and stop.
 
 Started and stopped by any thread; it brings its own. All nodes share one cluster state and one set of logs: data is
-stored once, and a partition's replicas are the nodes that may lead it. Must never leave a thread, a socket or a
-temporary directory behind once it is stopped.
+stored once, and a partition's replicas are the nodes that may lead it.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from kafka_sink.broker.client_quotas import ClientQuota
-from kafka_sink.broker.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.connection_quotas import ConnectionLimits
-from kafka_sink.broker.coordinator.store import CoordinatorStore
-from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
-from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
-from kafka_sink.broker.coordinator.transaction_store import TransactionStore
-from kafka_sink.broker.handler_pool import HandlerPool
-from kafka_sink.broker.handlers.context import BrokerContext
-from kafka_sink.broker.handlers.dispatch import HANDLERS, dispatcher
-from kafka_sink.broker.log.filesystem import DirectoryLock, FileSystem, OsFileSystem
-from kafka_sink.broker.log.log_manager import LogManager
-from kafka_sink.broker.log.partition_log import LogConfig
-from kafka_sink.broker.purgatory import DelayedOperationPurgatory
-from kafka_sink.broker.request_channel import RequestChannel
-from kafka_sink.broker.response_budget import ResponseBudget
-from kafka_sink.broker.socket_server import SocketServer, kselector_factory
-from kafka_sink.broker.timer import Timer
+from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
+from kafka_sink.broker.running_cluster import RunningCluster
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import ContextLogger
@@ -43,65 +25,6 @@ from kafka_sink.common.model import TopicPartition
 
 FIRST_NODE_ID: Final = 1
 _DEFAULT_LISTENER: Final = "PLAINTEXT"
-_ANY_HOST: Final = frozenset({"0.0.0.0", "::"})
-
-
-class EmbeddedBroker:
-    """One node: a socket server, its handler threads, and its place in the cluster."""
-
-    def __init__(self, context: BrokerContext, endpoints: list[EndPoint]) -> None:
-        self._context = context
-        config, clock = context.config, context.clock
-        name = f"broker-{context.node_id}"
-        self._server = SocketServer(name, config, endpoints, clock, kselector_factory(config, clock))
-        self._pools = [self._pool(f"{name}-handler", self._server.data_plane_request_channel, config.num_io_threads)]
-        if self._server.control_plane_request_channel is not None:
-            self._pools.append(self._pool(f"{name}-control-handler", self._server.control_plane_request_channel, 1))
-        self._advertised = {item.listener_name: item for item in map(EndPoint.parse, config.advertised_listeners)}
-        self._endpoints = endpoints
-
-    def _pool(self, name: str, channel: RequestChannel, threads: int) -> HandlerPool:
-        return HandlerPool(name, channel, dispatcher(self._context, channel), threads)
-
-    def bind(self) -> Mapping[str, EndPoint]:
-        """Open the listeners; returns where clients connect to, by listener. :raises OSError: an address is taken."""
-        self._server.startup(start_processing_requests=False)
-        return {item.listener_name: self._reachable(item.listener_name) for item in self._endpoints}
-
-    def bound_endpoints(self) -> list[EndPoint]:
-        """Where it listens, with the ports that were free."""
-        return [self._server.bound_endpoint(item.listener_name) for item in self._endpoints]
-
-    def serve(self) -> None:
-        """Start the threads; the cluster knows the node by now."""
-        for pool in self._pools:
-            pool.start()
-        self._server.start_processing_requests()
-
-    def _reachable(self, listener_name: str) -> EndPoint:
-        bound = self._server.bound_endpoint(listener_name)
-        advertised = self._advertised.get(listener_name)
-        if advertised is not None:
-            return replace(advertised, port=advertised.port or bound.port)
-        # Nobody can connect to "any address"; whoever has clients elsewhere has to say by which name they reach us.
-        return replace(bound, host="127.0.0.1") if bound.host in _ANY_HOST else bound
-
-    def metrics(self) -> Iterator[Metric]:
-        """Kafka's figures of this node, as they are now (any thread)."""
-        tags = (("node", str(self._context.node_id)),)
-        yield from self._server.metrics(tags)
-        idle = self._pools[0].idle_share
-        yield Metric("RequestHandlerAvgIdlePercent", "KafkaRequestHandlerPool", tags, idle)
-
-    def set_connection_limits(self, limits: ConnectionLimits) -> None:
-        """Have other limits from now on (any thread)."""
-        self._server.update_connection_limits(limits)
-
-    def stop(self) -> None:
-        """Leave the cluster: close listeners and connections, end all threads."""
-        self._server.shutdown()
-        for pool in self._pools:
-            pool.shutdown()
 
 
 class EmbeddedCluster:
@@ -116,6 +39,9 @@ class EmbeddedCluster:
     *port* is the first node's, further nodes take the ports after it; 0 takes free ones. *data_dir* keeps the data for
     the next start; without it the data lives in a temporary directory and ends with the cluster. *num_partitions* and
     *auto_create_topics* stand for ``num.partitions`` and ``auto.create.topics.enable`` of *config*.
+
+    With *node_id* this process is that one broker of a cluster whose processes share *data_dir*; each is started so, in
+    any order, and one that dies is replaced by the others as far as they are replicas of what it led.
     """
 
     def __init__(
@@ -125,6 +51,7 @@ class EmbeddedCluster:
         port: int = 0,
         host: str = "127.0.0.1",
         data_dir: str | Path | None = None,
+        node_id: int | None = None,
         config: BrokerConfig | None = None,
         num_partitions: int | None = None,
         auto_create_topics: bool | None = None,
@@ -142,14 +69,19 @@ class EmbeddedCluster:
         self._config = config
         self._clock = clock
         self._filesystem = filesystem or OsFileSystem()
-        self._node_ids = tuple(range(FIRST_NODE_ID, FIRST_NODE_ID + nodes))
+        if node_id is None:
+            self._node_ids = tuple(range(FIRST_NODE_ID, FIRST_NODE_ID + nodes))
+        else:
+            _refuse_unshared(node_id, nodes, data_dir)
+            self._node_ids = (node_id,)
+        self._shared = node_id is not None
         listeners = [EndPoint.parse(text) for text in config.listeners]
         self._listeners = listeners or [EndPoint(_DEFAULT_LISTENER, host, port)]
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._log = ContextLogger(__name__, "cluster")
         self._lock = threading.Lock()
         # Guarded by the lock; set while the cluster runs.
-        self._running: _RunningCluster | None = None
+        self._running: RunningCluster | None = None
 
     def __enter__(self) -> EmbeddedCluster:
         self.start()
@@ -167,7 +99,9 @@ class EmbeddedCluster:
         with self._lock:
             if self._running is not None:
                 raise RuntimeError("the cluster is running already")
-            self._running = _RunningCluster(self._config, self._clock, self._filesystem, self._node_ids, self._data_dir)
+            self._running = RunningCluster(
+                self._config, self._clock, self._filesystem, self._node_ids, self._data_dir, shared=self._shared
+            )
             try:
                 self._running.start_nodes({node_id: self._endpoints(node_id) for node_id in self._node_ids})
             except BaseException:
@@ -176,7 +110,7 @@ class EmbeddedCluster:
                 raise
 
     def _endpoints(self, node_id: int) -> list[EndPoint]:
-        number = node_id - FIRST_NODE_ID
+        number = self._node_ids.index(node_id)
         return [replace(item, port=item.port + number if item.port else 0) for item in self._listeners]
 
     def stop(self) -> None:
@@ -194,7 +128,7 @@ class EmbeddedCluster:
         return ",".join(f"{nodes[node][name].host}:{nodes[node][name].port}" for node in sorted(nodes))
 
     @property
-    def _cluster(self) -> _RunningCluster:
+    def _cluster(self) -> RunningCluster:
         running = self._running
         if running is None:
             raise RuntimeError("the cluster is not running")
@@ -234,6 +168,13 @@ class EmbeddedCluster:
         """Limit connections to each running node in another way from now on."""
         self._cluster.set_connection_limits(limits)
 
+    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
+        """Let another of its replicas lead a partition; clients are told and go on there.
+
+        :raises ApiError: there is no such partition, *node_id* is no replica of it, or does not run.
+        """
+        self._cluster.state.move_leader(TopicPartition(topic, partition), node_id)
+
     def stop_node(self, node_id: int) -> None:
         """Stop one node (ids start at 1), as if it had gone down: others take over what they are replicas of."""
         self._cluster.stop_node(node_id)
@@ -243,130 +184,10 @@ class EmbeddedCluster:
         self._cluster.restart_node(node_id)
 
 
-class _RunningCluster:
-    """Everything that exists only while a cluster runs."""
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        clock: Clock,
-        filesystem: FileSystem,
-        node_ids: tuple[int, ...],
-        data_dir: Path | None,
-    ) -> None:
-        self._config = config
-        self._clock = clock
-        self._temporary = Path(tempfile.mkdtemp(prefix="kafkalite-")) if data_dir is None else None
-        directory = data_dir if data_dir is not None else self._temporary
-        assert directory is not None
-        filesystem.make_directories(directory)
-        self._directory_lock = DirectoryLock(directory)
-        try:
-            self.state = ClusterState(directory, filesystem, config, node_ids)
-            self.logs = LogManager(directory / "logs", filesystem, clock)
-            self.logs.open_existing(self._log_config)
-            flush_writes = config.log_flush_interval_messages == 1
-            self._coordinators = CoordinatorStore(directory, flush_writes=flush_writes)
-        except BaseException:
-            self._release_directory()
-            raise
-        self._timer = Timer(clock)
-        self._purgatory = DelayedOperationPurgatory(self._timer)
-        self._markers = TransactionMarkers(self.state, self.logs, None, clock, self._purgatory.check)
-        self._transactions = TransactionCoordinator(
-            config,
-            TransactionStore(self._coordinators),
-            self._markers,
-            self.state.allocate_producer_id,
-            clock,
-            self._timer,
-        )
-        windows = config.quota_window_num, int(config.quota_window_size_seconds * 1000)
-        self.producer_quota = ClientQuota(config.quota_producer_default, *windows)
-        self.consumer_quota = ClientQuota(config.quota_consumer_default, *windows)
-        self._response_budget = ResponseBudget(config.queued_max_response_bytes)
-        self._brokers: dict[int, EmbeddedBroker] = {}
-        self._bound: dict[int, list[EndPoint]] = {}
-        self._transactions.start()
-        self._timer.start("broker-timer")
-        self.logs.start_housekeeping(
-            "broker-housekeeping", config.log_retention_check_interval_ms, config.log_flush_scheduler_interval_ms
-        )
-
-    def _log_config(self, partition: TopicPartition) -> LogConfig | None:
-        topic = self.state.topic(partition.topic)
-        if topic is None or partition.partition >= len(topic.partitions):
-            return None
-        return topic.settings.log
-
-    def start_nodes(self, nodes: Mapping[int, list[EndPoint]]) -> None:
-        reachable = {}
-        for node_id, endpoints in nodes.items():
-            broker = EmbeddedBroker(self._context(node_id), endpoints)
-            self._brokers[node_id] = broker
-            try:
-                reachable[node_id] = broker.bind()
-            except OSError:
-                self._brokers.pop(node_id).stop()
-                raise
-            self._bound[node_id] = broker.bound_endpoints()
-        # All at once: one after the other, the first would take the lead of everything it has a replica of.
-        self.state.nodes_up(reachable)
-        for node_id in nodes:
-            self._brokers[node_id].serve()
-
-    def _context(self, node_id: int) -> BrokerContext:
-        return BrokerContext(
-            node_id,
-            self._config,
-            self.state,
-            self.logs,
-            self._purgatory,
-            self._timer,
-            self._clock,
-            self.producer_quota,
-            self.consumer_quota,
-            self._response_budget,
-            self._transactions,
-            self._markers,
-            {key: handler.versions for key, handler in HANDLERS.items()},
-        )
-
-    def metrics(self) -> list[Metric]:
-        return [metric for broker in tuple(self._brokers.values()) for metric in broker.metrics()]
-
-    def set_connection_limits(self, limits: ConnectionLimits) -> None:
-        for broker in tuple(self._brokers.values()):
-            broker.set_connection_limits(limits)
-
-    def restart_node(self, node_id: int) -> None:
-        if node_id in self._brokers or node_id not in self._bound:
-            raise ValueError(f"broker {node_id} is not one that was stopped")
-        self.start_nodes({node_id: self._bound[node_id]})
-
-    def stop_node(self, node_id: int) -> None:
-        broker = self._brokers.pop(node_id, None)
-        if broker is None:
-            raise ValueError(f"broker {node_id} is not running")
-        moved = self.state.node_down(node_id)
-        broker.stop()
-        for partition in moved:
-            self._purgatory.check(partition)
-
-    def stop(self) -> None:
-        for broker in self._brokers.values():
-            broker.stop()
-        self._timer.stop()
-        self._coordinators.close()
-        self.logs.stop_housekeeping()
-        if self._temporary is None:
-            self.logs.close()
-        else:
-            # Nothing is kept, so nothing has to reach the disk.
-            self.logs.abandon()
-        self._release_directory()
-
-    def _release_directory(self) -> None:
-        self._directory_lock.release()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+def _refuse_unshared(node_id: int, nodes: int, data_dir: str | Path | None) -> None:
+    if node_id < 0:
+        raise ConfigError(f"a node id is a number from 0 on, not {node_id}")
+    if nodes != 1:
+        raise ConfigError(f"a process with a node id of its own is one broker, not {nodes}: start the others as it")
+    if data_dir is None:
+        raise ConfigError("a broker with a node id needs a data directory, which it shares with the others")

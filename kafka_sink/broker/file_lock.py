@@ -31,6 +31,13 @@ class FileLock:
             os.close(self._fd)
             raise
 
+    def is_at(self, path: Path) -> bool:
+        """Whether *path* still leads to what is held: it may have been moved since it was opened."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), path.stat())
+        except FileNotFoundError:
+            return False
+
     def release(self) -> None:
         """Let others have it. A second call does nothing."""
         if self._fd >= 0:

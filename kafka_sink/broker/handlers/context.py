@@ -92,6 +92,9 @@ class BrokerContext:
             raise ApiError(
                 f"broker {self.node_id} does not lead {topic.name}-{index}, {leads}", ErrorCode.NOT_LEADER_OR_FOLLOWER
             )
+        if not self.logs.serves(TopicPartition(topic.name, index)):
+            text = f"broker {self.node_id} is still taking over {topic.name}-{index}"
+            raise ApiError(text, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if leader_epoch != -1 and leader_epoch != partition.leader_epoch:
             older = leader_epoch < partition.leader_epoch
             raise ApiError(
@@ -140,6 +143,11 @@ class ApiRequest(Generic[S_co]):
     @property
     def client_id(self) -> str:
         return self._request.context.header.client_id or ""
+
+    @property
+    def principal(self) -> str:
+        """Who the client is, as its connection has shown: ``User:name``."""
+        return self._request.context.principal
 
     @property
     def listener_name(self) -> str:

@@ -7,7 +7,6 @@ moves, and must never report an append as done before the operating system has a
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Sequence
@@ -178,21 +177,3 @@ class OsFileSystem:
 
     def remove_tree(self, path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
-
-
-class DirectoryLock:
-    """Holds a data directory for one process; two brokers that append to the same files would destroy them.
-
-    The operating system drops the lock when the process dies, so a kill leaves nothing behind to clean up.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._fd = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._fd)
-            raise OSError(f"data directory {directory} is in use by another broker process") from None
-
-    def release(self) -> None:
-        os.close(self._fd)

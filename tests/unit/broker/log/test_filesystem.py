@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker.log.filesystem import DirectoryLock, FileSystem, OsFileSystem
+from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
 from tests.fakes.memory_filesystem import MemoryFileSystem
 
 
@@ -64,11 +64,3 @@ def test_directories(place: tuple[FileSystem, Path]) -> None:
     filesystem.remove_tree(directory / "c")
     filesystem.remove_tree(directory / "c")
     assert filesystem.list_directory(directory) == []
-
-
-def test_a_directory_is_locked_once(tmp_path: Path) -> None:
-    lock = DirectoryLock(tmp_path)
-    with pytest.raises(OSError, match="in use by another broker process"):
-        DirectoryLock(tmp_path)
-    lock.release()
-    DirectoryLock(tmp_path).release()

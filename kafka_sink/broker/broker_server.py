@@ -1,0 +1,87 @@
+"""One node of a cluster: its socket server, its handler threads, and where clients reach it.
+
+Started and stopped by the cluster that it is part of, on any thread; it brings its own. Must never leave a thread or a
+socket behind once it is stopped.
+
+Source: apache/kafka ``BrokerServer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from kafka_sink.broker.config import EndPoint
+from kafka_sink.broker.connection_quotas import ConnectionLimits
+from kafka_sink.broker.handler_pool import HandlerPool
+from kafka_sink.broker.handlers import api_versions
+from kafka_sink.broker.handlers.context import BrokerContext
+from kafka_sink.broker.handlers.dispatch import dispatcher
+from kafka_sink.broker.request_channel import RequestChannel
+from kafka_sink.broker.socket_server import SocketServer, kselector_factory
+from kafka_sink.common.metrics import Metric
+
+_ANY_HOST: Final = frozenset({"0.0.0.0", "::"})
+
+
+class BrokerServer:
+    """One node: a socket server, its handler threads, and its place in the cluster."""
+
+    def __init__(self, context: BrokerContext, endpoints: list[EndPoint], number: int) -> None:
+        """*number* counts this node within its process: of advertised ports too each node has the next one."""
+        self._context = context
+        self._number = number
+        config, clock = context.config, context.clock
+        name = f"broker-{context.node_id}"
+        selectors = kselector_factory(config, clock, partial(api_versions.answer, context))
+        self._server = SocketServer(name, config, endpoints, clock, selectors)
+        self._pools = [self._pool(f"{name}-handler", self._server.data_plane_request_channel, config.num_io_threads)]
+        if self._server.control_plane_request_channel is not None:
+            self._pools.append(self._pool(f"{name}-control-handler", self._server.control_plane_request_channel, 1))
+        self._advertised = {item.listener_name: item for item in map(EndPoint.parse, config.advertised_listeners)}
+        self._endpoints = endpoints
+
+    def _pool(self, name: str, channel: RequestChannel, threads: int) -> HandlerPool:
+        return HandlerPool(name, channel, dispatcher(self._context, channel), threads)
+
+    def bind(self) -> Mapping[str, EndPoint]:
+        """Open the listeners; returns where clients connect to, by listener. :raises OSError: an address is taken."""
+        self._server.startup(start_processing_requests=False)
+        return {item.listener_name: self._reachable(item.listener_name) for item in self._endpoints}
+
+    def bound_endpoints(self) -> list[EndPoint]:
+        """Where it listens, with the ports that were free."""
+        return [self._server.bound_endpoint(item.listener_name) for item in self._endpoints]
+
+    def serve(self) -> None:
+        """Start the threads; the cluster knows the node by now."""
+        for pool in self._pools:
+            pool.start()
+        self._server.start_processing_requests()
+
+    def _reachable(self, listener_name: str) -> EndPoint:
+        bound = self._server.bound_endpoint(listener_name)
+        advertised = self._advertised.get(listener_name)
+        if advertised is not None:
+            return replace(advertised, port=advertised.port + self._number if advertised.port else bound.port)
+        # Nobody can connect to "any address"; whoever has clients elsewhere has to say by which name they reach us.
+        return replace(bound, host="127.0.0.1") if bound.host in _ANY_HOST else bound
+
+    def metrics(self) -> Iterator[Metric]:
+        """Kafka's figures of this node, as they are now (any thread)."""
+        tags = (("node", str(self._context.node_id)),)
+        yield from self._server.metrics(tags)
+        idle = self._pools[0].idle_share
+        yield Metric("RequestHandlerAvgIdlePercent", "KafkaRequestHandlerPool", tags, idle)
+
+    def set_connection_limits(self, limits: ConnectionLimits) -> None:
+        """Have other limits from now on (any thread)."""
+        self._server.update_connection_limits(limits)
+
+    def stop(self) -> None:
+        """Leave the cluster: close listeners and connections, end all threads."""
+        self._server.shutdown()
+        for pool in self._pools:
+            pool.shutdown()

@@ -1,0 +1,38 @@
+"""Locks between processes; here the other process is another open file, which the system holds apart as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.broker.file_lock import FileLock
+
+
+@pytest.mark.parametrize("is_directory", [False, True])
+def test_one_holds_it_at_a_time(tmp_path: Path, is_directory: bool) -> None:
+    path = tmp_path / "held"
+    if is_directory:
+        path.mkdir()
+    with FileLock(path):
+        with pytest.raises(BlockingIOError):
+            FileLock(path)
+        with pytest.raises(BlockingIOError):
+            FileLock(path, shared=True)
+    FileLock(path).release()
+
+
+def test_those_who_share_keep_out_those_who_do_not(tmp_path: Path) -> None:
+    with FileLock(tmp_path / "held", shared=True), FileLock(tmp_path / "held", shared=True):
+        with pytest.raises(BlockingIOError):
+            FileLock(tmp_path / "held")
+
+
+def test_what_was_moved_away_is_not_at_its_place(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with FileLock(tmp_path / "a") as lock:
+        assert lock.is_at(tmp_path / "a")
+        (tmp_path / "a").rename(tmp_path / "b")
+        assert not lock.is_at(tmp_path / "a")
+        (tmp_path / "a").mkdir()
+        assert not lock.is_at(tmp_path / "a") and lock.is_at(tmp_path / "b")
