@@ -5,6 +5,7 @@ A thread is a shell round a step that takes ``now`` and does bounded work; whate
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -14,8 +15,13 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+#: How long the interpreter's exit may wait for one thread.
+_EXIT_LIMIT_S = 5.0
+
 _log = logging.getLogger(__name__)
 
+# Threads that run and want to be told of the interpreter's exit.
+_told_of_exit: dict[threading.Thread, Callable[[], None]] = {}
 
 _told_of_forks: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 
@@ -29,23 +35,50 @@ def at_fork(owner: T, tell: Callable[[T], None]) -> None:
 
 
 def _tell_all() -> None:
+    _told_of_exit.clear()
     for owner, tell in list(_told_of_forks.items()):
         tell(owner)
+
+
+@atexit.register
+def _end_threads() -> None:
+    # The interpreter stops daemon threads where they stand, but only after this.
+    threads = list(_told_of_exit.items())
+    for _, tell in threads:
+        tell()
+    for thread, _ in threads:
+        thread.join(_EXIT_LIMIT_S)
+        if thread.is_alive():
+            _log.warning("thread %s did not end within %.0f s; the program ends without it", thread.name, _EXIT_LIMIT_S)
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_tell_all)
 
 
-def start_thread(name: str, run: Callable[[], None], *, daemon: bool = True) -> threading.Thread:
-    """Start and return a thread; an exception that escapes *run* is logged with the thread's name."""
+def start_thread(
+    name: str, run: Callable[[], None], *, daemon: bool = True, at_exit: Callable[[], None] | None = None
+) -> threading.Thread:
+    """Start and return a thread; an exception that escapes *run* is logged with the thread's name.
+
+    :param at_exit: called when the interpreter ends while the thread still runs, to make *run* return: a daemon thread
+        is stopped soon afterwards, wherever it is.
+    """
 
     def shell() -> None:
         try:
             run()
         except Exception:
             _log.exception("uncaught exception in thread %s", name)
+        finally:
+            _told_of_exit.pop(threading.current_thread(), None)
 
     thread = threading.Thread(target=shell, name=name, daemon=daemon)
-    thread.start()
+    if at_exit is not None:
+        _told_of_exit[thread] = at_exit
+    try:
+        thread.start()
+    except BaseException:
+        _told_of_exit.pop(thread, None)
+        raise
     return thread

@@ -102,7 +102,8 @@ class RecordAccumulator:
         self._closed = False
         self._counters = threading.Condition()
         self._flushes_in_progress = 0
-        self._appends_in_progress = 0
+        # Which threads append just now.
+        self._appending: set[int] = set()
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._topics: dict[str, dict[int, PartitionQueue]] = {}
         self._incomplete_lock = threading.Lock()
@@ -503,7 +504,7 @@ class RecordAccumulator:
     def has_incomplete_or_appends(self) -> bool:
         """Whether any batch is queued or in flight, or an append is under way that may add one."""
         # In this order: an append ends after its batch is there.
-        return self._appends_in_progress > 0 or self.has_incomplete
+        return bool(self._appending) or self.has_incomplete
 
     def close(self) -> None:
         """Refuse further appends and wake those that wait for memory."""
@@ -516,15 +517,19 @@ class RecordAccumulator:
         They end by themselves: the pool is closed too, and lets nobody wait.
         """
         with self._counters:
-            while self._appends_in_progress > 0:
+            while self._appending:
                 self._clock.wait(self._counters, _STRAGGLER_CHECK_MS)
 
-    def abort_incomplete(self, reason: Exception) -> list[ProducerBatch]:
+    def caller_does_not_append(self) -> None:
+        """The calling thread is in no append, whatever a KeyboardInterrupt may have kept it from saying."""
+        self._appending.discard(threading.get_ident())
+
+    def abort_incomplete(self, reason_for: Callable[[ProducerBatch], Exception]) -> list[ProducerBatch]:
         """Fail every batch, also of appends that were under way at the close; which those were."""
         self.await_appends()
-        return self.abort_batches(reason)
+        return self.abort_batches(reason_for)
 
-    def abort_batches(self, reason: Exception) -> list[ProducerBatch]:
+    def abort_batches(self, reason_for: Callable[[ProducerBatch], Exception]) -> list[ProducerBatch]:
         """Fail every batch there is now, queued or in flight; which those were."""
         aborted = self._incomplete_snapshot()
         for batch in aborted:
@@ -532,7 +537,7 @@ class RecordAccumulator:
             with queue.lock:
                 if batch in queue.batches:
                     queue.batches.remove(batch)
-            self._abort(batch, reason)
+            self._abort(batch, reason_for(batch))
         return aborted
 
     def abort_undrained(self, reason: Exception) -> list[ProducerBatch]:
@@ -558,16 +563,19 @@ class RecordAccumulator:
 
 
 class AppendInProgress:
-    """Counts an append from its entry to its end, so that a forced close misses none."""
+    """Marks a thread as appending, from the entry to the end, so that a forced close misses no append.
+
+    Without a lock: a KeyboardInterrupt may strike anywhere on the main thread, also between a lock and its release.
+    """
 
     def __init__(self, accumulator: RecordAccumulator) -> None:
         self._accumulator = accumulator
 
     def __enter__(self) -> None:
-        with self._accumulator._counters:
-            self._accumulator._appends_in_progress += 1
+        self._accumulator._appending.add(threading.get_ident())
 
     def __exit__(self, *_: object) -> None:
-        with self._accumulator._counters:
-            self._accumulator._appends_in_progress -= 1
-            self._accumulator._counters.notify_all()
+        self._accumulator._appending.discard(threading.get_ident())
+        if self._accumulator._closed:
+            with self._accumulator._counters:
+                self._accumulator._counters.notify_all()

@@ -54,7 +54,14 @@ from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
 from kafka_sink.producer.column_append import ColumnAppender
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.futures import ColumnsFuture, Delivery, DeliveryCallback, FailedFuture, FutureRecordMetadata
+from kafka_sink.producer.futures import (
+    ColumnsFuture,
+    Delivery,
+    DeliveryCallback,
+    FailedFuture,
+    FutureRecordMetadata,
+)
+from kafka_sink.producer.idempotence import ProducerIdAndEpoch
 from kafka_sink.producer.interceptors import ProducerInterceptors
 from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.producer_batch import Compression
@@ -244,7 +251,11 @@ class KafkaProducer:
             self._metadata, self._sender, self._metrics, clock, config, self._client.connection_failures
         )
         self._known_topics = self._topics.known
-        self._thread = start_thread(f"kafka-producer-network-thread | {self.client_id}", self._sender.run)
+        self._thread = start_thread(
+            f"kafka-producer-network-thread | {self.client_id}",
+            self._sender.run,
+            at_exit=self._sender.end_with_program,
+        )
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -580,6 +591,20 @@ class KafkaProducer:
         """
         self._finish(self._transactional("init_transactions").initialize(), timeout_ms)
 
+    def join_transaction(self, producer_id: int, epoch: int, *, transaction_version: int) -> None:
+        """Write in a transaction that was begun elsewhere, under this producer's transactional.id, instead of
+        :meth:`init_transactions` and :meth:`begin_transaction`: who began it commits or aborts it, after
+        :meth:`flush` here. Closing this producer ends nothing.
+
+        No two producers may write to the same partition in one transaction: they would use the same sequences, and
+        brokers take that for a repetition.
+
+        :param transaction_version: 1 or 2: how it was begun, whatever the cluster would choose now (KIP-890).
+        :raises TransactionStateError: this producer began or joined something before, or has no transactional.id.
+        """
+        transactions = self._transactional("join_transaction")
+        transactions.join(ProducerIdAndEpoch(producer_id, epoch), is_version_2=transaction_version >= 2)
+
     def begin_transaction(self) -> None:
         """Open a transaction: what is sent from here on becomes visible together, or not at all.
 
@@ -688,7 +713,9 @@ class KafkaProducer:
     def close(self, timeout_ms: int = FOREVER_MS) -> None:
         """Send what is staged, then end the sender thread; after *timeout_ms* fail the rest and end it all the same.
 
-        Called from a delivery callback it does not wait. Closing twice is harmless.
+        Each record that was not acknowledged ends in an error which says whether it was sent, and a warning counts
+        them. A producer that is still open when its program ends is closed with a time-out of 0. Called from a delivery
+        callback it does not wait. Closing twice is harmless.
 
         :raises ValueError: *timeout_ms* is negative.
         """
@@ -697,6 +724,7 @@ class KafkaProducer:
         if self._was_forked:
             return
         self._is_usable = False
+        self._accumulator.caller_does_not_append()
         on_sender_thread = threading.current_thread() is self._thread
         if timeout_ms > 0 and not on_sender_thread:
             self._sender.initiate_close()

@@ -293,12 +293,17 @@ class ProducerBatch:
 
     def _encode_staged(self) -> None:
         staged, self._staged, self._staging = self._staged, [], None
+        counted = 0
         for position, run in staged:
             records, largest = run.encode(self.base_timestamp)
             self.largest_record_bytes = max(self.largest_record_bytes, largest)
             newest = max(run.timestamps)
             self.max_timestamp = max(self.max_timestamp, newest)
             self._place(records, position)
+            counted += len(run.values)
+            if position + len(records) > self.size_bytes or counted > self.record_count:
+                # A KeyboardInterrupt struck while a record was staged: its neighbours cannot be told apart from it.
+                raise RuntimeError("a record was staged only in part")
 
     def _make_header(self, body: Buffer) -> bytearray:
         header = bytearray(HEADER_BYTES)
@@ -339,6 +344,11 @@ class ProducerBatch:
 
     def has_reached_delivery_timeout(self, delivery_timeout_ms: int, now_ms: int) -> bool:
         return delivery_timeout_ms <= now_ms - self.created_ms
+
+    @property
+    def was_sent(self) -> bool:
+        """A request with it has left, so it may be stored although nobody has said so."""
+        return self.unanswered_sends > 0 or self.attempts > 0 or self.may_be_stored
 
     def reenqueued(self, now_ms: int) -> None:
         """The batch goes back to its queue after a failed attempt."""

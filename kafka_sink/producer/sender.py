@@ -42,6 +42,9 @@ from kafka_sink.protocol.messages.produce import (
 #: The newest Produce version that names topics by name; later ones need topic ids.
 _PRODUCE_MAX_VERSION = 12
 
+#: Partitions that the message about records given up names.
+_PARTITIONS_NAMED = 10
+
 #: From this version on Produce adds its partitions to the transaction by itself (transaction version 2, KIP-890).
 _PRODUCE_TRANSACTION_VERSION_2 = 12
 
@@ -86,6 +89,7 @@ class Sender:
             )
         self._running = True
         self._force_close = False
+        self._why_closed = "the producer was closed"
         # After an error that nobody foresaw; a forced close ends the pause.
         self._pause = threading.Condition()
         self._last_uncaught: str | None = None
@@ -106,8 +110,7 @@ class Sender:
             # However this thread ends: nobody else could complete what is left, and nothing may be added to it.
             self._running = False
             self._accumulator.close()
-            reason = KafkaError("the producer was closed before this record was acknowledged")
-            self._count_failed(self._accumulator.abort_incomplete(reason))
+            self._give_up(self._accumulator.abort_incomplete(self._reason_for_giving_up))
             if self._transactions is not None:
                 self._transactions.close()
             self._close_client()
@@ -124,6 +127,21 @@ class Sender:
                     self._log.exception("the open transaction could not be aborted")
                     return
             self._step()
+
+    def _reason_for_giving_up(self, batch: ProducerBatch) -> Exception:
+        if batch.was_sent:
+            return KafkaError(f"{self._why_closed} before this record was acknowledged; it was sent, and may be stored")
+        return KafkaError(f"{self._why_closed} before this record was sent")
+
+    def _give_up(self, batches: Sequence[ProducerBatch]) -> None:
+        self._count_failed(batches)
+        if batches:
+            lost = "; ".join(
+                f"{what}: {_places(given_up)}"
+                for what, was_sent in (("never sent", False), ("sent, and maybe stored", True))
+                if (given_up := [batch for batch in batches if batch.was_sent is was_sent])
+            )
+            self._log.warning("%s, and not all records were acknowledged: %s", self._why_closed, lost)
 
     def _close_client(self) -> None:
         try:
@@ -178,6 +196,12 @@ class Sender:
         with self._pause:
             self._pause.notify_all()
 
+    def end_with_program(self) -> None:
+        """The program ends, and nobody has closed the producer: tell what was not sent. The exiting thread."""
+        self._why_closed = "the program ended without flush() or close() of this producer"
+        self._accumulator.caller_does_not_append()
+        self.force_close()
+
     def wakeup(self) -> None:
         """End the sender's wait. Any thread."""
         self._client.wakeup()
@@ -209,7 +233,7 @@ class Sender:
         return transactions.last_error or TransactionAbortableError("the transaction was aborted")
 
     def _fail_everything(self, error: Exception) -> None:
-        self._count_failed(self._accumulator.abort_batches(error))
+        self._count_failed(self._accumulator.abort_batches(lambda _: error))
         self._in_flight.clear()
 
     def _count_failed(self, batches: Iterable[ProducerBatch]) -> None:
@@ -483,6 +507,17 @@ class Sender:
                 self._in_flight[batch.topic_partition] = batches
             else:
                 del self._in_flight[batch.topic_partition]
+
+
+def _places(batches: Iterable[ProducerBatch]) -> str:
+    """How many records of which partitions."""
+    counts: dict[TopicPartition, int] = {}
+    for batch in batches:
+        counts[batch.topic_partition] = counts.get(batch.topic_partition, 0) + batch.record_count
+    named = [f"{partition} ({count})" for partition, count in sorted(counts.items())[:_PARTITIONS_NAMED]]
+    if len(counts) > _PARTITIONS_NAMED:
+        named.append(f"and {len(counts) - _PARTITIONS_NAMED} more partitions")
+    return f"{sum(counts.values())} record(s) for {', '.join(named)}"
 
 
 _LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})

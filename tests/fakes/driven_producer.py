@@ -63,7 +63,7 @@ class DrivenProducer:
             patch.setattr(
                 kafka_producer, "create_client", functools.partial(create_client, selectable=self.brokers.network)
             )
-            patch.setattr(kafka_producer, "start_thread", lambda name, run: DrivenThread(run))
+            patch.setattr(kafka_producer, "start_thread", lambda name, run, at_exit: DrivenThread(run))
             self.producer = KafkaProducer({"bootstrap.servers": "127.0.0.1:9000", **given}, clock=self.clock)
         self.clock.drive = self.producer._sender.run_once
 

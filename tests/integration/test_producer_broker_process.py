@@ -108,7 +108,7 @@ def test_memory_is_never_reused_while_a_request_points_into_it(figure: Figure) -
         for topic in topics:
             cluster.create_topic(topic, partitions=3)
         with (
-            FaultProxy(cluster.bootstrap_servers, every(3, Delay(0.3))) as proxy,
+            FaultProxy(cluster.bootstrap_servers, every(30, Delay(0.3))) as proxy,
             KafkaProducer(
                 {
                     "bootstrap.servers": proxy.bootstrap_servers,

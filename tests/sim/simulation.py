@@ -202,7 +202,7 @@ class Simulation:
         def connect(*args: object, **options: object) -> object:
             return create_client(*args, **options, selectable=self.network)  # type: ignore[arg-type]
 
-        def thread(name: str, run: Callable[[], None]) -> SimThread:
+        def thread(name: str, run: Callable[[], None], at_exit: Callable[[], None]) -> SimThread:
             self._thread = SimThread(run)
             return self._thread
 

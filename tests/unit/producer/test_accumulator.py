@@ -160,7 +160,7 @@ def test_no_memory_in_time_is_an_error_and_leaves_nothing_behind() -> None:
         append(accumulator, partition=1, max_block_ms=50)
     assert not queued(accumulator, 1)
     with AppendInProgress(accumulator):
-        assert accumulator._appends_in_progress == 1
+        assert accumulator.has_incomplete_or_appends
 
 
 def test_a_closed_accumulator_takes_nothing() -> None:
@@ -783,12 +783,22 @@ def test_a_forced_end_fails_everything_queued_and_in_flight() -> None:
     sent = drain(accumulator, make_cluster([0, None, None]))
     sent[0].unanswered_sends += 1
     accumulator.close()
-    accumulator.abort_incomplete(KafkaError("closed by force"))
+    accumulator.abort_incomplete(lambda _: KafkaError("closed by force"))
     assert [str(delivery.topic_partition) for delivery in seen] == ["orders-0", "orders-1", "orders-2"]
     assert all(str(delivery.error) == "closed by force" for delivery in seen)
     assert not accumulator.has_incomplete
     assert not queued(accumulator, 1)
     assert accumulator.pool.available_memory == accumulator.pool.total_memory - 1000, "one is still on the wire"
+
+
+def test_an_append_whose_end_an_interrupt_kept_from_being_told_holds_up_no_close() -> None:
+    accumulator = make_accumulator(ScriptedClock())
+    append(accumulator)
+    AppendInProgress(accumulator).__enter__()
+    accumulator.close()
+    accumulator.caller_does_not_append()
+    accumulator.abort_incomplete(lambda _: KafkaError("closed by force"))
+    assert not accumulator.has_incomplete_or_appends
 
 
 def test_a_forced_end_waits_for_appends_that_were_let_in_before() -> None:
@@ -808,7 +818,7 @@ def test_a_forced_end_waits_for_appends_that_were_let_in_before() -> None:
         straggler.__exit__()
 
     clock.actions.append(straggler_ends)
-    accumulator.abort_incomplete(KafkaError("closed by force"))
+    accumulator.abort_incomplete(lambda _: KafkaError("closed by force"))
     assert not accumulator.has_incomplete
     assert accumulator.pool.available_memory == accumulator.pool.total_memory
     assert len(clock.waits) == 1

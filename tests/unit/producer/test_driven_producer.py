@@ -488,7 +488,7 @@ def test_close_without_time_fails_what_is_not_acknowledged(make: Make) -> None:
     driven = make()
     future = driven.producer.send(ProducerRecord(TOPIC, b"v"))
     driven.producer.close(0)
-    with pytest.raises(KafkaError, match="closed before this record was acknowledged"):
+    with pytest.raises(KafkaError, match="closed before this record was sent"):
         future.get()
     assert not driven.thread.is_alive()
 
@@ -592,7 +592,7 @@ def test_without_a_thread_nothing_stays_open(make: Make, monkeypatch: pytest.Mon
         opened.append(create(*args, **kw))
         return opened[0]
 
-    def fail(name: str, run: Callable[[], None]) -> DrivenThread:
+    def fail(name: str, run: Callable[[], None], at_exit: Callable[[], None]) -> DrivenThread:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(kafka_producer, "create_client", remember)

@@ -128,6 +128,29 @@ def test_every_codec_can_be_read_back(codec: CompressionType) -> None:
     assert (batch.wire_bytes < batch.size_bytes) == (codec is not CompressionType.NONE)
 
 
+@pytest.mark.parametrize("struck", ["keys", "values", "headers"])
+def test_a_record_that_an_interrupt_left_half_staged_is_no_part_of_a_wrong_batch(struck: str) -> None:
+    class Struck(list[bytes | None]):
+        def append(self, item: bytes | None) -> None:
+            if struck == "headers":
+                super().append(item)
+            raise KeyboardInterrupt
+
+    batch = make_batch()
+    append(batch, b"before")
+    staging = batch._staging
+    assert staging is not None
+    name = "values" if struck == "headers" else struck
+    whole = getattr(staging, name)
+    setattr(staging, name, Struck(whole))
+    with pytest.raises(KeyboardInterrupt):
+        append(batch, b"struck")
+    setattr(staging, name, list(getattr(staging, name)))
+    append(batch, b"after")
+    with pytest.raises((RuntimeError, ValueError)):
+        batch.close()
+
+
 def test_an_open_batch_has_no_wire_form() -> None:
     batch = make_batch(values=[b"one"])
     assert batch.wire_bytes == batch.size_bytes

@@ -850,13 +850,30 @@ def test_a_forced_close_fails_what_is_queued_and_in_flight_at_once() -> None:
     world.sender.force_close()
     started = world.now
     world.sender.run()
-    for future in (sent, unsent):
-        with pytest.raises(KafkaError, match="closed before this record was acknowledged"):
+    for future, text in (sent, "acknowledged; it was sent, and may be stored"), (unsent, "sent"):
+        with pytest.raises(KafkaError, match=f"the producer was closed before this record was {text}$"):
             future.get(0)
     assert len(told) == 2
     assert world.figure("record-error-total") == 2
     assert world.now == started
     assert world.network.is_closed
+
+
+def test_what_a_forced_close_gives_up_is_counted_and_told_apart(caplog: pytest.LogCaptureFixture) -> None:
+    world = settled()
+    sent = world.append(0)
+    world.run_until(world.requests)
+    unsent = world.append(1)
+    world.append(1)
+    world.sender.end_with_program()
+    world.sender.run()
+    with pytest.raises(KafkaError, match=r"the program ended .* acknowledged; it was sent, and may be stored"):
+        sent.get(0)
+    with pytest.raises(KafkaError, match=r"the program ended .* before this record was sent$"):
+        unsent.get(0)
+    (warning,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    first, second = sent._result.topic_partition, unsent._result.topic_partition
+    assert f"never sent: 2 record(s) for {second} (2); sent, and maybe stored: 1 record(s) for {first} (1)" in warning
 
 
 def test_a_close_that_is_forced_half_way_ends() -> None:

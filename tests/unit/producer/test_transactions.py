@@ -299,12 +299,12 @@ def test_an_append_that_is_under_way_holds_the_end_back(world: TransactionalWorl
     world.send(b"a")
     world.settle()
     with world.accumulator._counters:
-        world.accumulator._appends_in_progress += 1
+        world.accumulator._appending.add(0)
     result = world.manager.begin_commit()
     world.step(20)
     assert END not in world.order
     with world.accumulator._counters:
-        world.accumulator._appends_in_progress -= 1
+        world.accumulator._appending.discard(0)
     world.finish(result)
     assert END in world.order
 
