@@ -128,6 +128,11 @@ class EmbeddedCluster:
         return ",".join(f"{nodes[node][name].host}:{nodes[node][name].port}" for node in sorted(nodes))
 
     @property
+    def nodes(self) -> Mapping[int, Mapping[str, EndPoint]]:
+        """Running nodes, those of other processes too: id → listener name → where clients connect to."""
+        return self._cluster.state.nodes
+
+    @property
     def _cluster(self) -> RunningCluster:
         running = self._running
         if running is None:

@@ -21,6 +21,8 @@ from kafka_sink.cli import output
 from kafka_sink.cli.metrics_file import MetricsFile
 from kafka_sink.common import config as configuration
 from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.version import VERSION
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9092
@@ -69,7 +71,12 @@ class StopSignals:
     type=click.IntRange(0, 65535),
     help=f"The first broker's port, others take those after it; 0 takes free ones.  [default: {DEFAULT_PORT}]",
 )
-@click.option("--nodes", type=click.IntRange(1, 32), default=1, show_default=True, help="How many brokers.")
+@click.option("--nodes", type=click.IntRange(1, 32), help="How many brokers in this process.  [default: 1]")
+@click.option(
+    "--node-id",
+    type=click.IntRange(0, 2**31 - 1),
+    help="Be this one broker of a cluster; its others are processes of their own with the same --data-dir.",
+)
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -89,29 +96,46 @@ class StopSignals:
 def broker(
     host: str | None,
     port: int | None,
-    nodes: int,
+    nodes: int | None,
+    node_id: int | None,
     data_dir: Path | None,
     config_file: str | None,
     metrics_file: Path | None,
 ) -> None:
-    """Start a Kafka cluster in this process and run it until SIGTERM or Ctrl-C.
+    """Start a Kafka cluster in this process, or one broker of it, and run it until SIGTERM or Ctrl-C.
 
     Prints one line, bootstrap.servers=…, as soon as clients can connect. A second signal ends the process at once.
     """
     output.show_progress()
-    config = configuration.parse(BrokerConfig, configuration.load_properties(config_file) if config_file else {})
+    if node_id is not None and (nodes is not None or data_dir is None):
+        raise click.UsageError("--node-id is for one broker of several processes: it needs --data-dir, and no --nodes.")
+    config = _config(config_file)
     if config.listeners and not (host is None and port is None):
         raise click.UsageError(f"--host and --port contradict the listeners in {config_file}: leave either out.")
     cluster = EmbeddedCluster(
-        nodes,
+        nodes or 1,
         host=DEFAULT_HOST if host is None else host,
         port=DEFAULT_PORT if port is None else port,
         data_dir=data_dir,
+        node_id=node_id,
         config=config,
     )
     with StopSignals() as stop, cluster, MetricsFile(metrics_file, cluster.prometheus, SYSTEM_CLOCK):
         where = "a temporary directory" if data_dir is None else data_dir
-        _log.info("serving with %d node(s), data in %s; SIGTERM or Ctrl-C stops it", nodes, where)
+        _log.info("kafkalite %s; data in %s; SIGTERM or Ctrl-C stops it", VERSION, where)
+        for running, listeners in sorted(cluster.nodes.items()):
+            places = ", ".join(f"{item.listener_name}://{item.host}:{item.port}" for item in listeners.values())
+            whose = "" if node_id in (None, running) else ", in another process"
+            _log.info("broker %d serves %s%s", running, places, whose)
         click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
         stop.wait()
         _log.info("stopping")
+
+
+def _config(path: str | None) -> BrokerConfig:
+    if path is None:
+        return BrokerConfig()
+    try:
+        return configuration.parse(BrokerConfig, configuration.load_properties(path))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error

@@ -1,10 +1,11 @@
-"""``kafkalite topics``: list, create, delete and describe topics of any cluster.
+"""``kafkalite topics``: list, create, change, delete and describe topics of any cluster.
 
 Runs on the main thread. It asks brokers about topics without ever creating one by asking.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ import click
 from kafka_sink.cli import options, output
 from kafka_sink.cli.group import CommandGroup
 from kafka_sink.client.admin import BROKER_DEFAULT, EARLIEST, LATEST, AdminClient, TopicDescription
+from kafka_sink.client.admin_requests import ConfigValue
 from kafka_sink.client.cluster import PartitionInfo
 from kafka_sink.common.model import TopicPartition
 
@@ -20,7 +22,7 @@ OffsetsByPartition = dict[TopicPartition, int]
 
 @click.group(cls=CommandGroup)
 def topics() -> None:
-    """List, create, delete and describe topics."""
+    """List, create, change, delete and describe topics."""
 
 
 def _connect(bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> AdminClient:
@@ -87,13 +89,77 @@ def delete(names: tuple[str, ...], bootstrap_servers: str, timeout_ms: int, prop
 
 
 @topics.command()
+@click.argument("name", metavar="TOPIC")
+@click.option("--partitions", type=click.IntRange(min=1), help="How many it is to have in all; never fewer than now.")
+@click.option(
+    "--config",
+    "topic_config",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=options.pairs,
+    help="A setting to have from now on; may be repeated.",
+)
+@click.option(
+    "--delete-config", "deleted", metavar="NAME", multiple=True, help="A setting to leave to the broker again."
+)
+@options.connection
+def alter(
+    name: str,
+    partitions: int | None,
+    topic_config: dict[str, str],
+    deleted: tuple[str, ...],
+    bootstrap_servers: str,
+    timeout_ms: int,
+    properties: dict[str, str],
+) -> None:
+    """Change the settings of a topic, or add partitions to it."""
+    if partitions is None and not topic_config and not deleted:
+        raise click.UsageError("Nothing to change: give --partitions, --config or --delete-config.")
+    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+        if topic_config or deleted:
+            admin.alter_topic_configs(name, topic_config, deleted)
+        if partitions is not None:
+            admin.add_partitions(name, partitions)
+    click.echo(f"altered {name}")
+
+
+@topics.command("move-leader")
+@click.argument("name", metavar="TOPIC")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("node_id", metavar="BROKER", type=click.IntRange(min=0))
+@options.connection
+def move_leader(
+    name: str,
+    partition: int,
+    node_id: int,
+    bootstrap_servers: str,
+    timeout_ms: int,
+    properties: dict[str, str],
+) -> None:
+    """Let another replica lead a partition: BROKER becomes its preferred leader, and is elected."""
+    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+        admin.move_leader(TopicPartition(name, partition), node_id)
+    click.echo(f"broker {node_id} leads {name}-{partition}")
+
+
+@topics.command()
 @click.argument("names", metavar="[TOPIC]...", nargs=-1)
+@click.option("--configs", is_flag=True, help="Their settings instead, with where each value comes from.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
 def describe(
-    names: tuple[str, ...], as_json: bool, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]
+    names: tuple[str, ...],
+    configs: bool,
+    as_json: bool,
+    bootstrap_servers: str,
+    timeout_ms: int,
+    properties: dict[str, str],
 ) -> None:
     """Show partitions, leaders, replicas and offsets of topics; of all of them by default."""
+    if configs:
+        with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+            _show_configs(admin.topic_configs(names or admin.list_topics()), as_json=as_json)
+        return
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         described = admin.describe_topics(names or admin.list_topics())
         # Only a leader knows: asking for the offsets of a partition without one would take all of the time-out.
@@ -106,6 +172,23 @@ def describe(
         return
     columns = ("topic", "partition", "leader", "replicas", "in sync", "first offset", "end offset")
     output.print_table(columns, [row for document in documents for row in _rows(document)])
+
+
+def _show_configs(configs: dict[str, dict[str, ConfigValue]], *, as_json: bool) -> None:
+    if as_json:
+        output.print_json(
+            [
+                {"topic": topic, "configs": {name: asdict(value) for name, value in entries.items()}}
+                for topic, entries in configs.items()
+            ]
+        )
+        return
+    rows = [
+        (topic, name, "" if entry.value is None else entry.value, entry.source)
+        for topic, entries in configs.items()
+        for name, entry in entries.items()
+    ]
+    output.print_table(("topic", "setting", "value", "from"), rows)
 
 
 def _document(topic: TopicDescription, first: OffsetsByPartition, end: OffsetsByPartition) -> dict[str, Any]:

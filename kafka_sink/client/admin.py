@@ -4,7 +4,8 @@ The calling thread does all the work; threads may share one client and then take
 default.api.timeout.ms, with an answer or with an error that says why. It never creates a topic but by
 :meth:`AdminClient.create_topics`.
 
-Source: Metadata, CreateTopics, DeleteTopics, ListOffsets; apache/kafka ``KafkaAdminClient`` for what is tried again.
+Source: Metadata, CreateTopics, DeleteTopics, ListOffsets, what ``admin_requests`` names; apache/kafka
+``KafkaAdminClient`` for what is tried again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, TypeVar
 
+from kafka_sink.client import admin_requests
+from kafka_sink.client.admin_requests import ConfigValue
 from kafka_sink.client.blocking import BlockingClient
 from kafka_sink.client.cluster import Cluster, PartitionInfo
 from kafka_sink.client.config import ClientConfig
@@ -25,6 +28,8 @@ from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError, err
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.network.selectable import Selectable
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
+from kafka_sink.protocol.messages.create_partitions import CreatePartitionsResponse
 from kafka_sink.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -32,6 +37,9 @@ from kafka_sink.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from kafka_sink.protocol.messages.describe_configs import DescribeConfigsResponse
+from kafka_sink.protocol.messages.elect_leaders import ElectLeadersResponse
+from kafka_sink.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
 from kafka_sink.protocol.messages.list_offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -191,6 +199,91 @@ class AdminClient:
         topics = list(names)
         cluster = self._client.fetch_cluster(topics)
         return {name: _description(cluster, name) for name in topics}
+
+    def add_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
+        """Give a topic *count* partitions in all, or with *validate_only* just find out whether that would work.
+
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS, it has as many or more already.
+        """
+
+        def attempt(remaining_ms: int) -> None:
+            body = admin_requests.create_partitions(name, count, self._timeout_ms, validate_only=validate_only)
+            response = self._ask_controller(ApiKey.CREATE_PARTITIONS, lambda _: body, remaining_ms)
+            assert isinstance(response, CreatePartitionsResponse)
+            for result in response.results:
+                _raise_for(result.error_code, result.name, result.error_message)
+
+        self._retrying(attempt)
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
+        """All settings of each of *names*, as they hold now.
+
+        :raises ApiError: one does not exist, or its settings may not be looked at.
+        """
+        body = admin_requests.describe_topics_configs(list(names))
+
+        def attempt(remaining_ms: int) -> dict[str, dict[str, ConfigValue]]:
+            response = self._client.request(None, ApiKey.DESCRIBE_CONFIGS, lambda _: body, timeout_ms=remaining_ms)
+            assert isinstance(response, DescribeConfigsResponse)
+            for result in response.results:
+                _raise_for(result.error_code, result.resource_name, result.error_message)
+            return {result.resource_name: admin_requests.described(result) for result in response.results}
+
+        return self._retrying(attempt)
+
+    def alter_topic_configs(
+        self,
+        name: str,
+        configs: Mapping[str, str] = MappingProxyType({}),
+        delete: Iterable[str] = (),
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set *configs* for a topic, and *delete* settings of its own so that the brokers' hold again; others stay.
+
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG, an unknown setting or a value not allowed.
+        """
+        body = admin_requests.alter_topic_configs(name, configs, list(delete), validate_only=validate_only)
+
+        def attempt(remaining_ms: int) -> None:
+            response = self._ask_controller(ApiKey.INCREMENTAL_ALTER_CONFIGS, lambda _: body, remaining_ms)
+            assert isinstance(response, IncrementalAlterConfigsResponse)
+            for result in response.responses:
+                _raise_for(result.error_code, result.resource_name, result.error_message)
+
+        self._retrying(attempt)
+
+    def move_leader(self, partition: TopicPartition, node_id: int) -> None:
+        """Let *node_id*, one of its replicas, lead *partition*: it becomes the preferred leader, and is elected.
+
+        Kafka has no request that names a leader; this is what its own tools do (KIP-455, KIP-183).
+
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REPLICA_ASSIGNMENT, the node is no replica;
+            PREFERRED_LEADER_NOT_AVAILABLE, it does not run.
+        """
+        known = self.describe_topics([partition.topic])[partition.topic].partitions
+        if not 0 <= partition.partition < len(known):
+            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
+        replicas = [node.id for node in known[partition.partition].replicas]
+        if node_id not in replicas:
+            text = f"broker {node_id} is no replica of {partition}, {replicas} are"
+            raise error_for(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        order = [node_id, *(replica for replica in replicas if replica != node_id)]
+
+        def attempt(remaining_ms: int) -> None:
+            body = admin_requests.reassign(partition, order, self._timeout_ms)
+            response = self._ask_controller(ApiKey.ALTER_PARTITION_REASSIGNMENTS, lambda _: body, remaining_ms)
+            assert isinstance(response, AlterPartitionReassignmentsResponse)
+            for outcome in admin_requests.reassignment_outcomes(response):
+                _raise_for(outcome[1], outcome[0], outcome[2])
+            election = admin_requests.elect_preferred(partition, self._timeout_ms)
+            response = self._ask_controller(ApiKey.ELECT_LEADERS, lambda _: election, remaining_ms)
+            assert isinstance(response, ElectLeadersResponse)
+            for name, code, message in admin_requests.election_outcomes(response):
+                if code != ErrorCode.ELECTION_NOT_NEEDED:
+                    _raise_for(code, name, message)
+
+        self._retrying(attempt)
 
     def cluster(self) -> Cluster:
         """Brokers, controller and cluster id, without topics."""

@@ -1,0 +1,102 @@
+"""The bodies of the admin client's requests about settings, partitions and leaders, and what their answers say.
+
+Pure: the admin client sends them, on its caller's thread.
+
+Source: DescribeConfigs (KIP-226), IncrementalAlterConfigs (KIP-339), CreatePartitions (KIP-195), ElectLeaders
+(KIP-183), AlterPartitionReassignments (KIP-455).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kafka_sink.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kafka_sink.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
+)
+from kafka_sink.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from kafka_sink.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+_TOPIC: Final = 2
+_SET: Final = 0
+_DELETE: Final = 1
+_PREFERRED: Final = 0
+_SOURCES: Final = {1: "topic", 2: "broker", 3: "all brokers", 4: "broker's file", 5: "default"}
+
+#: (whose outcome, its code, the broker's words)
+Outcome = tuple[str, int, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """A setting: its value (None where the broker does not show it) and where that comes from, in words."""
+
+    value: str | None
+    source: str
+
+
+def describe_topics_configs(names: Sequence[str]) -> DescribeConfigsRequest:
+    return DescribeConfigsRequest(resources=[DescribeConfigsResource(_TOPIC, name, None) for name in names])
+
+
+def described(result: DescribeConfigsResult) -> dict[str, ConfigValue]:
+    return {
+        config.name: ConfigValue(config.value, _SOURCES.get(config.config_source, "unknown"))
+        for config in result.configs
+    }
+
+
+def alter_topic_configs(
+    name: str, configs: Mapping[str, str], delete: Collection[str], *, validate_only: bool
+) -> IncrementalAlterConfigsRequest:
+    changes = [AlterableConfig(key, _SET, value) for key, value in configs.items()]
+    changes += [AlterableConfig(key, _DELETE, None) for key in delete]
+    return IncrementalAlterConfigsRequest(
+        resources=[AlterConfigsResource(_TOPIC, name, changes)], validate_only=validate_only
+    )
+
+
+def create_partitions(name: str, count: int, timeout_ms: int, *, validate_only: bool) -> CreatePartitionsRequest:
+    topic = CreatePartitionsTopic(name, count, assignments=None)
+    return CreatePartitionsRequest(topics=[topic], timeout_ms=timeout_ms, validate_only=validate_only)
+
+
+def reassign(partition: TopicPartition, replicas: Sequence[int], timeout_ms: int) -> AlterPartitionReassignmentsRequest:
+    entry = ReassignablePartition(partition.partition, list(replicas))
+    return AlterPartitionReassignmentsRequest(
+        timeout_ms=timeout_ms, topics=[ReassignableTopic(partition.topic, [entry])]
+    )
+
+
+def elect_preferred(partition: TopicPartition, timeout_ms: int) -> ElectLeadersRequest:
+    asked = [TopicPartitions(partition.topic, [partition.partition])]
+    return ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=asked, timeout_ms=timeout_ms)
+
+
+def reassignment_outcomes(response: AlterPartitionReassignmentsResponse) -> Iterator[Outcome]:
+    yield "reassignment", response.error_code, response.error_message
+    for topic in response.responses:
+        for item in topic.partitions:
+            yield f"{topic.name}-{item.partition_index}", item.error_code, item.error_message
+
+
+def election_outcomes(response: ElectLeadersResponse) -> Iterator[Outcome]:
+    yield "election", response.error_code, None
+    for topic in response.replica_election_results:
+        for item in topic.partition_result:
+            yield f"{topic.topic}-{item.partition_id}", item.error_code, item.error_message
