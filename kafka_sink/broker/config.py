@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from kafka_sink.broker.security_config import BrokerSecurityConfig
 from kafka_sink.common.config import (
     BOOLEAN,
     DOUBLE,
@@ -56,8 +57,8 @@ def parse_counts(option: str, entries: tuple[str, ...]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class BrokerConfig:
-    """Options of every node of a cluster."""
+class NodeConfig:
+    """What is not about security."""
 
     listeners: tuple[str, ...] = key(
         "listeners",
@@ -75,8 +76,9 @@ class BrokerConfig:
     listener_security_protocol_map: tuple[str, ...] = key(
         "listener.security.protocol.map",
         LIST,
-        ("PLAINTEXT:PLAINTEXT",),
-        "security protocol of each listener name, NAME:PROTOCOL; names not listed are PLAINTEXT",
+        ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
+        "security protocol of each listener name, NAME:PROTOCOL; names not listed have the protocol that they are "
+        "called, else PLAINTEXT",
     )
     control_plane_listener_name: str = key(
         "control.plane.listener.name",
@@ -297,6 +299,49 @@ class BrokerConfig:
         "how long an idle idempotent producer is remembered",
         validator=at_least(1),
     )
+    group_initial_rebalance_delay_ms: int = key(
+        "group.initial.rebalance.delay.ms",
+        INT,
+        0,
+        "how long the first rebalance of a group waits for more members, ms (Kafka: 3000)",
+        validator=at_least(0),
+    )
+    group_min_session_timeout_ms: int = key(
+        "group.min.session.timeout.ms",
+        INT,
+        6000,
+        "shortest session time-out that a member of a group may ask for, ms",
+        validator=at_least(1),
+    )
+    group_max_session_timeout_ms: int = key(
+        "group.max.session.timeout.ms",
+        INT,
+        1800000,
+        "longest session time-out that a member of a group may ask for, ms",
+        validator=at_least(1),
+    )
+    group_max_size: int = key("group.max.size", INT, UNLIMITED, "members that a group may have", validator=at_least(1))
+    offset_metadata_max_bytes: int = key(
+        "offset.metadata.max.bytes",
+        INT,
+        4096,
+        "longest text that may be committed with an offset; as in Kafka, characters of UTF-16",
+        validator=at_least(0),
+    )
+    offsets_retention_minutes: int = key(
+        "offsets.retention.minutes",
+        INT,
+        10080,
+        "how long offsets are kept: since the group became empty, or since the commit where it has no members",
+        validator=at_least(1),
+    )
+    offsets_retention_check_interval_ms: int = key(
+        "offsets.retention.check.interval.ms",
+        INT,
+        600000,
+        "how often it is looked for offsets whose time is up, ms",
+        validator=at_least(1),
+    )
     fetch_max_bytes: int = key(
         "fetch.max.bytes", INT, 57671680, "most bytes of one fetch response", validator=at_least(1024)
     )
@@ -350,3 +395,8 @@ class BrokerConfig:
         "how often it is looked which transactional ids are to be forgotten",
         validator=at_least(1),
     )
+
+
+@dataclass(frozen=True)
+class BrokerConfig(BrokerSecurityConfig, NodeConfig):
+    """Options of every node of a cluster."""

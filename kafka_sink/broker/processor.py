@@ -30,7 +30,7 @@ from kafka_sink.broker.request_channel import (
 )
 from kafka_sink.broker.request_metrics import RequestMetrics
 from kafka_sink.common.clock import FOREVER_MS, Clock, stopwatch_ns
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import AuthenticationError, KafkaError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.network.listener import local_address, remote_address
@@ -55,6 +55,18 @@ class ServerSelectable(Selectable, Protocol):
     def idle(self) -> IdleMeter: ...
 
     def lowest_priority_connection(self) -> str | None: ...
+
+    def principal(self, connection_id: str) -> str:
+        """Who the client is: ``User:name``."""
+        ...
+
+    def begin_reauthentication(self, connection_id: str, request: NetworkReceive) -> bool:
+        """Take *request* for the begin of a new authentication; False when this is not the time for one."""
+        ...
+
+    def session_expired(self, connection_id: str) -> bool:
+        """The client should have authenticated again by now."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +266,13 @@ class Processor:
         if connection is None or not self._selector.is_open(receive.source):
             raise RuntimeError(f"connection {receive.source} is gone before its request was looked at")
         header, body_offset = decode_request_header(receive.payload)
-        context = RequestContext(header, receive.source, connection.address, self._listener_name)
+        if header.api_key is ApiKey.SASL_HANDSHAKE and self._selector.begin_reauthentication(receive.source, receive):
+            self._log.debug("%s authenticates again", receive.source)
+            return
+        if self._selector.session_expired(receive.source):
+            raise AuthenticationError("its session has expired, and it did not authenticate again")
+        principal = self._selector.principal(receive.source)
+        context = RequestContext(header, receive.source, connection.address, self._listener_name, principal)
         request = Request(self.id, context, receive, body_offset, stopwatch_ns())
         # KIP-511: here, because only here the connection is at hand.
         if header.api_key is ApiKey.API_VERSIONS and header.api_version in api(header.api_key).versions:
@@ -283,7 +301,9 @@ class Processor:
 
     def _process_disconnected(self) -> None:
         for connection_id, disconnect in self._selector.disconnected.items():
-            self._log.debug("%s disconnected: %s", connection_id, disconnect.cause)
+            # Somebody who is refused may be trying passwords, or have lost theirs.
+            log = self._log.info if disconnect.authentication_error is not None else self._log.debug
+            log("%s disconnected: %s", connection_id, disconnect.cause)
             self._forget(connection_id)
 
     def _close_excess_connections(self) -> None:

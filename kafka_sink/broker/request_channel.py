@@ -29,6 +29,8 @@ class RequestContext:
     connection_id: str
     client_address: str
     listener_name: str
+    #: Who the client is, as its connection has shown: ``User:name``.
+    principal: str = "User:ANONYMOUS"
 
 
 class Request:

@@ -18,11 +18,12 @@ from kafka_sink.broker.connection_quotas import ConnectionLimits, ConnectionQuot
 from kafka_sink.broker.processor import Processor, ServerSelectable
 from kafka_sink.broker.request_channel import RequestChannel
 from kafka_sink.broker.request_metrics import request_figures
+from kafka_sink.broker.sasl_authenticator import AnswerVersions
+from kafka_sink.broker.security import ListenerSecurity
 from kafka_sink.common.clock import Clock, stopwatch_ns
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.metrics import Metric
 from kafka_sink.common.threads import start_thread
-from kafka_sink.network.channel_builder import PlaintextChannelBuilder
 from kafka_sink.network.listener import Listener
 from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
 from kafka_sink.network.selector import KSelector
@@ -32,24 +33,22 @@ CONTROL_PLANE_QUEUE_CAPACITY: Final = 20
 SelectorFactory = Callable[[EndPoint, MemoryPool], ServerSelectable]
 
 
-def kselector_factory(config: BrokerConfig, clock: Clock) -> SelectorFactory:
-    """Makes the selectors that processors drive, with the limits of *config*.
+def kselector_factory(config: BrokerConfig, clock: Clock, answer_versions: AnswerVersions) -> SelectorFactory:
+    """Makes the selectors that processors drive, with the limits and the security of *config*.
 
-    :raises ConfigError: a listener has a security protocol that is not there.
+    :raises ConfigError: users or mechanisms are malformed; for each listener its certificates are looked at later.
     """
-    for entry in config.listener_security_protocol_map:
-        name, _, protocol = entry.partition(":")
-        if protocol != "PLAINTEXT":
-            raise ConfigError(f"listener.security.protocol.map: {protocol!r} of listener {name} is not supported")
+    security = ListenerSecurity(config, clock, answer_versions)
 
     def create(endpoint: EndPoint, memory_pool: MemoryPool) -> ServerSelectable:
         return KSelector(
-            PlaintextChannelBuilder(),
+            security.channel_builder(endpoint.listener_name, memory_pool),
             clock,
             max_receive_bytes=config.socket_request_max_bytes,
             connections_max_idle_ms=config.connections_max_idle_ms,
             memory_pool=memory_pool,
             log_context=f"listener {endpoint.listener_name}",
+            failed_authentication_delay_ms=config.connection_failed_authentication_delay_ms,
         )
 
     return create

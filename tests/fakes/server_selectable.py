@@ -32,6 +32,9 @@ class FakeServerSelectable:
         self.idle = IdleMeter(stopwatch_ns())
         self.poll_error: Exception | None = None
         self.refuse_register = False
+        self.reauthenticates = False
+        #: Connections that should have authenticated again.
+        self.expired: set[str] = set()
         self.during_poll: Callable[[], None] = lambda: None
         self._arriving: list[NetworkReceive] = []
         self._leaving: dict[str, Disconnect] = {}
@@ -101,6 +104,16 @@ class FakeServerSelectable:
 
     def close(self) -> None:
         self.closed = True
+
+    def principal(self, connection_id: str) -> str:
+        return "User:ANONYMOUS"
+
+    def begin_reauthentication(self, connection_id: str, request: NetworkReceive) -> bool:
+        self.calls.append(("reauthentication", connection_id))
+        return self.reauthenticates
+
+    def session_expired(self, connection_id: str) -> bool:
+        return connection_id in self.expired
 
     def lowest_priority_connection(self) -> str | None:
         return min(self.open, default=None)

@@ -29,28 +29,28 @@ _TRANSACTION_VERSION: Final = "transaction.version"
 
 
 def handle(context: BrokerContext, request: ApiRequest[ApiVersionsRequest]) -> None:
-    """Answer with the versions of every API."""
-    names = (request.body.client_software_name, request.body.client_software_version)
-    if request.version >= _FIRST_WITH_SOFTWARE and not all(_SOFTWARE.fullmatch(name) for name in names):
-        request.respond(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
-        return
+    """Answer with the versions of every API; of an unknown version the body is not looked at."""
+    response, version = answer(context, request.body, request.version)
+    request.respond_in_version(response, version)
+
+
+def answer(context: BrokerContext, body: ApiVersionsRequest, version: int) -> tuple[ApiVersionsResponse, int]:
+    """The answer and its version: to a version that is not known, 0, which every client can read."""
+    if version not in VERSIONS:
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys(context)), 0
+    names = (body.client_software_name, body.client_software_version)
+    if version >= _FIRST_WITH_SOFTWARE and not all(_SOFTWARE.fullmatch(name) for name in names):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST), version
     level = context.config.transaction_version
     # Clients of version 3 take a level of 0 for damage (KIP-1022).
-    lowest = 0 if request.version > _FIRST_WITH_SOFTWARE else 1
-    request.respond(
-        ApiVersionsResponse(
-            api_keys=_api_keys(context),
-            supported_features=[SupportedFeatureKey(_TRANSACTION_VERSION, lowest, VERSION_WITH_EPOCH_BUMP)],
-            finalized_features_epoch=0,
-            finalized_features=[FinalizedFeatureKey(_TRANSACTION_VERSION, level, level)],
-        )
+    lowest = 0 if version > _FIRST_WITH_SOFTWARE else 1
+    response = ApiVersionsResponse(
+        api_keys=_api_keys(context),
+        supported_features=[SupportedFeatureKey(_TRANSACTION_VERSION, lowest, VERSION_WITH_EPOCH_BUMP)],
+        finalized_features_epoch=0,
+        finalized_features=[FinalizedFeatureKey(_TRANSACTION_VERSION, level, level)],
     )
-
-
-def handle_unknown_version(context: BrokerContext, request: ApiRequest[ApiVersionsRequest]) -> None:
-    """Say in version 0, which every client can read, what there is."""
-    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys(context))
-    request.respond_in_version(response, 0)
+    return response, version
 
 
 def _api_keys(context: BrokerContext) -> list[ApiVersion]:

@@ -31,7 +31,7 @@ _NONCE_BYTES: Final = 24
 #: No channel binding, for lack of which a broker has none: "n,,".
 _GS2_HEADER: Final = "n,,"
 _BASE64: Final = "[A-Za-z0-9+/]+={0,2}"
-_PRINTABLE: Final = "[\x21-\x2b\x2d-\x7e]+"
+_PRINTABLE: Final = r"[\x21-\x2b\x2d-\x7e]+"
 _SASL_NAME: Final = "(?:[^,=\0]|=2C|=3D)+"
 _EXTENSIONS: Final = "(?:,[A-Za-z]=[^,\0]+)*"
 _CLIENT_FIRST: Final = re.compile(

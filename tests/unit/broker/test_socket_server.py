@@ -17,11 +17,16 @@ from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_request
+from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.metadata import MetadataRequest
 
 CLIENTS = EndPoint("CLIENTS", "127.0.0.1", 0)
 CONTROL = EndPoint("CONTROL", "127.0.0.1", 0)
 FRAME = b"".join(map(bytes, encode_request(ApiKey.METADATA, 9, 1, None, MetadataRequest([]))))
+
+
+def no_versions(request: ApiVersionsRequest, version: int) -> tuple[ApiVersionsResponse, int]:
+    raise AssertionError("nobody asks")
 
 
 @pytest.fixture
@@ -34,7 +39,7 @@ def servers() -> Iterator[list[SocketServer]]:
 
 def make(servers: list[SocketServer], endpoints: list[EndPoint], **properties: object) -> SocketServer:
     config = parse(BrokerConfig, {name.replace("_", "."): value for name, value in properties.items()})
-    server = SocketServer("test", config, endpoints, SYSTEM_CLOCK, kselector_factory(config, SYSTEM_CLOCK))
+    server = SocketServer("test", config, endpoints, SYSTEM_CLOCK, kselector_factory(config, SYSTEM_CLOCK, no_versions))
     servers.append(server)
     return server
 
@@ -127,7 +132,7 @@ def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServe
         ([CLIENTS], {"inter_broker_listener_name": "CONTROL"}, "there is no listener CONTROL"),
         ([CONTROL], {"control_plane_listener_name": "CONTROL"}, "the only listener"),
         ([CLIENTS, CLIENTS], {}, "same name"),
-        ([CLIENTS], {"listener_security_protocol_map": "CLIENTS:SASL_SSL"}, "'SASL_SSL' of listener CLIENTS"),
+        ([CLIENTS], {"listener_security_protocol_map": "CLIENTS:TLS"}, "'TLS' of listener CLIENTS"),
     ],
 )
 def test_listeners_that_contradict_each_other(endpoints: list[EndPoint], properties: dict[str, str], text: str) -> None:

@@ -9,14 +9,16 @@ import pytest
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.network.channel import KafkaChannel
 from kafka_sink.network.memory_pool import SimpleMemoryPool
-from kafka_sink.network.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader
+from kafka_sink.network.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
 from kafka_sink.network.selectable import ChannelState
 from kafka_sink.network.send import NetworkSend
 from kafka_sink.network.transport import READ, WRITE
 
 
 class Handshaking:
-    """A transport whose handshake writes once and then waits for an answer."""
+    """A transport whose handshake writes once and then waits for an answer; it may keep back what it has taken."""
+
+    peer_subject = ""
 
     def __init__(self) -> None:
         self.is_connected = False
@@ -24,6 +26,7 @@ class Handshaking:
         self.incoming = b""
         self.room = 2**20
         self.written = bytearray()
+        self.kept_back = 0
         self.closed = False
 
     @property
@@ -56,6 +59,9 @@ class Handshaking:
     def has_bytes_buffered(self) -> bool:
         return bool(self.incoming)
 
+    def has_pending_writes(self) -> bool:
+        return self.kept_back > 0
+
     def close(self) -> None:
         self.closed = True
 
@@ -63,9 +69,14 @@ class Handshaking:
 class Asking:
     """An authenticator that is content after two steps, or refuses at the second."""
 
+    principal = "User:me"
+    session_expired = False
+
     def __init__(self, refuses: bool = False) -> None:
         self.steps = 0
         self.refuses = refuses
+        self.wants_reauthentication = False
+        self.received: list[NetworkReceive] = []
         self.closed = False
 
     @property
@@ -80,6 +91,16 @@ class Asking:
         self.steps += 1
         if self.refuses and self.steps == 2:
             raise AuthenticationError("who are you?")
+
+    def begin_reauthentication(self, request: NetworkReceive | None) -> bool:
+        self.steps = 0
+        return True
+
+    def take_received(self) -> NetworkReceive | None:
+        return self.received.pop(0) if self.received else None
+
+    def send_failure(self) -> None:
+        raise AssertionError("the channel leaves this to its selector")
 
     def close(self) -> None:
         self.closed = True
@@ -122,10 +143,50 @@ def test_a_refusal_is_kept_for_the_report() -> None:
     subject.finish_connect()
     subject.prepare()
     subject.prepare()
-    with pytest.raises(AuthenticationError, match="who are you"):
+    with pytest.raises(AuthenticationError, match="who are you") as refusal:
         subject.prepare()
+    subject.refuse(refusal.value)
+    assert subject.wanted_events == 0
     assert subject.state is ChannelState.AUTHENTICATION_FAILED
     assert str(subject.failure) == "who are you?"
+
+
+def test_bytes_that_the_transport_has_taken_but_not_sent_keep_the_slot_taken() -> None:
+    subject, transport = ready_channel()
+    subject.set_send(NetworkSend("1", [b"abc"]))
+    transport.kept_back = 5
+    assert subject.write() is None
+    assert (subject.has_send, subject.wanted_events) == (True, READ | WRITE)
+    transport.kept_back = 0
+    sent = subject.write()
+    assert sent is not None
+    assert (sent.completed, subject.has_send, subject.wanted_events) == (True, False, READ)
+    transport.kept_back = 5
+    assert subject.wanted_events == READ | WRITE
+
+
+def test_a_client_authenticates_again_between_two_frames_only_and_hands_out_what_came_meanwhile() -> None:
+    transport, authenticator = Handshaking(), Asking()
+    transport.is_connected, transport.handshakes, authenticator.steps = True, 2, 2
+    subject = channel(transport, authenticator)
+    authenticator.wants_reauthentication = True
+    assert not subject.wants_reauthentication
+    subject.set_send(NetworkSend("1", [b"abcdef"]))
+    assert subject.wants_reauthentication
+    transport.room = 4
+    subject.write()
+    assert not subject.wants_reauthentication
+    transport.room = 100
+    subject.write()
+    subject.set_send(NetworkSend("1", [b"x"]))
+    assert subject.begin_reauthentication()
+    assert (subject.ready, subject.state) == (False, ChannelState.AUTHENTICATE)
+    authenticator.received = [NetworkReceive("1", memoryview(b"one")), NetworkReceive("1", memoryview(b"two"))]
+    subject.prepare()
+    subject.prepare()
+    assert (subject.ready, subject.state, subject.has_bytes_buffered) == (True, ChannelState.READY, True)
+    assert [bytes(item.payload) for item in (subject.read(), subject.read()) if item is not None] == [b"one", b"two"]
+    assert not subject.has_bytes_buffered
 
 
 def test_there_is_one_slot_for_a_frame_and_it_is_free_when_the_last_byte_is_gone() -> None:

@@ -1,0 +1,239 @@
+"""Lets clients in: ApiVersions, SaslHandshake and SaslAuthenticate before anything else, and again in time.
+
+Belongs to one connection and its processor's thread. Before a client has authenticated its requests may be small only,
+and any but these three cost the connection. It logs who, never with what; and tells a client no more than that it is
+refused.
+
+Source: KIP-43, KIP-152, KIP-368; apache/kafka ``SaslServerAuthenticator``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Final, TypeAlias
+
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.common.buffers import Buffer
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import AuthenticationError, ErrorCode, ProtocolError
+from kafka_sink.network.authenticator import ANONYMOUS
+from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
+from kafka_sink.network.receive import FrameReader, NetworkReceive
+from kafka_sink.network.sasl.mechanism import NO_EXPIRY, SaslServer, ServerExchange
+from kafka_sink.network.send import NetworkSend
+from kafka_sink.network.transport import TransportLayer
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import RequestHeader, decode_request_body, decode_request_header, encode_response
+from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kafka_sink.protocol.registry import api
+from kafka_sink.protocol.schema import Struct
+
+#: The answer to an ApiVersions request of a version, and the version that the answer has.
+AnswerVersions: TypeAlias = Callable[[ApiVersionsRequest, int], tuple[ApiVersionsResponse, int]]
+
+#: A client that authenticates again more often than that is not let.
+MIN_REAUTHENTICATION_INTERVAL_MS: Final = 1000
+
+
+class _State(Enum):
+    HANDSHAKE = "awaiting ApiVersions or SaslHandshake"
+    TOKENS = "awaiting SaslAuthenticate"
+    BARE_TOKENS = "awaiting tokens without a request around them"
+    COMPLETE = "authenticated"
+
+
+class SaslServerAuthenticator:
+    """See the module; *exchanges* begin an exchange of each enabled mechanism."""
+
+    wants_reauthentication = False
+
+    def __init__(
+        self,
+        exchanges: Mapping[str, ServerExchange],
+        transport: TransportLayer,
+        reader: FrameReader,
+        *,
+        clock: Clock,
+        config: BrokerConfig,
+        memory_pool: MemoryPool,
+        answer_versions: AnswerVersions,
+    ) -> None:
+        self._exchanges = exchanges
+        self._transport = transport
+        self._reader = reader
+        self._clock = clock
+        self._config = config
+        self._memory_pool = memory_pool
+        self._answer_versions = answer_versions
+        self._state = _State.HANDSHAKE
+        self._mechanism = ""
+        self._exchange: SaslServer | None = None
+        self._send: NetworkSend | None = None
+        self._failure: Sequence[Buffer] | None = None
+        self._user_name: str | None = None
+        self._user_mechanism = ""
+        self._expires_at_ms: int | None = None
+        self._began_again_ms: int | None = None
+        self._request: NetworkReceive | None = None
+        self._limit_requests()
+
+    @property
+    def principal(self) -> str:
+        return f"User:{ANONYMOUS if self._user_name is None else self._user_name}"
+
+    @property
+    def complete(self) -> bool:
+        return self._state is _State.COMPLETE and self._send is None
+
+    @property
+    def wants_write(self) -> bool:
+        return self._send is not None
+
+    @property
+    def session_expired(self) -> bool:
+        return self._expires_at_ms is not None and self._clock.monotonic_ms() > self._expires_at_ms
+
+    def begin_reauthentication(self, request: NetworkReceive | None) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        began_ms = self._began_again_ms
+        if self._expires_at_ms is None or (
+            began_ms is not None and now_ms - began_ms < MIN_REAUTHENTICATION_INTERVAL_MS
+        ):
+            return False
+        self._began_again_ms = now_ms
+        self._request = request
+        self._state = _State.HANDSHAKE
+        self._limit_requests()
+        return True
+
+    def take_received(self) -> NetworkReceive | None:
+        return None
+
+    def send_failure(self) -> None:
+        if self._failure is not None:
+            self._send, self._failure = NetworkSend("", self._failure), None
+            try:
+                self._flush()
+            except OSError:
+                # It did not wait for the answer.
+                self._send = None
+
+    def close(self) -> None:
+        if self._request is not None:
+            self._request.release()
+            self._request = None
+
+    def _limit_requests(self) -> None:
+        # What comes from strangers is small, so it need not wait for room among the requests of clients.
+        self._reader.limit(self._config.sasl_server_max_receive_size, UNLIMITED_MEMORY_POOL)
+
+    # -- the exchange
+
+    def authenticate(self) -> None:
+        while self._flush() and self._state is not _State.COMPLETE:
+            request, self._request = self._request, None
+            received = request or self._reader.read_from(self._transport)
+            if received is None:
+                return
+            try:
+                self._handle(received)
+            finally:
+                received.release()
+
+    def _flush(self) -> bool:
+        """Write on; False while the socket takes no more."""
+        if self._send is not None:
+            self._send.write_to(self._transport)
+            if not self._send.completed:
+                return False
+            self._send = None
+        return True
+
+    def _handle(self, received: NetworkReceive) -> None:
+        if self._state is _State.BARE_TOKENS:
+            self._send = NetworkSend("", [self._evaluate(bytes(received.payload))])
+            return
+        header, offset = decode_request_header(received.payload)
+        if header.api_key is ApiKey.API_VERSIONS and self._state is _State.HANDSHAKE:
+            self._tell_versions(header, received.payload, offset)
+        elif header.api_key is ApiKey.SASL_HANDSHAKE and self._state is _State.HANDSHAKE:
+            self._shake_hands(header, _body(header, received.payload, offset))
+        elif header.api_key is ApiKey.SASL_AUTHENTICATE and self._state is _State.TOKENS:
+            self._take_token(header, _body(header, received.payload, offset))
+        else:
+            raise AuthenticationError(
+                f"unexpected {header.api_key.name} request during SASL authentication", ErrorCode.ILLEGAL_SASL_STATE
+            )
+
+    def _respond(self, header: RequestHeader, body: Struct, version: int | None = None) -> None:
+        version = header.api_version if version is None else version
+        self._send = NetworkSend("", encode_response(header.api_key, version, header.correlation_id, body))
+
+    def _tell_versions(self, header: RequestHeader, payload: memoryview, offset: int) -> None:
+        known = header.api_version in api(header.api_key).versions
+        request = _body(header, payload, offset) if known else ApiVersionsRequest()
+        assert isinstance(request, ApiVersionsRequest)
+        response, version = self._answer_versions(request, header.api_version)
+        self._respond(header, response, version)
+
+    def _shake_hands(self, header: RequestHeader, body: Struct) -> None:
+        assert isinstance(body, SaslHandshakeRequest)
+        mechanisms = sorted(self._exchanges)
+        begin = self._exchanges.get(body.mechanism)
+        if begin is None:
+            code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+            self._respond(header, SaslHandshakeResponse(error_code=code, mechanisms=mechanisms))
+            self._flush()
+            raise AuthenticationError(f"mechanism {body.mechanism!r} is none of {', '.join(mechanisms)}", code)
+        self._mechanism = body.mechanism
+        self._exchange = begin()
+        self._state = _State.TOKENS if header.api_version > 0 else _State.BARE_TOKENS
+        self._respond(header, SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=mechanisms))
+
+    def _take_token(self, header: RequestHeader, body: Struct) -> None:
+        assert isinstance(body, SaslAuthenticateRequest)
+        try:
+            token = self._evaluate(bytes(body.auth_bytes))
+        except AuthenticationError as error:
+            refusal = SaslAuthenticateResponse(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error)
+            )
+            self._failure = encode_response(header.api_key, header.api_version, header.correlation_id, refusal)
+            raise
+        lifetime_ms = 0
+        if self._state is _State.COMPLETE and self._expires_at_ms is not None:
+            lifetime_ms = self._expires_at_ms - self._clock.monotonic_ms()
+        self._respond(header, SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime_ms))
+
+    def _evaluate(self, token: bytes) -> bytes:
+        exchange = self._exchange
+        assert exchange is not None
+        if self._user_name is not None and self._mechanism != self._user_mechanism:
+            raise AuthenticationError(f"re-authentication has to use {self._user_mechanism} again")
+        answer = exchange.evaluate(token)
+        if exchange.complete:
+            if self._user_name is not None and exchange.user_name != self._user_name:
+                raise AuthenticationError("re-authentication must not change who the client is")
+            self._let_in(exchange)
+        return answer
+
+    def _let_in(self, exchange: SaslServer) -> None:
+        self._user_name, self._user_mechanism = exchange.user_name, self._mechanism
+        self._exchange = None
+        lifetimes = []
+        if self._config.connections_max_reauth_ms > 0:
+            lifetimes.append(self._config.connections_max_reauth_ms)
+        if exchange.expires_ms != NO_EXPIRY:
+            lifetimes.append(max(exchange.expires_ms - self._clock.wall_ms(), 0))
+        self._expires_at_ms = self._clock.monotonic_ms() + min(lifetimes) if lifetimes else None
+        self._state = _State.COMPLETE
+        self._reader.limit(self._config.socket_request_max_bytes, self._memory_pool)
+
+
+def _body(header: RequestHeader, payload: memoryview, offset: int) -> Struct:
+    if header.api_version not in api(header.api_key).versions:
+        raise ProtocolError(f"{header.api_key.name} has no version {header.api_version}")
+    return decode_request_body(header, payload, offset)

@@ -1,0 +1,142 @@
+"""From the broker's configuration to what its listeners build for each connection.
+
+Called once per node while its network layer is put together. Whatever cannot be used is an error there. Must never keep
+the password of a SCRAM user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.sasl_authenticator import AnswerVersions, SaslServerAuthenticator
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.network.authenticator import Authenticator
+from kafka_sink.network.channel_builder import (
+    AuthenticatorFactory,
+    ChannelBuilder,
+    PlaintextChannelBuilder,
+    SecureChannelBuilder,
+)
+from kafka_sink.network.memory_pool import MemoryPool
+from kafka_sink.network.receive import FrameReader
+from kafka_sink.network.sasl.jaas import parse_jaas
+from kafka_sink.network.sasl.mechanism import OAUTHBEARER, PLAIN, ServerExchange
+from kafka_sink.network.sasl.oauthbearer import OAuthBearerServer
+from kafka_sink.network.sasl.plain import PlainServer
+from kafka_sink.network.sasl.scram import ScramCredential, ScramServer, parse_credential
+from kafka_sink.network.tls_context import TlsContexts
+from kafka_sink.network.transport import TransportLayer
+
+_PLAINTEXT: Final = "PLAINTEXT"
+_TLS: Final = frozenset({"SSL", "SASL_SSL"})
+_SASL: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
+_PROTOCOLS: Final = frozenset({_PLAINTEXT}) | _TLS | _SASL
+_USER_PREFIX: Final = "user_"
+
+
+@dataclass(frozen=True)
+class Users:
+    """Who may authenticate with a password: for PLAIN the passwords, for each kind of SCRAM the salted keys."""
+
+    passwords: Mapping[str, str] = field(repr=False)
+    scram: Mapping[str, Mapping[str, ScramCredential]] = field(repr=False)
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> Users:
+        """The users of *config*. :raises ConfigError: an option is malformed; the text shows none of it."""
+        passwords: dict[str, str] = {}
+        if config.sasl_jaas_config:
+            options = parse_jaas("sasl.jaas.config", config.sasl_jaas_config).options
+            passwords = {
+                name.removeprefix(_USER_PREFIX): value
+                for name, value in options.items()
+                if name.startswith(_USER_PREFIX)
+            }
+        mechanisms = [name for name in config.sasl_enabled_mechanisms if name not in (PLAIN, OAUTHBEARER)]
+        scram = {
+            mechanism: {name: ScramCredential.of(mechanism, password) for name, password in passwords.items()}
+            for mechanism in mechanisms
+        }
+        for number, text in enumerate(filter(None, map(str.strip, config.sasl_scram_credentials.split(";"))), 1):
+            try:
+                mechanism, name, credential = parse_credential(text)
+            except ConfigError as error:
+                raise ConfigError(f"option sasl.scram.credentials, entry {number}: {error}") from None
+            scram.setdefault(mechanism, {})[name] = credential
+        return cls(passwords if PLAIN in config.sasl_enabled_mechanisms else {}, scram)
+
+
+def security_protocols(config: BrokerConfig) -> dict[str, str]:
+    """Listener name → protocol. :raises ConfigError: there is no such protocol."""
+    found = {protocol: protocol for protocol in _PROTOCOLS}
+    for entry in config.listener_security_protocol_map:
+        name, _, protocol = entry.partition(":")
+        if protocol not in _PROTOCOLS:
+            raise ConfigError(
+                f"listener.security.protocol.map: {protocol!r} of listener {name} is not supported, expected one of "
+                f"{', '.join(sorted(_PROTOCOLS))}"
+            )
+        found[name] = protocol
+    return found
+
+
+class ListenerSecurity:
+    """Makes the channel builders of a node's listeners; *answer_versions* answers ApiVersions before SASL."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock, answer_versions: AnswerVersions) -> None:
+        self._config = config
+        self._clock = clock
+        self._answer_versions = answer_versions
+        self._protocols = security_protocols(config)
+        self._exchanges = _exchanges(config, clock)
+
+    def channel_builder(self, listener_name: str, memory_pool: MemoryPool) -> ChannelBuilder:
+        """A channel builder for one selector of a listener.
+
+        :raises ConfigError: a certificate, a key or a mechanism is missing or cannot be used.
+        """
+        protocol = self._protocols.get(listener_name, _PLAINTEXT)
+        if protocol == _PLAINTEXT:
+            return PlaintextChannelBuilder()
+        contexts = None
+        if protocol in _TLS:
+            contexts = TlsContexts(self._config, server=True, client_auth=self._config.ssl_client_auth)
+        if protocol not in _SASL:
+            return SecureChannelBuilder(contexts=contexts, authenticators=None)
+        if not self._exchanges:
+            raise ConfigError(f"listener {listener_name} is {protocol}, so sasl.enabled.mechanisms has to name some")
+        return SecureChannelBuilder(contexts=contexts, authenticators=self._authenticators(memory_pool))
+
+    def _authenticators(self, memory_pool: MemoryPool) -> AuthenticatorFactory:
+        def create(connection_id: str, transport: TransportLayer, reader: FrameReader, peer_host: str) -> Authenticator:
+            return SaslServerAuthenticator(
+                self._exchanges,
+                transport,
+                reader,
+                clock=self._clock,
+                config=self._config,
+                memory_pool=memory_pool,
+                answer_versions=self._answer_versions,
+            )
+
+        return create
+
+
+def _exchanges(config: BrokerConfig, clock: Clock) -> Mapping[str, ServerExchange]:
+    users = Users.of(config)
+    found: dict[str, ServerExchange] = {}
+    for mechanism in config.sasl_enabled_mechanisms:
+        make: Callable[[], PlainServer | ScramServer | OAuthBearerServer]
+        if mechanism == PLAIN:
+            make = partial(PlainServer, users.passwords)
+        elif mechanism == OAUTHBEARER:
+            make = partial(OAuthBearerServer, clock)
+        else:
+            make = partial(ScramServer, mechanism, users.scram[mechanism])
+        found[mechanism] = make
+    return found

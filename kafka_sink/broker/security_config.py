@@ -1,0 +1,75 @@
+"""How the broker makes itself known and whom it lets in: ``ssl.*`` and ``sasl.*`` of its listeners.
+
+Read once with the rest of the configuration. Nothing here opens a file; passwords and keys are in no ``repr`` and in no
+error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_sink.common import config as c
+from kafka_sink.network.sasl.mechanism import MECHANISMS, REFUSED
+from kafka_sink.network.tls_config import SslConfig
+
+_INT_MAX: Final = 2**31 - 1
+_EXPECTED: Final = f"names among {', '.join(MECHANISMS)}; " + "; ".join(f"not {name}" for name in REFUSED)
+
+
+@dataclass(frozen=True)
+class BrokerSecurityConfig(SslConfig):
+    """Options of listeners whose protocol is not PLAINTEXT (apache/kafka ``BrokerSecurityConfigs``)."""
+
+    ssl_client_auth: str = c.key(
+        "ssl.client.auth",
+        c.STRING,
+        "none",
+        "whether clients of TLS listeners have to show a certificate that the truststore vouches for",
+        validator=c.one_of("none", "requested", "required"),
+    )
+    sasl_enabled_mechanisms: tuple[str, ...] = c.key(
+        "sasl.enabled.mechanisms",
+        c.LIST,
+        (),
+        "how clients of SASL_… listeners may authenticate (Kafka: GSSAPI); OAUTHBEARER takes unsigned tokens, as Kafka "
+        "does where nothing else is set up, so it is for tests alone",
+        validator=c.Validator(_EXPECTED, lambda names: set(names) <= set(MECHANISMS)),
+    )
+    sasl_jaas_config: str = c.key(
+        "sasl.jaas.config",
+        c.STRING,
+        "",
+        'users and passwords for PLAIN and SCRAM, as in Kafka: …PlainLoginModule required user_alice="…" user_bob="…"; '
+        "of SCRAM only salted keys are kept (Kafka: listener.name.NAME.plain.sasl.jaas.config)",
+        sensitive=True,
+    )
+    sasl_scram_credentials: str = c.key(
+        "sasl.scram.credentials",
+        c.STRING,
+        "",
+        "further users for SCRAM without their passwords: SCRAM-SHA-256=[name=…,iterations=…,salt=…,stored_key=…,"
+        "server_key=…], several separated by semicolons (Kafka: kafka-storage --add-scram)",
+        sensitive=True,
+    )
+    sasl_server_max_receive_size: int = c.key(
+        "sasl.server.max.receive.size",
+        c.INT,
+        524_288,
+        "largest request before a client has authenticated, bytes",
+        validator=c.between(1, _INT_MAX),
+    )
+    connections_max_reauth_ms: int = c.key(
+        "connections.max.reauth.ms",
+        c.INT,
+        0,
+        "clients have to authenticate again before so long, or their connection is closed, ms; 0 = never (KIP-368)",
+        validator=c.between(0, _INT_MAX),
+    )
+    connection_failed_authentication_delay_ms: int = c.key(
+        "connection.failed.authentication.delay.ms",
+        c.INT,
+        100,
+        "how long a client that failed to authenticate waits for its answer and its end, ms (KIP-306)",
+        validator=c.between(0, 10_000),
+    )
