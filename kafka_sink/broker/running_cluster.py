@@ -15,6 +15,7 @@ from kafka_sink.broker.broker_server import BrokerServer
 from kafka_sink.broker.client_quotas import ClientQuota
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.connection_quotas import ConnectionLimits
+from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
@@ -65,7 +66,8 @@ class RunningCluster:
             raise
         self._timer = Timer(clock)
         self._purgatory = DelayedOperationPurgatory(self._timer)
-        self._markers = TransactionMarkers(self.state, self.logs, None, clock, self._purgatory.check)
+        self._groups = GroupCoordinator(config, self._coordinators, clock, self._timer, self.state, node_ids)
+        self._markers = TransactionMarkers(self.state, self.logs, self._groups, clock, self._purgatory.check)
         self._transactions = TransactionCoordinator(
             config,
             TransactionStore(self._coordinators),
@@ -80,6 +82,8 @@ class RunningCluster:
         self._response_budget = ResponseBudget(config.queued_max_response_bytes)
         self._brokers: dict[int, BrokerServer] = {}
         self._bound: dict[int, list[EndPoint]] = {}
+        self.state.subscribe(self._groups.follow)
+        self._groups.start()
         self._transactions.start()
         self._timer.start("broker-timer")
         self._membership.start(self._purgatory)
@@ -117,6 +121,7 @@ class RunningCluster:
             self.producer_quota,
             self.consumer_quota,
             self._response_budget,
+            self._groups,
             self._transactions,
             self._markers,
             {key: handler.versions for key, handler in HANDLERS.items()},

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from kafka_sink.broker.client_quotas import ClientQuota
 from kafka_sink.broker.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
@@ -55,7 +56,8 @@ class BrokerNode:
         self.purgatory = DelayedOperationPurgatory(self.timer)
         self._coordinators_directory = TemporaryDirectory()
         store = CoordinatorStore(Path(self._coordinators_directory.name), flush_writes=False)
-        self.markers = TransactionMarkers(self.cluster, self.logs, None, clock, self.purgatory.check)
+        self.groups = GroupCoordinator(config, store, clock, self.timer, self.cluster, range(1, nodes + 1))
+        self.markers = TransactionMarkers(self.cluster, self.logs, self.groups, clock, self.purgatory.check)
         self.transactions = TransactionCoordinator(
             config, TransactionStore(store), self.markers, self.cluster.allocate_producer_id, clock, self.timer
         )
@@ -70,6 +72,7 @@ class BrokerNode:
             ClientQuota(config.quota_producer_default),
             ClientQuota(config.quota_consumer_default),
             ResponseBudget(config.queued_max_response_bytes),
+            self.groups,
             self.transactions,
             self.markers,
             {key: handler.versions for key, handler in HANDLERS.items()},

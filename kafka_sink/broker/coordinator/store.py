@@ -23,7 +23,7 @@ _TABLES: Final = (
     # A group with its generation; members are there from the moment the leader has handed in their assignments.
     """CREATE TABLE IF NOT EXISTS groups (
         group_id TEXT PRIMARY KEY, protocol_type TEXT, generation INTEGER NOT NULL, protocol_name TEXT, leader TEXT,
-        state_since_ms INTEGER NOT NULL
+        empty_since_ms INTEGER NOT NULL
     ) WITHOUT ROWID""",
     """CREATE TABLE IF NOT EXISTS members (
         group_id TEXT NOT NULL, member_id TEXT NOT NULL, instance_id TEXT, client_id TEXT NOT NULL,
@@ -32,12 +32,12 @@ _TABLES: Final = (
         PRIMARY KEY (group_id, member_id)
     ) WITHOUT ROWID""",
     # producer_id is -1 for what is committed, or that of the open transaction which will commit it.
-    # sequence orders all commits; expire_ms is null where the broker's retention decides.
+    # sequence orders the commits of a partition; expire_ms is null where the broker's retention decides.
     """CREATE TABLE IF NOT EXISTS offsets (
-        producer_id INTEGER NOT NULL, group_id TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
+        group_id TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, producer_id INTEGER NOT NULL,
         offset INTEGER NOT NULL, leader_epoch INTEGER NOT NULL, metadata TEXT NOT NULL, commit_ms INTEGER NOT NULL,
         expire_ms INTEGER, sequence INTEGER NOT NULL,
-        PRIMARY KEY (producer_id, group_id, topic, partition)
+        PRIMARY KEY (group_id, topic, partition, producer_id)
     ) WITHOUT ROWID""",
     # One transactional id; participants and groups are JSON, for they are only ever read and written as a whole.
     """CREATE TABLE IF NOT EXISTS transactions (

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from kafka_sink.broker.client_quotas import ClientQuota
 from kafka_sink.broker.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.log.log_manager import LogManager
@@ -54,6 +55,7 @@ class BrokerContext:
     producer_quota: ClientQuota
     consumer_quota: ClientQuota
     response_budget: ResponseBudget
+    groups: GroupCoordinator
     transactions: TransactionCoordinator
     markers: TransactionMarkers
     #: What this node says it serves.
@@ -78,6 +80,16 @@ class BrokerContext:
             raise ApiError("a transactional id may not be empty", ErrorCode.INVALID_REQUEST)
         self.check_coordinates(transactional_id)
         return self.transactions
+
+    def groups_for(self, group_id: str) -> GroupCoordinator:
+        """The coordinator, if this node is where *group_id* is looked after. :raises ApiError: NOT_COORDINATOR."""
+        self.check_coordinates(group_id)
+        return self.groups
+
+    def has_partition(self, partition: TopicPartition) -> bool:
+        """There is such a partition, whoever leads it."""
+        topic = self.cluster.topic(partition.topic)
+        return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
     def led_partition(self, topic: TopicState, index: int, leader_epoch: int = -1) -> PartitionState:
         """The partition, if this node leads it and the client's *leader_epoch* (−1 = not said) is the present one.
@@ -143,6 +155,11 @@ class ApiRequest(Generic[S_co]):
     @property
     def client_id(self) -> str:
         return self._request.context.header.client_id or ""
+
+    @property
+    def client_host(self) -> str:
+        """Where the client is, as Java writes an address."""
+        return f"/{self._request.context.client_address}"
 
     @property
     def principal(self) -> str:

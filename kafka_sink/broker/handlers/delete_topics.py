@@ -49,6 +49,7 @@ def _delete(context: BrokerContext, asked: DeleteTopicState) -> DeletableTopicRe
     for partition in topic.topic_partitions():
         # Fetches that wait for more of it get their answer now.
         context.purgatory.check(partition)
+    context.groups.forget_topic(topic.name)
     return DeletableTopicResult(topic.name, topic.topic_id, ErrorCode.NONE)
 
 

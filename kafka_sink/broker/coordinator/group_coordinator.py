@@ -1,0 +1,403 @@
+"""The groups of a cluster: who is in them, how far they have read.
+
+One object for all nodes of a process; it holds the groups that these nodes coordinate. Request handlers call it on any
+thread, the transaction coordinator when a transaction has ended, whoever changes the cluster, and the timer's thread
+when somebody's time is up. One lock guards all groups; what was answered is in the file before. Must never answer, or
+do anything else for others, with the lock held.
+
+Source: apache/kafka ``GroupCoordinatorService``, ``GroupMetadataManager``, ``OffsetMetadataManager``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from kafka_sink.broker.cluster_state import ClusterState
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.coordinator.group_description import GroupDescription, describe
+from kafka_sink.broker.coordinator.group_membership import GroupMembership
+from kafka_sink.broker.coordinator.group_metadata import CONSUMER, Group, GroupState
+from kafka_sink.broker.coordinator.group_offsets import CommittedOffset, GroupOffsets
+from kafka_sink.broker.coordinator.group_rebalance import GroupRebalance
+from kafka_sink.broker.coordinator.group_requests import (
+    UNKNOWN_MEMBER,
+    Committer,
+    JoinAnswer,
+    JoinRequest,
+    JoinResult,
+    Leaving,
+    SyncAnswer,
+    SyncRequest,
+    SyncResult,
+)
+from kafka_sink.broker.coordinator.group_store import GroupStore
+from kafka_sink.broker.coordinator.store import CoordinatorStore
+from kafka_sink.broker.timer import Timer
+from kafka_sink.common.clock import FOREVER_MS, Clock
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import TopicPartition
+
+_MINUTE_MS = 60_000
+
+
+class GroupCoordinator:
+    """The groups that *node_ids*, those of this process, coordinate.
+
+    Every method raises ApiError with COORDINATOR_NOT_AVAILABLE where the file fails it.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: CoordinatorStore,
+        clock: Clock,
+        timer: Timer,
+        cluster: ClusterState,
+        node_ids: Collection[int],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._timer = timer
+        self._cluster = cluster
+        self._node_ids = frozenset(node_ids)
+        self._log = ContextLogger(__name__, "group coordinator")
+        self._lock = threading.Lock()
+        # Guarded by the lock.
+        self._store = GroupStore(store)
+        self._offsets = GroupOffsets(store)
+        self._rebalance = GroupRebalance(config.group_initial_rebalance_delay_ms, self._save)
+        self._membership = GroupMembership(self._rebalance, config.group_max_size, self._save)
+        self._groups: dict[str, Group] = {}
+        # By which node each group is coordinated, as far as we know.
+        self._placed: dict[str, int] = {}
+        self._running: frozenset[int] = frozenset()
+        self._wake_ms = FOREVER_MS
+
+    def start(self) -> None:
+        """Let offsets expire from now on."""
+        self._timer.schedule(
+            self._clock.monotonic_ms() + self._config.offsets_retention_check_interval_ms, self._expire_offsets
+        )
+
+    def follow(self) -> None:
+        """The cluster has changed. If nodes came or went: let go of groups that moved, take over those that came.
+
+        Who waits in a group that moved is sent to its new coordinator; members have their whole session time-out to
+        be heard of there.
+        """
+        with self._locked() as now_ms:
+            running = frozenset(self._cluster.nodes)
+            if running == self._running:
+                return
+            self._running = running
+            moved = [
+                group_id
+                for group_id, node_id in self._placed.items()
+                if self._cluster.coordinator_for(group_id) != node_id
+            ]
+            for group_id in moved:
+                self._rebalance.resign(self._forget(group_id))
+            for group in self._store.load():
+                node_id = self._cluster.coordinator_for(group.group_id)
+                if node_id in self._node_ids and group.group_id not in self._groups:
+                    self._groups[group.group_id] = group
+                    self._placed[group.group_id] = node_id
+                    for member in group.members.values():
+                        member.deadline_ms = now_ms + member.session_timeout_ms
+                    self._wake_for(group)
+
+    # --- members -----------------------------------------------------------------------------------------------------
+
+    def join(self, request: JoinRequest, answer: JoinAnswer) -> None:
+        """*answer* is called, on any thread, when the next generation begins or the member cannot be in it."""
+        with self._locked() as now_ms:
+            try:
+                self._check_id(request.group_id)
+                low_ms, high_ms = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
+                if not low_ms <= request.session_timeout_ms <= high_ms:
+                    text = f"a session time-out is from {low_ms} to {high_ms} ms, not {request.session_timeout_ms}"
+                    raise ApiError(text, ErrorCode.INVALID_SESSION_TIMEOUT)
+                group = self._groups.get(request.group_id)
+                if group is None and request.member_id != UNKNOWN_MEMBER:
+                    raise ApiError("no such group", ErrorCode.UNKNOWN_MEMBER_ID)
+                group = group or self._create(request.group_id)
+            except ApiError as error:
+                result = JoinResult(error.code, request.member_id)
+                self._rebalance.answers.append(lambda: answer(result))
+                return
+            self._membership.join(group, request, answer, now_ms)
+            self._wake_for(group)
+
+    def sync(self, request: SyncRequest, answer: SyncAnswer) -> None:
+        """*answer* is called, on any thread, with the member's part or why it gets none."""
+        with self._locked() as now_ms:
+            try:
+                group = self._member_group(request.group_id)
+                self._membership.sync(group, request, answer, now_ms)
+                self._wake_for(group)
+            except ApiError as error:
+                result = SyncResult(error.code)
+                self._rebalance.answers.append(lambda: answer(result))
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
+        """The member is still there.
+
+        :raises ApiError: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+            REBALANCE_IN_PROGRESS.
+        """
+        with self._locked() as now_ms:
+            group = self._member_group(group_id)
+            try:
+                self._membership.heartbeat(group, member_id, instance_id, generation, now_ms)
+            finally:
+                self._wake_for(group)
+
+    def leave(self, group_id: str, leaving: Sequence[Leaving]) -> list[ErrorCode]:
+        """Let members go; returns what became of each. :raises ApiError: INVALID_GROUP_ID."""
+        with self._locked() as now_ms:
+            self._check_id(group_id)
+            group = self._groups.get(group_id)
+            if group is None:
+                return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
+            outcomes = self._membership.leave(group, leaving, now_ms)
+            self._wake_for(group)
+            return outcomes
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group_id: str,
+        committer: Committer,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        *,
+        retention_ms: int | None = None,
+        unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Store offsets for good; returns what became of each. They are kept for *retention_ms* if that is said.
+
+        :raises ApiError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS;
+            *unknown_group* for a member of a group that is not there.
+        """
+        with self._locked() as now_ms:
+            group = self._group_to_commit_to(group_id, committer, unknown_group)
+            self._check_committer(group, committer)
+            if group.state is GroupState.COMPLETING_REBALANCE:
+                raise ApiError(f"group {group_id} rebalances", ErrorCode.REBALANCE_IN_PROGRESS)
+            member = group.members.get(committer.member_id)
+            if member is not None:
+                member.deadline_ms = now_ms + member.session_timeout_ms
+                self._wake_for(group)
+            outcomes, accepted = self._judge(offsets)
+            wall_ms = self._clock.wall_ms()
+            expire_ms = wall_ms + retention_ms if retention_ms is not None else None
+            self._offsets.commit(group_id, accepted, wall_ms, expire_ms=expire_ms)
+            return outcomes
+
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        committer: Committer,
+        producer_id: int,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Store offsets until :meth:`complete_transaction`; returns what became of each.
+
+        The caller has asked the transaction's coordinator whether the producer may.
+
+        :raises ApiError: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+        """
+        with self._locked():
+            self._check_id(group_id)
+            group = self._group_to_commit_to(group_id, committer, ErrorCode.ILLEGAL_GENERATION)
+            anonymous = committer.generation < 0 and not committer.member_id and committer.instance_id is None
+            if not anonymous:
+                self._check_committer(group, committer)
+            outcomes, accepted = self._judge(offsets)
+            self._offsets.commit(group_id, accepted, self._clock.wall_ms(), producer_id=producer_id)
+            return outcomes
+
+    def complete_transaction(self, producer_id: int, groups: Collection[str], committed: bool) -> None:
+        """A transaction has ended: its offsets in *groups* count now, or never did."""
+        with self._lock:
+            self._offsets.complete(producer_id, groups, committed=committed)
+
+    def fetch(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """What is committed; nothing where there is no such group."""
+        with self._lock:
+            return self._offsets.fetch(group_id)
+
+    def pending(self, group_id: str) -> frozenset[TopicPartition]:
+        """Partitions with offsets of an open transaction."""
+        with self._lock:
+            return self._offsets.pending(group_id)
+
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+        """Forget offsets of topics that nobody in the group reads; returns what became of each.
+
+        :raises ApiError: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP, and nobody can tell what they read.
+        """
+        with self._lock:
+            self._check_id(group_id)
+            group = self._known(group_id)
+            if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+                raise ApiError(f"group {group_id} has members", ErrorCode.NON_EMPTY_GROUP)
+            outcomes = {
+                partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                if group.is_subscribed_to(partition.topic)
+                else ErrorCode.NONE
+                for partition in partitions
+            }
+            self._offsets.delete(group_id, [partition for partition, code in outcomes.items() if not code])
+            return outcomes
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted, and so is everybody's place in it."""
+        with self._lock:
+            self._offsets.forget_topic(topic)
+
+    # --- administration ----------------------------------------------------------------------------------------------
+
+    def describe(self, group_id: str) -> GroupDescription:
+        """A group. :raises ApiError: GROUP_ID_NOT_FOUND."""
+        with self._lock:
+            return describe(self._known(group_id))
+
+    def all(self) -> list[GroupDescription]:
+        """Every group that this process coordinates."""
+        with self._lock:
+            return [describe(group) for group in self._groups.values()]
+
+    def delete(self, group_id: str) -> None:
+        """Forget a group without members, and its offsets. :raises ApiError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        with self._lock:
+            if self._known(group_id).state is not GroupState.EMPTY:
+                raise ApiError(f"group {group_id} has members", ErrorCode.NON_EMPTY_GROUP)
+            self._store.delete(group_id)
+            self._forget(group_id)
+
+    # --- rules -------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _check_id(group_id: str) -> None:
+        if not group_id:
+            raise ApiError("a group's id is not empty", ErrorCode.INVALID_GROUP_ID)
+
+    def _known(self, group_id: str) -> Group:
+        group = self._groups.get(group_id)
+        if group is None:
+            raise ApiError(f"Group {group_id} not found.", ErrorCode.GROUP_ID_NOT_FOUND)
+        return group
+
+    def _member_group(self, group_id: str) -> Group:
+        """The group that somebody says to be in."""
+        self._check_id(group_id)
+        group = self._groups.get(group_id)
+        if group is None:
+            raise ApiError(f"there is no group {group_id}", ErrorCode.UNKNOWN_MEMBER_ID)
+        return group
+
+    def _group_to_commit_to(self, group_id: str, committer: Committer, unknown_group: ErrorCode) -> Group:
+        group = self._groups.get(group_id)
+        if group is not None:
+            return group
+        if committer.generation >= 0:
+            raise ApiError(f"there is no group {group_id}", unknown_group)
+        return self._create(group_id)
+
+    @staticmethod
+    def _check_committer(group: Group, committer: Committer) -> None:
+        """Members commit in their generation; others only while the group has no members."""
+        if committer.generation < 0 and group.state is GroupState.EMPTY:
+            return
+        group.check_member(committer.member_id, committer.instance_id)
+        group.check_generation(committer.generation)
+
+    def _judge(
+        self, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> tuple[dict[TopicPartition, ErrorCode], dict[TopicPartition, CommittedOffset]]:
+        most = self._config.offset_metadata_max_bytes
+        # The option says bytes, but Kafka counts the characters of a Java string: units of UTF-16.
+        accepted = {
+            partition: offset
+            for partition, offset in offsets.items()
+            if len(offset.metadata.encode("utf-16-le", "surrogatepass")) // 2 <= most
+        }
+        outcomes = {
+            partition: ErrorCode.NONE if partition in accepted else ErrorCode.OFFSET_METADATA_TOO_LARGE
+            for partition in offsets
+        }
+        return outcomes, accepted
+
+    def _create(self, group_id: str) -> Group:
+        group = Group(group_id, self._clock.wall_ms())
+        self._store.save(group)
+        self._groups[group_id] = group
+        self._placed[group_id] = self._cluster.coordinator_for(group_id)
+        return group
+
+    def _forget(self, group_id: str) -> Group:
+        del self._placed[group_id]
+        return self._groups.pop(group_id)
+
+    def _save(self, group: Group) -> None:
+        if group.state is GroupState.EMPTY:
+            group.empty_since_ms = self._clock.wall_ms()
+        self._store.save(group)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The lock and the time (monotonic); answers that have become due are given after it is released."""
+        try:
+            with self._lock:
+                try:
+                    yield self._clock.monotonic_ms()
+                finally:
+                    due, self._rebalance.answers[:] = list(self._rebalance.answers), []
+        finally:
+            for answer in due:
+                self._give(answer)
+
+    def _give(self, answer: Callable[[], None]) -> None:
+        try:
+            answer()
+        except Exception:
+            # One client's answer must not cost the others theirs.
+            self._log.exception("an answer could not be given")
+
+    def _wake_for(self, group: Group) -> None:
+        """Have the timer look when something of *group* is due, unless it does so before."""
+        self._wake_at(self._rebalance.next_deadline_ms(group))
+
+    def _wake_at(self, deadline_ms: int) -> None:
+        if deadline_ms < self._wake_ms:
+            self._wake_ms = deadline_ms
+            self._timer.schedule(deadline_ms, self._wake)
+
+    def _wake(self) -> None:
+        with self._locked() as now_ms:
+            if now_ms < self._wake_ms:
+                # An earlier look has put this one off.
+                return
+            self._wake_ms = FOREVER_MS
+            next_ms = FOREVER_MS
+            for group in list(self._groups.values()):
+                next_ms = min(next_ms, self._rebalance.expire(group, now_ms))
+            self._wake_at(next_ms)
+
+    def _expire_offsets(self) -> None:
+        retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
+        try:
+            with self._lock:
+                for group in list(self._groups.values()):
+                    nothing_left = self._offsets.expire(group, retention_ms, self._clock.wall_ms())
+                    if nothing_left and group.state is GroupState.EMPTY:
+                        self._store.delete(group.group_id)
+                        self._forget(group.group_id)
+        finally:
+            self.start()

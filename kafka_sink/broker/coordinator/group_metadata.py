@@ -1,0 +1,262 @@
+"""One group: its members, its generation, and the states between them.
+
+Changed by :mod:`group_membership` under the coordinator's lock. Must never read a clock, store or answer anything: what
+has to be told to somebody is left with whoever called.
+
+Source: apache/kafka ``ClassicGroup``, ``ClassicGroupMember``, ``ClassicGroupState``; KIP-345 (static members).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from kafka_sink.broker.coordinator.group_requests import JoinAnswer, JoinedMember, SyncAnswer
+from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.common.errors import ApiError, ErrorCode
+
+#: The protocol type of consumers; what their members say to each other is partly known to the coordinator.
+CONSUMER: Final = "consumer"
+
+
+class GroupState(Enum):
+    """What a group does; the values are Kafka's names."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+#: The states that each state may follow. Dead is only said of groups that are not there.
+_MAY_FOLLOW: Final = {
+    GroupState.EMPTY: {GroupState.PREPARING_REBALANCE},
+    GroupState.PREPARING_REBALANCE: {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY},
+    GroupState.COMPLETING_REBALANCE: {GroupState.PREPARING_REBALANCE},
+    GroupState.STABLE: {GroupState.COMPLETING_REBALANCE},
+}
+
+
+@dataclass(slots=True)
+class Member:
+    """One member. *protocols*: name → what the member says to it, the one it likes best first."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Mapping[str, bytes]
+    assignment: bytes = b""
+    #: When it counts as gone (monotonic).
+    deadline_ms: int = FOREVER_MS
+    #: It has not been in a generation yet.
+    is_new: bool = False
+    #: How its join or sync that waits is answered.
+    join_answer: JoinAnswer | None = None
+    sync_answer: SyncAnswer | None = None
+
+    @property
+    def waits(self) -> bool:
+        """It waits for an answer and so cannot send a heartbeat. A new one is not excused: it may have gone."""
+        return not self.is_new and (self.join_answer is not None or self.sync_answer is not None)
+
+    def says_the_same(self, protocols: Mapping[str, bytes]) -> bool:
+        """*protocols* are those it has, in the same order."""
+        return list(self.protocols.items()) == list(protocols.items())
+
+
+@dataclass(slots=True)
+class Group:
+    """A group. One without a protocol type only has offsets: those of a consumer that needs no members ("simple")."""
+
+    group_id: str
+    #: When it became empty or was made (wall clock).
+    empty_since_ms: int
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    generation: int = 0
+    leader: str | None = None
+    state: GroupState = GroupState.EMPTY
+    previous_state: GroupState = GroupState.EMPTY
+    members: dict[str, Member] = field(default_factory=dict)
+    #: Instance id → member id.
+    static_members: dict[str, str] = field(default_factory=dict)
+    #: Members that were given an id and have to come back with it → until when (monotonic).
+    pending_joins: dict[str, int] = field(default_factory=dict)
+    #: Members that were told the generation and have not asked for their part.
+    pending_syncs: set[str] = field(default_factory=set)
+    #: Topics that members read; None while nobody can tell.
+    subscribed_topics: frozenset[str] | None = None
+    #: When the rebalance goes on without the members that are missing (monotonic).
+    join_deadline_ms: int = FOREVER_MS
+    #: When members that did not sync are left out (monotonic).
+    sync_deadline_ms: int = FOREVER_MS
+    #: How long a first rebalance may still be put off, and whether somebody came while it was.
+    initial_delay_left_ms: int = 0
+    member_came: bool = False
+
+    # --- members -----------------------------------------------------------------------------------------------------
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        """Take *member* in; the first one leads and says what kind of group this is."""
+        if not self.members:
+            self.leader = member.member_id
+            self.protocol_type = protocol_type
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        self.pending_joins.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> None:
+        """Forget a member, or one that was only given an id; another member leads if it did."""
+        member = self.members.pop(member_id, None)
+        if member is not None and member.instance_id is not None:
+            self.static_members.pop(member.instance_id, None)
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        self.pending_joins.pop(member_id, None)
+        self.pending_syncs.discard(member_id)
+
+    def replace_static(self, old: Member, new_member_id: str) -> Member:
+        """The same static member, come back under *new_member_id*; it keeps what *old* was assigned."""
+        assert old.instance_id is not None
+        new = Member(
+            new_member_id,
+            old.instance_id,
+            old.client_id,
+            old.client_host,
+            old.rebalance_timeout_ms,
+            old.session_timeout_ms,
+            old.protocols,
+            old.assignment,
+        )
+        # In the place of the old one: the order decides who leads next.
+        self.members = {
+            new_member_id if known == old.member_id else known: new if known == old.member_id else member
+            for known, member in self.members.items()
+        }
+        self.static_members[old.instance_id] = new_member_id
+        if self.leader == old.member_id:
+            self.leader = new_member_id
+        return new
+
+    def check_member(self, member_id: str, instance_id: str | None) -> Member:
+        """The member. :raises ApiError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID, another process is that instance now."""
+        if instance_id is not None:
+            known = self.static_members.get(instance_id)
+            if known is not None and known != member_id:
+                text = f"instance {instance_id} of group {self.group_id} is {known}, not {member_id}"
+                raise ApiError(text, ErrorCode.FENCED_INSTANCE_ID)
+            if known is None:
+                raise ApiError(f"group {self.group_id} has no instance {instance_id}", ErrorCode.UNKNOWN_MEMBER_ID)
+        member = self.members.get(member_id)
+        if member is None:
+            raise ApiError(f"group {self.group_id} has no member {member_id!r}", ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+    def check_generation(self, generation: int) -> None:
+        """:raises ApiError: ILLEGAL_GENERATION."""
+        if generation != self.generation:
+            text = f"group {self.group_id} is in generation {self.generation}, not {generation}"
+            raise ApiError(text, ErrorCode.ILLEGAL_GENERATION)
+
+    @property
+    def waiting_joins(self) -> int:
+        """Members that wait for the others to join."""
+        return sum(member.join_answer is not None for member in self.members.values())
+
+    @property
+    def all_joined(self) -> bool:
+        return not self.pending_joins and self.waiting_joins == len(self.members)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asks to be waited for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    # --- protocols ---------------------------------------------------------------------------------------------------
+
+    def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
+        """A member that speaks *protocols* would have one in common with all others."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and any(True for _ in protocols)
+        return protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(protocols)
+
+    def select_protocol(self) -> str:
+        """The protocol that most members like best, of those that all have. There must be members."""
+        common = self._common_protocols()
+        votes = Counter(next(name for name in member.protocols if name in common) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def _common_protocols(self) -> set[str]:
+        spoken = [set(member.protocols) for member in self.members.values()]
+        return set.intersection(*spoken) if spoken else set()
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        """What the leader has to know of all members."""
+        name = self.protocol_name or ""
+        return tuple(
+            JoinedMember(member.member_id, member.instance_id, member.protocols.get(name, b""))
+            for member in self.members.values()
+        )
+
+    # --- states ------------------------------------------------------------------------------------------------------
+
+    def transition_to(self, state: GroupState) -> None:
+        """Go on to *state*. :raises AssertionError: it does not follow the present one; a bug of ours."""
+        assert self.state in _MAY_FOLLOW[state], f"group {self.group_id} cannot go from {self.state} to {state}"
+        self.previous_state, self.state = self.state, state
+
+    @property
+    def can_rebalance(self) -> bool:
+        return self.state in _MAY_FOLLOW[GroupState.PREPARING_REBALANCE]
+
+    def next_generation(self) -> None:
+        """All that are coming have come: the members there are now are the new generation."""
+        self.generation += 1
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.subscribed_topics = self.read_subscriptions()
+        self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY)
+        self.pending_syncs.clear()
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Members read *topic*, or they are consumers and nobody can tell what they read."""
+        if self.subscribed_topics is None:
+            return self.protocol_type == CONSUMER
+        return topic in self.subscribed_topics
+
+    def read_subscriptions(self) -> frozenset[str] | None:
+        """The topics that members say they read; None when they are no consumers, or speak a language of their own."""
+        if self.protocol_type != CONSUMER:
+            return None
+        name = self.protocol_name or ""
+        try:
+            return frozenset(
+                topic for member in self.members.values() for topic in _subscription(member.protocols.get(name, b""))
+            )
+        except (struct.error, UnicodeDecodeError, ValueError):
+            return None
+
+
+def _subscription(metadata: bytes) -> list[str]:
+    """The topics of a ConsumerProtocolSubscription; version 0 is the beginning of all versions."""
+    _, count = struct.unpack_from(">hi", metadata)
+    position = 6
+    topics = []
+    for _ in range(count):
+        (length,) = struct.unpack_from(">h", metadata, position)
+        text = metadata[position + 2 : position + 2 + length]
+        if len(text) != length:
+            raise ValueError("the subscription is cut off")
+        topics.append(text.decode())
+        position += 2 + length
+    return topics

@@ -1,0 +1,79 @@
+"""Groups in the coordinators' file: a generation and its members, as a whole.
+
+Called by :class:`GroupCoordinator` under its lock. Only the protocol that was chosen is kept of what members say, as in
+Kafka: after a restart nobody votes before all have joined again.
+
+Source: apache/kafka ``GroupMetadataValue``.
+"""
+
+from __future__ import annotations
+
+from kafka_sink.broker.coordinator.group_metadata import Group, GroupState, Member
+from kafka_sink.broker.coordinator.store import CoordinatorStore
+
+
+class GroupStore:
+    """Reads and writes groups. Every method raises ApiError, COORDINATOR_NOT_AVAILABLE, where the file fails it."""
+
+    def __init__(self, store: CoordinatorStore) -> None:
+        self._store = store
+
+    def load(self) -> list[Group]:
+        """Every group; one with members is Stable."""
+        groups = {
+            row[0]: Group(row[0], row[1], row[2], row[3], row[4], row[5])
+            for row in self._store.rows(
+                "SELECT group_id, empty_since_ms, protocol_type, protocol_name, generation, leader FROM groups"
+            )
+        }
+        members = self._store.rows(
+            "SELECT group_id, member_id, instance_id, client_id, client_host, rebalance_timeout_ms,"
+            " session_timeout_ms, metadata, assignment FROM members"
+        )
+        for row in members:
+            group = groups[row[0]]
+            protocols = {group.protocol_name or "": row[7]}
+            member = Member(row[1], row[2], row[3], row[4], row[5], row[6], protocols, row[8])
+            leader = group.leader
+            group.add(member, group.protocol_type or "")
+            group.leader = leader
+            group.state = GroupState.STABLE
+        for group in groups.values():
+            group.subscribed_topics = group.read_subscriptions()
+        return list(groups.values())
+
+    def save(self, group: Group) -> None:
+        """Store a group as it is."""
+        name = group.protocol_name or ""
+        row = (
+            group.group_id,
+            group.protocol_type,
+            group.generation,
+            group.protocol_name,
+            group.leader,
+            group.empty_since_ms,
+        )
+        members = [
+            (
+                group.group_id,
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                member.session_timeout_ms,
+                member.protocols.get(name, b""),
+                member.assignment,
+            )
+            for member in group.members.values()
+        ]
+        with self._store.transaction() as connection:
+            connection.execute("REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?)", row)
+            connection.execute("DELETE FROM members WHERE group_id = ?", (group.group_id,))
+            connection.executemany("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", members)
+
+    def delete(self, group_id: str) -> None:
+        """Forget a group and all its offsets, those of open transactions too."""
+        with self._store.transaction() as connection:
+            for table in ("groups", "members", "offsets"):
+                connection.execute(f"DELETE FROM {table} WHERE group_id = ?", (group_id,))

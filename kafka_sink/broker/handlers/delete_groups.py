@@ -1,0 +1,30 @@
+"""DeleteGroups (key 42): groups without members are forgotten, with their offsets (KIP-229)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 2)
+
+
+def handle(context: BrokerContext, request: ApiRequest[DeleteGroupsRequest]) -> None:
+    """Delete each group; one that cannot be does not keep others from it."""
+    results = [DeletableGroupResult(group_id, _delete(context, group_id)) for group_id in request.body.groups_names]
+    request.respond(DeleteGroupsResponse(results=results))
+
+
+def _delete(context: BrokerContext, group_id: str) -> ErrorCode:
+    try:
+        context.groups_for(group_id).delete(group_id)
+    except ApiError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+API: Final = ApiHandler(ApiKey.DELETE_GROUPS, VERSIONS, handle)

@@ -1,0 +1,31 @@
+"""ListGroups (key 16): the groups that this node coordinates, by state and by type (KIP-518, KIP-848)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 5)
+#: The type of every group here: members share the work out among themselves.
+_CLASSIC: Final = "classic"
+
+
+def handle(context: BrokerContext, request: ApiRequest[ListGroupsRequest]) -> None:
+    """List what passes both filters; they know no upper and lower case."""
+    states = {state.strip().lower() for state in request.body.states_filter}
+    types = {kind.strip().lower() for kind in request.body.types_filter}
+    listed = [
+        ListedGroup(group.group_id, group.protocol_type, group.state.value, _CLASSIC)
+        for group in context.groups.all()
+        if context.cluster.coordinator_for(group.group_id) == context.node_id
+        and (not states or group.state.value.lower() in states)
+        and (not types or _CLASSIC in types)
+    ]
+    request.respond(ListGroupsResponse(groups=listed))
+
+
+API: Final = ApiHandler(ApiKey.LIST_GROUPS, VERSIONS, handle)

@@ -1,0 +1,175 @@
+"""OffsetFetch (key 9): how far groups have read.
+
+Version 8 and up ask for several groups, 10 and up name topics by id, and 7 and up may refuse offsets that an open
+transaction is about to change (KIP-447).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+from uuid import UUID
+
+from kafka_sink.broker.coordinator.group_offsets import NOTHING_COMMITTED, CommittedOffset
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from kafka_sink.protocol.schema import ZERO_UUID, VersionRange
+
+VERSIONS: Final = VersionRange(1, 10)
+_FIRST_WITH_GROUP_ERROR: Final = 2
+_FIRST_WITH_SEVERAL_GROUPS: Final = 8
+_FIRST_WITH_TOPIC_IDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Partitions of one topic; *name* is None for an id that nobody knows."""
+
+    name: str | None
+    topic_id: UUID
+    partitions: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one partition has, or why it is not said."""
+
+    partition: int
+    committed: CommittedOffset
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """One group's offsets by topic, or why they are not said."""
+
+    group_id: str
+    topics: list[tuple[_Asked, list[_Found]]]
+    error: ErrorCode = ErrorCode.NONE
+
+
+def handle(context: BrokerContext, request: ApiRequest[OffsetFetchRequest]) -> None:
+    """Answer for each group."""
+    body, version = request.body, request.version
+    if version >= _FIRST_WITH_SEVERAL_GROUPS:
+        groups = [
+            _fetch(context, group.group_id, _asked(context, group, version), stable=body.require_stable)
+            for group in body.groups
+        ]
+        request.respond(OffsetFetchResponse(groups=[_group_response(group) for group in groups]))
+        return
+    topics = body.topics
+    asked = None if topics is None else [_Asked(each.name, ZERO_UUID, each.partition_indexes) for each in topics]
+    request.respond(_single_response(_fetch(context, body.group_id, asked, stable=body.require_stable), version))
+
+
+def _asked(context: BrokerContext, group: OffsetFetchRequestGroup, version: int) -> list[_Asked] | None:
+    """Null asks for everything."""
+    if group.topics is None:
+        return None
+    asked = []
+    for topic in group.topics:
+        name: str | None = topic.name
+        if version >= _FIRST_WITH_TOPIC_IDS:
+            known = context.cluster.topic_by_id(topic.topic_id)
+            name = known.name if known is not None else None
+        asked.append(_Asked(name, topic.topic_id, topic.partition_indexes))
+    return asked
+
+
+def _fetch(context: BrokerContext, group_id: str, asked: list[_Asked] | None, *, stable: bool) -> _Group:
+    try:
+        groups = context.groups_for(group_id)
+        committed = groups.fetch(group_id)
+        unstable = groups.pending(group_id) if stable else frozenset()
+    except ApiError as error:
+        refused = [
+            (topic, [_Found(each, NOTHING_COMMITTED, error.code) for each in topic.partitions]) for topic in asked or ()
+        ]
+        return _Group(group_id, refused, error.code)
+
+    def find(topic: _Asked, index: int) -> _Found:
+        if topic.name is None:
+            return _Found(index, NOTHING_COMMITTED, ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = TopicPartition(topic.name, index)
+        if partition in unstable:
+            return _Found(index, NOTHING_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return _Found(index, committed.get(partition, NOTHING_COMMITTED))
+
+    if asked is None:
+        asked = _everything(context, committed)
+    return _Group(group_id, [(topic, [find(topic, index) for index in topic.partitions]) for topic in asked])
+
+
+def _everything(context: BrokerContext, committed: Iterable[TopicPartition]) -> list[_Asked]:
+    everything = []
+    for name, partitions in groupby(committed, key=lambda partition: partition.topic):
+        topic = context.cluster.topic(name)
+        topic_id = topic.topic_id if topic is not None else ZERO_UUID
+        everything.append(_Asked(name, topic_id, [each.partition for each in partitions]))
+    return everything
+
+
+def _group_response(group: _Group) -> OffsetFetchResponseGroup:
+    if group.error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=group.error)
+    return OffsetFetchResponseGroup(
+        group.group_id,
+        [
+            OffsetFetchResponseTopics(
+                asked.name or "",
+                asked.topic_id,
+                [
+                    OffsetFetchResponsePartitions(
+                        each.partition,
+                        each.committed.offset,
+                        each.committed.leader_epoch,
+                        each.committed.metadata,
+                        each.error,
+                    )
+                    for each in found
+                ],
+            )
+            for asked, found in group.topics
+        ],
+    )
+
+
+def _single_response(group: _Group, version: int) -> OffsetFetchResponse:
+    if group.error and version >= _FIRST_WITH_GROUP_ERROR:
+        return OffsetFetchResponse(error_code=group.error)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                asked.name or "",
+                [
+                    OffsetFetchResponsePartition(
+                        each.partition,
+                        each.committed.offset,
+                        each.committed.leader_epoch,
+                        each.committed.metadata,
+                        each.error,
+                    )
+                    for each in found
+                ],
+            )
+            for asked, found in group.topics
+        ]
+    )
+
+
+API: Final = ApiHandler(ApiKey.OFFSET_FETCH, VERSIONS, handle)

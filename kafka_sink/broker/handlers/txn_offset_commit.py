@@ -1,0 +1,73 @@
+"""TxnOffsetCommit (key 28): offsets of a group that count once the transaction is committed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka_sink.broker.coordinator.group_offsets import CommittedOffset
+from kafka_sink.broker.coordinator.group_requests import Committer
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 5)
+
+
+def handle(context: BrokerContext, request: ApiRequest[TxnOffsetCommitRequest]) -> None:
+    """Store what is known to exist, if the producer's transaction may; what is not keeps nothing else from it."""
+    body = request.body
+    offsets = {
+        TopicPartition(topic.name, partition.partition_index): CommittedOffset(
+            partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata or ""
+        )
+        for topic in body.topics
+        for partition in topic.partitions
+        if context.has_partition(TopicPartition(topic.name, partition.partition_index))
+    }
+    outcomes = _commit(context, request, offsets) if offsets else {}
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            topic.name,
+            [
+                TxnOffsetCommitResponsePartition(
+                    partition.partition_index,
+                    outcomes.get(
+                        TopicPartition(topic.name, partition.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    ),
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in body.topics
+    ]
+    request.respond(TxnOffsetCommitResponse(topics=topics))
+
+
+def _commit(
+    context: BrokerContext, request: ApiRequest[TxnOffsetCommitRequest], offsets: dict[TopicPartition, CommittedOffset]
+) -> dict[TopicPartition, ErrorCode]:
+    body = request.body
+    try:
+        groups = context.groups_for(body.group_id)
+        if not body.group_id:
+            raise ApiError("a group's id is not empty", ErrorCode.INVALID_GROUP_ID)
+        refused = context.transactions.verify_offsets_commit(
+            body.transactional_id, body.producer_id, body.producer_epoch, body.group_id, request.version
+        )
+        if refused:
+            return dict.fromkeys(offsets, refused)
+        committer = Committer(body.generation_id, body.member_id, body.group_instance_id)
+        return groups.commit_in_transaction(body.group_id, committer, body.producer_id, offsets)
+    except ApiError as error:
+        return dict.fromkeys(offsets, error.code)
+
+
+API: Final = ApiHandler(ApiKey.TXN_OFFSET_COMMIT, VERSIONS, handle)
