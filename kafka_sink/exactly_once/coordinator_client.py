@@ -156,20 +156,27 @@ class CoordinatorClient:
 
     # --- begin -------------------------------------------------------------------------------------------------------
 
-    def init_producer_id(self, transactional_id: str, transaction_timeout_ms: int) -> Transaction:
+    def init_producer_id(
+        self, transactional_id: str, transaction_timeout_ms: int, *, expected: Transaction | None = None
+    ) -> Transaction:
         """A new epoch for the id: whoever had it before is fenced, and what that left open is aborted first.
+
+        With *expected* only whoever has the id now may: PRODUCER_FENCED (or INVALID_PRODUCER_EPOCH) where somebody took
+        it since (KIP-360).
 
         :raises ApiError: INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED and the like.
         :raises KafkaTimeoutError: not within the time-out.
         """
-        return self._initialized(transactional_id, self._ask(*_init_question(transactional_id, transaction_timeout_ms)))
+        return self._initialized(
+            transactional_id, self._ask(*_init_question(transactional_id, transaction_timeout_ms, expected))
+        )
 
     def init_own_producer_id(self, transactional_id: str, transaction_timeout_ms: int) -> Transaction | None:
         """As :meth:`init_producer_id`, for an id that will be ended by somebody else; None where the answer was lost.
 
         The request may then still reach the broker, at any time, and would abort what is open: the id must not be used.
         """
-        key, question, code_of = _init_question(transactional_id, transaction_timeout_ms)
+        key, question, code_of = _init_question(transactional_id, transaction_timeout_ms, None)
         try:
             return self._initialized(transactional_id, self._ask(key, question, code_of, repeat_lost=False))
         except DisconnectError:
@@ -522,10 +529,15 @@ class CoordinatorClient:
 
 
 def _init_question(
-    transactional_id: str, transaction_timeout_ms: int
+    transactional_id: str, transaction_timeout_ms: int, expected: Transaction | None
 ) -> tuple[_Key, Question, Callable[[Struct], ErrorCode]]:
     def build(version: int) -> Struct:
-        return InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms)
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
+        )
+        if expected is not None:
+            request.producer_id, request.producer_epoch = expected.producer_id, expected.epoch
+        return request
 
     def code_of(body: Struct) -> ErrorCode:
         assert isinstance(body, InitProducerIdResponse)

@@ -10,11 +10,16 @@ What it cannot do: when everything stays down for longer than transaction.timeou
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
-from kafka_sink.exactly_once.model import OpenTransaction, Progress, UndecidedError
+from kafka_sink.common.errors import KafkaError
+from kafka_sink.exactly_once.model import Flow, OpenTransaction, Progress, Transaction, UndecidedError
 from kafka_sink.exactly_once.sink import Plan, Sink
+
+_log = logging.getLogger(__name__)
 
 #: An empty batch writes the progress again only when it is older: brokers forget it after offsets.retention.minutes.
 _REFRESH_S: Final = 3600
@@ -56,6 +61,23 @@ class ParallelSink(Sink):
                 f"batch {version} was decided, but the brokers had aborted all of its transactions: nothing of it is "
                 "in Kafka; run it again"
             )
+        self._abort_losers(plan, frozenset(transactions))
+
+    def _abort_losers(self, plan: Plan, winners: frozenset[Transaction]) -> None:
+        """Abort what attempts that lost have left open, which would keep readers waiting until it times out.
+
+        Where a newer driver is there that is left to it: then what is open may be its own.
+        """
+        try:
+            losers = [transaction for transaction in self._left_open() if transaction not in winners]
+            if losers:
+                # After the look: whoever takes over from now on has not begun any of these.
+                self._client.init_producer_id(
+                    plan.driver.transactional_id, plan.timeout_ms, expected=_after_decision(plan)
+                )
+                self._abort(losers, plan.flow)
+        except KafkaError as error:
+            _log.warning("transactions that belong to no batch stay open until they time out: %s", error)
 
     def _problem(self, plan: Plan, written: Sequence[OpenTransaction]) -> str | None:
         """Why *written* cannot be decided; None when every one is open, as its task left it, and has time left."""
@@ -83,3 +105,8 @@ class ParallelSink(Sink):
     def abandon(self, plan: Plan, written: Sequence[OpenTransaction]) -> None:
         """Abort *written*, which belong to no decision and never will."""
         self._abort([each.transaction for each in written], plan.flow)
+
+
+def _after_decision(plan: Plan) -> Transaction:
+    """The driver as it is once it has decided: in version 2 the end of a transaction begins the next epoch."""
+    return replace(plan.driver, epoch=plan.driver.epoch + 1) if plan.flow is Flow.V2 else plan.driver

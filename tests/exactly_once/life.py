@@ -1,0 +1,278 @@
+"""One life of a driver that plays Spark: a checkpoint of planned and committed batches, tasks in worker processes, and
+a protocol of exactly once. It goes on where the checkpoint says, and may be told to die, or to be frozen, at a point.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Final
+
+from kafka_sink.client.blocking import Question
+from kafka_sink.common.errors import ErrorCode
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
+from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient, TransactionDescription
+from kafka_sink.exactly_once.model import FencedError, Flow, OpenTransaction, Transaction
+from kafka_sink.exactly_once.names import driver_id
+from kafka_sink.exactly_once.parallel import ParallelSink
+from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.find_coordinator import GROUP
+from kafka_sink.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kafka_sink.protocol.schema import Struct
+from tests.exactly_once.workers import Task, Workers
+
+PARTITIONS: Final = 4
+ROWS: Final = 40
+WRITER: Final = "the-query"
+FENCED: Final = 3
+FAILED: Final = 4
+
+#: Where a life may end. ``anytime`` is a moment by the clock after the tasks.
+POINTS: Final = (
+    "mid-tasks",
+    "after-tasks",
+    "before-verify",
+    "before-decision",
+    "between-offsets-and-end",
+    "after-decision",
+    "mid-end",
+    "after-end",
+    "before-commit-log",
+    "anytime",
+)
+
+
+def rows_of(version: int) -> list[bytes]:
+    return [b"%d-%d" % (version, number) for number in range(ROWS)]
+
+
+@dataclass(frozen=True)
+class LifeSettings:
+    """*fault* is the point at which this life ends in its batch number *at*; None: it ends by itself after *batches*.
+
+    *control* leaves out a part that the protocol needs: "no-record", "id-per-task" or "plain-offsets".
+    """
+
+    bootstrap: str
+    topic: str
+    sink: str
+    protocol: str
+    checkpoint: Path
+    seed: int
+    batches: int
+    fault: str | None
+    at: int
+    freezes: bool
+    control: str | None = None
+
+
+class DyingClient(CoordinatorClient):
+    """Dies between the requests of a driver, and leaves out what a negative control leaves out."""
+
+    def __init__(self, life: Life, settings: LifeSettings) -> None:
+        super().__init__({"bootstrap.servers": settings.bootstrap}, timeout_ms=20_000)
+        self._life = life
+        self._settings = settings
+        #: The driver is committing a batch.
+        self.is_committing = False
+
+    def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        if self.is_committing:
+            self._life.reach("before-verify")
+        return super().describe(transactional_ids)
+
+    def commit_offsets(
+        self, transaction: Transaction, flow: Flow, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        if not self.is_committing:
+            super().commit_offsets(transaction, flow, group, offsets)
+            return
+        self._life.reach("before-decision")
+        if self._settings.control == "no-record":
+            return
+        super().commit_offsets(transaction, flow, group, offsets)
+        self._life.reach("between-offsets-and-end")
+
+    def end(self, transactions: Iterable[Transaction], flow: Flow, *, commit: bool) -> dict[Transaction, ErrorCode]:
+        given = list(transactions)
+        if not (self.is_committing and commit):
+            return super().end(given, flow, commit=commit)
+        if [each.transactional_id for each in given] == [driver_id(self._settings.sink)]:
+            if self._settings.control in ("no-record", "plain-offsets"):
+                return {given[0]: ErrorCode.NONE}
+            outcomes = super().end(given, flow, commit=commit)
+            self._life.reach("after-decision")
+            return outcomes
+        half = super().end(given[: len(given) // 2], flow, commit=commit)
+        self._life.reach("mid-end")
+        outcomes = {**half, **super().end(given[len(given) // 2 :], flow, commit=commit)}
+        self._life.reach("after-end")
+        return outcomes
+
+
+class PlainOffsetsClient(DyingClient):
+    """Commits offsets without a transaction, as a consumer does: nothing fences that."""
+
+    def commit_offsets(
+        self, transaction: Transaction, flow: Flow, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        self._life.reach("before-decision")
+        topics = [
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=partition, committed_offset=offset.offset, committed_metadata=offset.metadata
+                    )
+                ],
+            )
+            for (topic, partition), offset in offsets.items()
+        ]
+
+        def code_of(body: Struct) -> ErrorCode:
+            assert isinstance(body, OffsetCommitResponse)
+            return ErrorCode.of(body.topics[0].partitions[0].error_code)
+
+        request = OffsetCommitRequest(group_id=group, topics=topics)
+        self._ask((GROUP, group), Question(ApiKey.OFFSET_COMMIT, lambda version: request, 8), code_of)
+
+
+class Life:
+    """Runs in a process of its own."""
+
+    def __init__(self, settings: LifeSettings) -> None:
+        self._settings = settings
+        self._random = random.Random(settings.seed)
+        self._workers = Workers(settings.bootstrap, 5)
+        self._busy: set[int] = set()
+        self._batch = 0
+        client = PlainOffsetsClient if settings.control == "plain-offsets" else DyingClient
+        self._client = client(self, settings)
+        #: Without a record in the driver's transaction nobody can ask for progress.
+        self._begins_at = None if settings.control else 0
+        kind = ParallelSink if settings.protocol == "parallel" else AtomicSink
+        self._sink = kind(self._client, settings.sink, settings.topic)
+
+    def reach(self, point: str) -> None:
+        """Die here, or freeze, if that was said."""
+        settings = self._settings
+        if point == settings.fault and self._batch == settings.at:
+            os.kill(os.getpid(), signal.SIGSTOP if settings.freezes else signal.SIGKILL)
+
+    def run(self) -> int:
+        for batch in range(self._settings.batches):
+            self._batch = batch
+            version = self._next_version()
+            (self._settings.checkpoint / f"planned-{version}").touch()
+            try:
+                self._run_batch(version)
+            except FencedError:
+                return FENCED
+            self.reach("before-commit-log")
+            (self._settings.checkpoint / f"committed-{version}").touch()
+        return 0
+
+    def _next_version(self) -> int:
+        done = [int(path.name.split("-")[1]) for path in self._settings.checkpoint.glob("committed-*")]
+        return max(done, default=-1) + 1
+
+    def _run_batch(self, version: int) -> None:
+        if isinstance(self._sink, AtomicSink):
+            self._client.is_committing = False
+
+            def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
+                self._client.is_committing = False
+                written = self._run_tasks(plan, version, self._by_partition(version), is_atomic=True)
+                self._tasks_done()
+                return [each.partitions for each in written]
+
+            self._sink.write(version, WRITER, write_rows, begins_at=self._begins_at, attempts=3)
+            return
+        self._client.is_committing = False
+        plan = self._sink.plan()
+        if not plan.must_write(version, WRITER, begins_at=self._begins_at):
+            return
+        count = self._random.randint(1, 6)
+        rows = [(self._random.randrange(PARTITIONS), value) for value in rows_of(version)]
+        written = self._run_tasks(plan, version, [tuple(rows[index::count]) for index in range(count)], is_atomic=False)
+        self._tasks_done()
+        self._sink.commit(plan, version, WRITER, written)
+
+    def _tasks_done(self) -> None:
+        self.reach("after-tasks")
+        self._client.is_committing = True
+        if self._settings.fault == "anytime" and self._batch == self._settings.at:
+            threading.Timer(self._random.uniform(0, 0.05), self.reach, ["anytime"]).start()
+
+    def _by_partition(self, version: int) -> list[tuple[tuple[int, bytes], ...]]:
+        count = self._random.randint(1, PARTITIONS)
+        rows = [(self._random.randrange(PARTITIONS), value) for value in rows_of(version)]
+        tasks = [tuple(row for row in rows if row[0] % count == index) for index in range(count)]
+        return [task for task in tasks if task]
+
+    def _run_tasks(
+        self, plan: Plan, version: int, parts: list[tuple[tuple[int, bytes], ...]], *, is_atomic: bool
+    ) -> list[OpenTransaction]:
+        """Every task's result, of whichever attempt was first; slow ones get a second attempt beside the first."""
+        waiting = [self._task(plan, version, index, rows, is_atomic) for index, rows in enumerate(parts)]
+        results: dict[int, OpenTransaction] = {}
+        running: dict[int, Task] = {}
+        while len(results) < len(parts):
+            waiting = [task for task in waiting if task.index not in results]
+            self._give_out(waiting, running)
+            if results:
+                self.reach("mid-tasks")
+            elif self._settings.fault == "mid-tasks":
+                time.sleep(self._random.uniform(0, 0.03))
+                self.reach("mid-tasks")
+            for ready in wait(self._workers.connections, timeout=5):
+                worker = self._workers.connections.index(ready)  # type: ignore[arg-type]
+                answer = self._workers.connections[worker].recv()
+                self._busy.discard(worker)
+                task = running.pop(worker, None)
+                if task is None or task.index in results:
+                    continue
+                if isinstance(answer, OpenTransaction):
+                    results[task.index] = answer
+                elif is_atomic:
+                    raise answer
+                elif not any(other.index == task.index for other in [*running.values(), *waiting]):
+                    waiting.append(replace(task, pause_s=0.0, fails=False))
+        return [results[index] for index in range(len(parts))]
+
+    def _give_out(self, waiting: list[Task], running: dict[int, Task]) -> None:
+        for worker, connection in enumerate(self._workers.connections):
+            if waiting and worker not in self._busy:
+                task = running[worker] = waiting.pop(0)
+                connection.send(task)
+                self._busy.add(worker)
+                if task.pause_s > 0 and not task.is_atomic:
+                    waiting.append(replace(task, pause_s=0.0, fails=False))
+
+    def _task(self, plan: Plan, version: int, index: int, rows: tuple[tuple[int, bytes], ...], is_atomic: bool) -> Task:
+        chance = self._random.random()
+        return Task(
+            plan=plan,
+            version=version,
+            index=index,
+            topic=self._settings.topic,
+            rows=rows,
+            is_atomic=is_atomic,
+            fails=chance < 0.06,
+            pause_s=self._random.uniform(0.05, 0.8) if 0.06 < chance < 0.18 else 0.0,
+            has_fixed_id=self._settings.control == "id-per-task",
+        )

@@ -1,0 +1,108 @@
+"""Processes that run tasks, as Spark's Python workers do: each one task at a time, for as long as its driver lives.
+
+A worker whose driver is gone finishes what it has begun (so it writes on as a zombie), and then ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from kafka_sink import ProducerRecord
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.model import OpenTransaction, Transaction
+from kafka_sink.exactly_once.names import writer_id
+from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+
+Begin = Callable[[CoordinatorClient, Plan, "Task"], Transaction]
+
+
+class TaskFailed(Exception):
+    """As some tasks do."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Rows (partition, value) of one task, and how this attempt at it behaves."""
+
+    plan: Plan
+    version: int
+    index: int
+    topic: str
+    rows: tuple[tuple[int, bytes], ...]
+    is_atomic: bool
+    fails: bool
+    pause_s: float
+    has_fixed_id: bool
+
+
+def run_task(bootstrap: str, client: CoordinatorClient, ids: WriterTransactions, task: Task) -> OpenTransaction:
+    properties = {"bootstrap.servers": bootstrap, "linger.ms": 0, "max.block.ms": 20_000, "delivery.timeout.ms": 40_000}
+    if task.is_atomic:
+        transaction = task.plan.driver
+    elif task.has_fixed_id:
+        # What a naive sink does: the same id for the same task, whoever runs it.
+        transaction = client.init_producer_id(writer_id(task.plan.sink, bytes(6), task.index), task.plan.timeout_ms)
+    else:
+        transaction = ids.begin(client, task.plan, task.version)
+    producer = open_producer(properties, transaction, task.plan.flow)
+    try:
+        futures = []
+        for number, (partition, value) in enumerate(task.rows):
+            if number == len(task.rows) // 2:
+                producer.flush()
+                time.sleep(task.pause_s)
+                if task.fails:
+                    raise TaskFailed(f"task {task.index}")
+            futures.append(producer.send(ProducerRecord(task.topic, value, partition=partition)))
+        producer.flush()
+        for future in futures:
+            future.get(0)
+    finally:
+        producer.close(0)
+    return OpenTransaction(transaction, frozenset(TopicPartition(task.topic, partition) for partition, _ in task.rows))
+
+
+def _serve(bootstrap: str, connection: Connection) -> None:
+    ids = WriterTransactions()
+    with CoordinatorClient({"bootstrap.servers": bootstrap}, timeout_ms=20_000) as client:
+        while True:
+            try:
+                task = connection.recv()
+                answer: Any
+                try:
+                    answer = run_task(bootstrap, client, ids, task)
+                except Exception as error:
+                    answer = RuntimeError(f"{type(error).__name__}: {error}")
+                connection.send(answer)
+            except (EOFError, OSError):
+                return
+
+
+class Workers:
+    """*count* of them; they must be made before this process has threads."""
+
+    def __init__(self, bootstrap: str, count: int) -> None:
+        self.connections: list[Connection] = []
+        self.pids: list[int] = []
+        for _ in range(count):
+            ours, theirs = multiprocessing.Pipe()
+            pid = os.fork()
+            if pid == 0:
+                ours.close()
+                for other in self.connections:
+                    other.close()
+                try:
+                    _serve(bootstrap, theirs)
+                finally:
+                    os._exit(0)
+            theirs.close()
+            self.connections.append(ours)
+            self.pids.append(pid)
