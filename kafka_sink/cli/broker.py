@@ -135,7 +135,8 @@ def broker(
 def _config(path: str | None) -> BrokerConfig:
     if path is None:
         return BrokerConfig()
+    properties = configuration.load_properties(path)
     try:
-        return configuration.parse(BrokerConfig, configuration.load_properties(path))
+        return configuration.parse(BrokerConfig, properties)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error

@@ -23,8 +23,17 @@ def free_port() -> int:
 class BrokerProcess:
     """``kafkalite broker`` on a fixed port and data directory; survives :meth:`kill` and :meth:`start` again."""
 
-    def __init__(self, data_dir: Path, port: int | None = None, config: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int | None = None,
+        config: Mapping[str, object] | None = None,
+        *,
+        node_id: int | None = None,
+    ) -> None:
+        """With *node_id* it is that one broker of a cluster of several processes."""
         self.port = port or free_port()
+        self._identity = [] if node_id is None else ["--node-id", str(node_id)]
         self._data_dir = data_dir
         self._config = dict(config or {})
         self._process: subprocess.Popen[str] | None = None
@@ -36,7 +45,7 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start it and return when it serves."""
-        command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--port", str(self.port)]
+        command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--port", str(self.port), *self._identity]
         if self._config:
             properties = self._data_dir.with_suffix(".properties")
             properties.write_text("".join(f"{name}={value}\n" for name, value in self._config.items()))

@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from kafka_sink.broker.config import EndPoint
 from kafka_sink.cli import broker
 from kafka_sink.cli.main import run
+from kafka_sink.common.version import VERSION
 
 
 class FakeCluster:
@@ -19,6 +21,10 @@ class FakeCluster:
     made: ClassVar[dict[str, Any]] = {}
     events: ClassVar[list[str]] = []
     bootstrap_servers = "127.0.0.1:5,127.0.0.1:6"
+    nodes: ClassVar[dict[int, dict[str, EndPoint]]] = {
+        1: {"PLAINTEXT": EndPoint("PLAINTEXT", "127.0.0.1", 5)},
+        2: {"PLAINTEXT": EndPoint("PLAINTEXT", "127.0.0.1", 6)},
+    }
 
     def __init__(self, nodes: int, **options: Any) -> None:
         self.made.update(nodes=nodes, **options)
@@ -70,6 +76,28 @@ def test_defaults_and_options_reach_the_cluster(cluster: type[FakeCluster], tmp_
     assert (cluster.made["nodes"], cluster.made["host"], cluster.made["port"]) == (3, "0.0.0.0", 0)
     assert cluster.made["data_dir"] == tmp_path
     assert cluster.made["config"].num_partitions == 7
+
+
+def test_who_listens_where_is_told(
+    cluster: type[FakeCluster], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(["broker", "--node-id", "2", "--data-dir", str(tmp_path)]) == 0
+    lines = [line.partition(" INFO ")[2].strip() for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        f"kafkalite {VERSION}; data in {tmp_path}; SIGTERM or Ctrl-C stops it",
+        "broker 1 serves PLAINTEXT://127.0.0.1:5, in another process",
+        "broker 2 serves PLAINTEXT://127.0.0.1:6",
+        "stopping",
+    ]
+    assert (cluster.made["node_id"], cluster.made["nodes"]) == (2, 1)
+
+
+@pytest.mark.parametrize("options", [["--data-dir", "x", "--nodes", "2"], []])
+def test_one_broker_of_several_processes_needs_their_data_directory(
+    options: list[str], cluster: type[FakeCluster], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["broker", "--node-id", "2", *options]) == 2
+    assert "it needs --data-dir, and no --nodes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
