@@ -18,6 +18,7 @@ from kafka_sink.client.admin import AdminClient, AdminConfig
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.common import config as configuration
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.consumer.config import READ_COMMITTED, READ_UNCOMMITTED
 from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.consumer.topic_reading import EARLIEST, LATEST
 
@@ -35,6 +36,11 @@ from kafka_sink.consumer.topic_reading import EARLIEST, LATEST
 @click.option("--offset", type=click.IntRange(min=0), help="Start at this offset of each partition.")
 @click.option("--max", "max_records", type=click.IntRange(min=1), help="Stop after so many records.")
 @click.option("--follow", is_flag=True, help="Wait for new records instead of stopping at the end.")
+@click.option(
+    "--isolation",
+    type=click.Choice([READ_UNCOMMITTED, READ_COMMITTED]),
+    help="Whether to leave out aborted transactions and stop before open ones. Default: read_uncommitted.",
+)
 @options.connection
 def consume(
     topic: str,
@@ -43,6 +49,7 @@ def consume(
     offset: int | None,
     max_records: int | None,
     follow: bool,
+    isolation: str | None,
     bootstrap_servers: str,
     timeout_ms: int,
     properties: dict[str, str],
@@ -50,11 +57,13 @@ def consume(
     """Print the records of TOPIC as JSON lines, up to the end it has now (or for ever, with --follow).
 
     A line has topic, partition, offset, timestamp (ms), key, value and headers. What is not UTF-8 is printed as
-    {"base64": "…"}. With -X isolation.level=read_committed only what was committed is shown.
+    {"base64": "…"}.
     """
     if from_beginning and offset is not None:
         raise click.UsageError("--from-beginning and --offset exclude each other.")
     config = {"client.id": "kafkalite-consume", "default.api.timeout.ms": timeout_ms, **properties}
+    if isolation is not None:
+        config["isolation.level"] = isolation
     stdout = sys.stdout.buffer
     printed = 0
     with LogReader({"bootstrap.servers": bootstrap_servers, **config}) as reader:

@@ -59,6 +59,8 @@ class Cursor:
     failures: int = 0
     failing_since_ms: int = 0
     last_error: str = ""
+    #: Since when answers have brought nothing, although the end is not reached; None while they do.
+    idle_since_ms: int | None = None
 
     @property
     def is_done(self) -> bool:
@@ -132,6 +134,8 @@ class TopicReading:
         while missing := [cursor for cursor in cursors if cursor.topic_partition.partition not in found]:
             for node, group in self._by_leader(missing):
                 for cursor, answer in self._ask_offsets(node, group, timestamp):
+                    if answer.offset < 0:
+                        raise ProtocolError(f"{node} says that {cursor.topic_partition} has the offset {answer.offset}")
                     found[cursor.topic_partition.partition] = answer.offset
             self._recover(missing)
         return found
@@ -226,7 +230,21 @@ class TopicReading:
                 cursor.position = cursor.end
                 return
             yield record
-        cursor.position = fetched.next_offset
+        self._note_progress(cursor, fetched.next_offset)
+
+    def _note_progress(self, cursor: Cursor, next_offset: int) -> None:
+        """:raises KafkaTimeoutError: the end is not reached, and for too long nothing has come that leads there."""
+        if next_offset > cursor.position or cursor.end is None:
+            cursor.position, cursor.idle_since_ms = next_offset, None
+            return
+        now_ms, timeout_ms = self._clock.monotonic_ms(), self._config.default_api_timeout_ms
+        if cursor.idle_since_ms is None:
+            cursor.idle_since_ms = now_ms
+        elif now_ms - cursor.idle_since_ms >= timeout_ms:
+            raise KafkaTimeoutError(
+                f"{cursor.topic_partition} was to be read up to offset {cursor.end}, and for {timeout_ms} ms its "
+                f"leader has had nothing from offset {cursor.position} on; its log may have been cut back"
+            )
 
     def _on_offset_out_of_range(self, cursor: Cursor) -> None:
         partition = cursor.topic_partition.partition

@@ -38,6 +38,7 @@ from tests.fakes.manual_clock import ManualClock
 from tests.fakes.record_batches import make_batch
 
 TOPIC_ID = uuid.UUID(int=7)
+_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @dataclass
@@ -119,12 +120,12 @@ class FakeLogCluster:
     def _offsets(self, request: ListOffsetsRequest, fault: ErrorCode) -> ListOffsetsResponse:
         answers = []
         for asked in request.topics[0].partitions:
-            part = self.partitions[asked.partition_index]
+            part = self.partitions.get(asked.partition_index, FakePartition())
             is_first = asked.timestamp == EARLIEST_TIMESTAMP
             answers.append(
                 ListOffsetsPartitionResponse(
                     partition_index=asked.partition_index,
-                    error_code=fault,
+                    error_code=fault if asked.partition_index in self.partitions else _UNKNOWN,
                     offset=part.first_offset if is_first else part.readable_end(request.isolation_level),
                 )
             )
@@ -139,10 +140,10 @@ class FakeLogCluster:
     def _partition_data(
         self, node_id: int, asked: FetchPartition, fault: ErrorCode, request: FetchRequest
     ) -> PartitionData:
-        part = self.partitions[asked.partition]
+        part = self.partitions.get(asked.partition, FakePartition())
         end = part.readable_end(request.isolation_level)
-        code = fault
-        if node_id != part.leader:
+        code = fault if asked.partition in self.partitions else _UNKNOWN
+        if not code and node_id != part.leader:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif not code and not part.first_offset <= asked.fetch_offset <= part.end_offset:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -158,7 +159,7 @@ class FakeLogCluster:
         following = [next_base for next_base, _ in part.batches[1:]] + [part.end_offset]
         found = [
             batch
-            for (base, batch), next_base in zip(part.batches, following, strict=True)
+            for (base, batch), next_base in zip(part.batches, following, strict=False)
             if next_base > offset and base < end
         ]
         return found[: self.max_batches]

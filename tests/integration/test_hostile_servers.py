@@ -1,4 +1,6 @@
-"""Servers that are no brokers, or mean it badly: the producer ends in a clear error, in time, within its memory."""
+"""Servers that are no brokers, or mean it badly: the producer and the log reader end in a clear error, in time, within
+their memory.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafka_sink import KafkaProducer, ProducerRecord
-from kafka_sink.common.errors import BrokersUnreachableError
+from kafka_sink.common.errors import BrokersUnreachableError, KafkaTimeoutError
+from kafka_sink.consumer.log_reader import LogReader
 from tests.conftest import Figure
 
 MAX_BLOCK_MS = 1_500
+READ_TIMEOUT_MS = 600
 
 Behaviour = Callable[[socket.socket], None]
 
@@ -106,6 +110,22 @@ def test_a_server_that_is_no_broker_ends_in_its_cause(name: str, figure: Figure)
         took = time.monotonic() - began
         with pytest.raises(BrokersUnreachableError, match=cause):
             future.get(0)
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
+    figure(name, f"{took:.1f} s, {grown_kib / 1024:.1f} MiB")
+    assert took < MAX_BLOCK_MS / 1000 + 1
+    assert grown_kib < 50 * 1024
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_reader_of_a_server_that_is_no_broker_ends_in_its_cause(name: str, figure: Figure) -> None:
+    behave, cause = SERVERS[name]
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    properties = {"default.api.timeout.ms": READ_TIMEOUT_MS, "request.timeout.ms": READ_TIMEOUT_MS // 2}
+    with server(behave) as address, LogReader({"bootstrap.servers": address, **properties}) as reader:
+        began = time.monotonic()
+        with pytest.raises((BrokersUnreachableError, KafkaTimeoutError), match=cause):
+            list(reader.read("t"))
+        took = time.monotonic() - began
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
     figure(name, f"{took:.1f} s, {grown_kib / 1024:.1f} MiB")
     assert took < MAX_BLOCK_MS / 1000 + 1

@@ -178,6 +178,14 @@ def test_two_aborted_transactions_of_one_producer_in_one_answer() -> None:
     assert values(FetchedPartition(EVENTS_3, log, 0, aborted=AbortedTransactions([(7, 4), (7, 0)]))) == [b"ok"]
 
 
+def test_a_second_abort_marker_of_a_producer_ends_nothing_and_breaks_nothing() -> None:
+    log = data(0, 7, b"x") + marker(1, 7, ABORT) + marker(2, 7, ABORT) + data(3, 7, b"ok") + marker(4, 7, COMMIT)
+    log += data(5, 7, b"y") + marker(6, 7, ABORT) + marker(7, 7, ABORT) + marker(8, 9, ABORT) + data(9, 7, b"end")
+    fetched = FetchedPartition(EVENTS_3, log, 0, aborted=AbortedTransactions([(7, 5), (7, 0)]))
+    assert values(fetched) == [b"ok", b"end"]
+    assert fetched.next_offset == 10
+
+
 def test_an_aborted_transaction_that_began_before_this_answer() -> None:
     log = data(10, 7, b"x") + marker(11, 7, ABORT) + data(12, 7, b"y")
     assert values(FetchedPartition(EVENTS_3, log, 10, aborted=AbortedTransactions([(7, 3)]))) == [b"y"]

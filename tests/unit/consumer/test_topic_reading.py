@@ -259,6 +259,31 @@ def test_a_slow_user_does_not_use_up_the_time_for_trying_again() -> None:
     assert len(list(records)) == 5
 
 
+def test_a_leader_that_never_has_what_leads_to_the_end_is_not_asked_for_ever() -> None:
+    cluster = filled()
+    records = reading(cluster, default_api_timeout_ms=300).begin(None, EARLIEST, stop_at_end=True)
+    assert [record.offset for record in islice(records, 4)] == [0, 1, 2, 3]
+    cluster.partitions[0].batches.clear()
+    answer = cluster.request
+
+    def slow(*args: Any) -> Any:
+        cluster.clock.advance(100)
+        return answer(*args)
+
+    cluster.request = slow  # type: ignore[method-assign]
+    with pytest.raises(
+        KafkaTimeoutError, match=r"t-0 was to be read up to offset 6, and for 300 ms .* from offset 4 on"
+    ):
+        next(records)
+
+
+def test_an_offset_below_zero_is_no_offset() -> None:
+    cluster = filled()
+    cluster.partitions[0].first_offset = -1
+    with pytest.raises(ProtocolError, match="says that t-0 has the offset -1"):
+        read(cluster)
+
+
 def test_an_answer_that_leaves_the_partition_out_is_a_failure_that_is_tried_again() -> None:
     cluster = filled()
     answer = cluster._fetch

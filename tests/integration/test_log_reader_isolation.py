@@ -1,0 +1,46 @@
+"""The log reader and the embedded broker's transactions: who asks for what was committed sees that and nothing else."""
+
+from __future__ import annotations
+
+from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.consumer.log_reader import LogReader
+
+
+def read(cluster: EmbeddedCluster, isolation: str) -> list[bytes | None]:
+    with LogReader({"bootstrap.servers": cluster.bootstrap_servers, "isolation.level": isolation}) as reader:
+        return [record.value for record in reader.read("t")]
+
+
+def test_aborted_transactions_are_left_out_and_open_ones_are_not_passed() -> None:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", partitions=1)
+        servers = cluster.bootstrap_servers
+        with (
+            KafkaProducer({"bootstrap.servers": servers, "transactional.id": "one"}) as one,
+            KafkaProducer({"bootstrap.servers": servers, "transactional.id": "two"}) as two,
+        ):
+
+            def write(producer: KafkaProducer, value: bytes) -> None:
+                producer.send(ProducerRecord("t", value))
+                producer.flush()
+
+            for producer in (one, two):
+                producer.init_transactions()
+                producer.begin_transaction()
+            write(one, b"committed")
+            write(two, b"aborted")
+            write(one, b"committed too")
+            two.abort_transaction()
+            two.begin_transaction()
+            write(two, b"aborted again")
+            one.commit_transaction()
+            two.abort_transaction()
+            two.begin_transaction()
+            write(two, b"open")
+            one.begin_transaction()
+            write(one, b"committed behind an open one")
+            one.commit_transaction()
+            assert read(cluster, "read_committed") == [b"committed", b"committed too"]
+            assert len(read(cluster, "read_uncommitted")) == 6
+            two.commit_transaction()
+        assert read(cluster, "read_committed")[2:] == [b"open", b"committed behind an open one"]
