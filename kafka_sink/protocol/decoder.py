@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from struct import Struct as Layout
 from struct import calcsize, unpack_from
 from typing import Any, NamedTuple, TypeAlias
@@ -145,8 +146,13 @@ def _fixed_reader(type: Primitive) -> Read:
 
 def _read_uuid(data: memoryview, pos: int) -> tuple[Any, int]:
     end = end_of(data, pos, 16)
-    raw = bytes(data[pos:end])
-    return uuid.UUID(bytes=raw) if any(raw) else ZERO_UUID, end
+    return _uuid_of(bytes(data[pos:end])), end
+
+
+@lru_cache(maxsize=1024)
+def _uuid_of(raw: bytes) -> uuid.UUID:
+    # The same few topics are named over and over, and making one of these costs more than the rest of a field.
+    return uuid.UUID(bytes=raw) if any(raw) else ZERO_UUID
 
 
 def _string_reader(flexible: bool, nullable: bool) -> Read:

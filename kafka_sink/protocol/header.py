@@ -18,7 +18,7 @@ from kafka_sink.common.errors import ErrorCode, ProtocolError
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.codec import decode, encode_into
 from kafka_sink.protocol.primitives import MAX_STRING_BYTES, NULL, Writer, end_of, read_int16_length, skip_tags
-from kafka_sink.protocol.registry import APIS, Api, api
+from kafka_sink.protocol.registry import Api, api
 from kafka_sink.protocol.schema import Struct
 
 _REQUEST: Final = struct.Struct(">hhih")
@@ -79,14 +79,19 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         length, pos = read_int16_length(data, _CLIENT_ID_AT)
         end = end_of(data, pos, max(length, 0))
         client_id = None if length == NULL else str(data[pos:end], "utf-8")
-        if key not in APIS:
-            raise ProtocolError(f"API key {key} is not known")
-        entry = api(key)
+        entry = _known_api(key)
         if version >= entry.flexible_from:
             end = skip_tags(data, end)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise ProtocolError(f"request header: {error}") from error
     return RequestHeader(entry.key, version, correlation_id, client_id), end
+
+
+def _known_api(key: int) -> Api:
+    try:
+        return api(key)
+    except ValueError:
+        raise ProtocolError(f"API key {key} is not known") from None
 
 
 def decode_request_body(header: RequestHeader, frame: Buffer, offset: int) -> Struct:

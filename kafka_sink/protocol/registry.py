@@ -115,6 +115,7 @@ def api(key: int) -> Api:
 
     :raises ValueError: Kafka has no such API, or it has no messages here.
     """
-    if key not in APIS:
-        raise ValueError(f"API key {key} has no messages here")
-    return APIS[ApiKey(key)]
+    try:
+        return APIS[key]  # type: ignore[index]
+    except (KeyError, ValueError):
+        raise ValueError(f"API key {key} has no messages here") from None
