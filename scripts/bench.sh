@@ -6,6 +6,7 @@
 #   scripts/bench.sh records   KafkaProducer.send beside kafka-python, aiokafka and confluent-kafka
 #   scripts/bench.sh stream    micro-batches beside Spark's own sink and a sink that does nothing
 #   scripts/bench.sh limits    memory, and speed with more rows, partitions and brokers
+#   scripts/bench.sh broker    the embedded broker beside Kafka, written to and read by the same clients
 #   scripts/bench.sh all       everything that README's table shows, and that table anew (hours)
 #   scripts/bench.sh report    README's table and chart from what was measured last
 #
@@ -51,6 +52,7 @@ bench_all() {
     bench bench_records --runs 5 --results "$results"
     bench bench_stream --jars "$jars" --results "$results"
     bench bench_limits --results "$results"
+    bench bench_broker --broker-pids "$broker_pids" --results "$results"
     python -m tests.bench.report
 }
 
@@ -91,6 +93,11 @@ case "$command" in
         prepare
         find_kafka
         bench bench_limits "$@"
+        ;;
+    broker)
+        prepare
+        find_kafka
+        bench bench_broker --broker-pids "$broker_pids" "$@"
         ;;
     all)
         prepare

@@ -1,0 +1,14 @@
+"""The comparison of brokers still runs on the embedded one: its figures are for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.bench_broker import WORKS, Work, embedded, measure
+
+
+@pytest.mark.parametrize("work", [work for work in WORKS if "Java" not in work.name], ids=lambda work: work.name)
+def test_every_record_is_stored_and_read(work: Work) -> None:
+    with embedded() as (bootstrap_servers, pid):
+        found = measure(work, bootstrap_servers, pid, 10_000)
+    assert found["records_per_s"] > 0
