@@ -1,0 +1,182 @@
+"""One cluster of several processes over one data directory: brokers die, come back, and leaders move.
+
+KAFKALITE_FAULT_RECORDS sets how many records the load sends (20,000 unless told otherwise).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.client.admin import AdminClient
+from kafka_sink.common.errors import ErrorCode, KafkaError
+from kafka_sink.common.model import TopicPartition
+from tests.conftest import Figure
+from tests.support.broker_process import BrokerProcess
+from tests.support.ordered_load import OrderedLoad
+from tests.support.readback import read_topic
+
+RECORDS = int(os.environ.get("KAFKALITE_FAULT_RECORDS", "20000"))
+NODES = (1, 2, 3)
+PARTITIONS = 6
+LIMIT_S = 20.0
+
+Brokers = dict[int, BrokerProcess]
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Brokers]:
+    processes = {node_id: BrokerProcess(tmp_path / "data", node_id=node_id) for node_id in NODES}
+    try:
+        for process in processes.values():
+            process.start()
+        yield processes
+    finally:
+        for process in processes.values():
+            process.stop()
+
+
+def bootstrap(brokers: Brokers) -> str:
+    return ",".join(broker.bootstrap_servers for broker in brokers.values())
+
+
+def leaders(admin: AdminClient, topic: str = "t") -> list[int | None]:
+    return [info.leader and info.leader.id for info in admin.describe_topics([topic])[topic].partitions]
+
+
+def strike(brokers: Brokers, admin: AdminClient) -> int:
+    """Kill and restart each broker, and move leaders to it when it is back; returns how many leaders were moved."""
+    moved = 0
+    for node_id, broker in brokers.items():
+        broker.kill()
+        time.sleep(0.3)
+        broker.start()
+        for partition in range(0, PARTITIONS, 2):
+            admin.move_leader(TopicPartition("t", partition), node_id)
+            moved += 1
+        time.sleep(0.2)
+    return moved
+
+
+def test_kills_restarts_and_moves_lose_repeat_and_reorder_nothing(brokers: Brokers, figure: Figure) -> None:
+    over = threading.Event()
+    moved: list[int] = []
+    with (
+        AdminClient(bootstrap(brokers)) as admin,
+        KafkaProducer(
+            {"bootstrap.servers": bootstrap(brokers), "request.timeout.ms": 2_000, "reconnect.backoff.max.ms": 200}
+        ) as producer,
+    ):
+        admin.create_topic("t", PARTITIONS, replication_factor=3)
+        load = OrderedLoad(producer, "t")
+
+        def blows() -> None:
+            try:
+                moved.append(strike(brokers, admin))
+            finally:
+                over.set()
+
+        thread = threading.Thread(target=blows, daemon=True)
+        thread.start()
+        while not over.is_set() or load.sent < RECORDS:
+            load.send(max(RECORDS // 2_000, 1))
+            time.sleep(0 if over.is_set() else 0.004)
+        thread.join()
+        producer.flush(60_000)
+        retries = producer.metrics()["record-retry-total"]
+    assert load.errors[:3] == [] and moved
+    verdict = load.judge(read_topic(bootstrap(brokers), "t"))
+    figure("records", load.sent)
+    figure("kills, moves of leaders", f"{len(NODES)}, {moved[0]}")
+    figure("sent again", int(retries))
+    figure("missing/twice/out of order", f"{verdict.missing}/{verdict.duplicates}/{verdict.out_of_order}")
+    figure("longest stall", f"{load.longest_stall_s:.1f} s")
+    assert verdict.is_clean, verdict
+
+
+def test_every_process_hears_of_topics_settings_and_leaders_soon(brokers: Brokers, figure: Figure) -> None:
+    with AdminClient(brokers[1].bootstrap_servers) as first, AdminClient(brokers[3].bootstrap_servers) as last:
+        started = time.monotonic()
+        first.create_topic("t", PARTITIONS, replication_factor=2, configs={"retention.ms": "1000"})
+        while "t" not in last.list_topics():
+            assert time.monotonic() - started < LIMIT_S
+        figure("a topic is known in another process after", f"{(time.monotonic() - started) * 1000:.0f} ms")
+        last.alter_topic_configs("t", {"retention.ms": "2000"})
+        while first.topic_configs(["t"])["t"]["retention.ms"].value != "2000":
+            assert time.monotonic() - started < LIMIT_S
+        led = leaders(first)
+        assert set(led) == set(NODES)
+        brokers[2].kill()
+        started = time.monotonic()
+        while 2 in leaders(first):
+            assert time.monotonic() - started < LIMIT_S
+        figure("a killed leader is replaced after", f"{(time.monotonic() - started) * 1000:.0f} ms")
+        assert None not in leaders(last)
+        last.delete_topics(["t"])
+        started = time.monotonic()
+        while "t" in first.list_topics():
+            assert time.monotonic() - started < LIMIT_S
+
+
+def test_a_topic_made_anew_has_nothing_of_its_predecessor(brokers: Brokers, tmp_path: Path) -> None:
+    with AdminClient(bootstrap(brokers)) as admin:
+        admin.create_topic("t", PARTITIONS, replication_factor=1)
+        with KafkaProducer({"bootstrap.servers": bootstrap(brokers)}) as producer:
+            for number in range(600):
+                producer.send(ProducerRecord("t", b"old", partition=number % PARTITIONS))
+        # Nobody leads its partitions now, so nobody has their logs.
+        brokers[2].kill()
+        admin.delete_topics(["t"])
+        admin.create_topic("t", PARTITIONS, replication_factor=1)
+        brokers[2].start()
+        found = read_topic(bootstrap(brokers), "t")
+        assert found == []
+        admin.delete_topics(["t"])
+    logs = tmp_path / "data" / "logs"
+    deadline = time.monotonic() + LIMIT_S
+    while any(entry.name.startswith("t-") for entry in logs.iterdir()):
+        assert time.monotonic() < deadline, sorted(entry.name for entry in logs.iterdir())
+        time.sleep(0.02)
+
+
+def test_a_node_runs_once_and_a_cluster_is_shared_or_not(brokers: Brokers, tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--port", "0", "--data-dir", data]
+    for options, text in (
+        (["--node-id", "2"], "broker 2 runs already, in another process"),
+        ([], "is in use by another broker process"),
+    ):
+        done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 1 and text in done.stderr and "Traceback" not in done.stderr
+    alone = tmp_path / "alone"
+    with EmbeddedCluster(data_dir=alone), pytest.raises(OSError, match="a cluster of its own there"):
+        EmbeddedCluster(data_dir=alone, node_id=2).start()
+
+
+def test_a_broker_that_stops_hands_over_and_one_alone_opens_what_is_left(brokers: Brokers, tmp_path: Path) -> None:
+    with AdminClient(bootstrap(brokers)) as admin:
+        admin.create_topic("t", PARTITIONS, replication_factor=3)
+        with KafkaProducer({"bootstrap.servers": bootstrap(brokers)}) as producer:
+            for number in range(600):
+                producer.send(ProducerRecord("t", b"%d" % number, partition=number % PARTITIONS))
+            producer.flush()
+            brokers[1].stop()
+            brokers[2].stop()
+            for number in range(600, 1200):
+                producer.send(ProducerRecord("t", b"%d" % number, partition=number % PARTITIONS))
+        with pytest.raises(KafkaError) as refused:
+            admin.move_leader(TopicPartition("t", 0), 1)
+        assert getattr(refused.value, "code", None) is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        assert set(leaders(admin)) == {3}
+    brokers[3].stop()
+    with EmbeddedCluster(data_dir=tmp_path / "data") as cluster:
+        found = read_topic(cluster.bootstrap_servers, "t")
+    assert sorted(int(message.value or b"") for message in found) == list(range(1200))
