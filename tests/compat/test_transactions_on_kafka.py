@@ -1,13 +1,16 @@
-"""Our transactions on a real Kafka, at both transaction versions: librdkafka says what was committed."""
+"""Our transactions on a real Kafka and on the embedded broker, at both transaction versions: librdkafka says what was
+committed."""
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +22,8 @@ from confluent_kafka import KafkaException as ForeignError
 from confluent_kafka import Producer as ForeignProducer
 from confluent_kafka import TopicPartition as ForeignPartition
 
-from kafka_sink import KafkaProducer, ProducerRecord
+from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.client.blocking import BlockingClient
 from kafka_sink.client.config import ClientConfig
@@ -35,7 +39,10 @@ from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, To
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk
+from tests.compat.conftest import run_kafka_tool
+from tests.golden.make_transaction_answers import ANSWERS
 from tests.support.readback import read_topic
+from tests.support.transaction_script import ask_everything
 from tests.support.transactional_worker import RECORDS_PER_ROUND
 
 if TYPE_CHECKING:
@@ -45,21 +52,56 @@ FEATURE_TOOL = "org.apache.kafka.tools.FeatureCommand"
 LAST_EPOCH = 2**15 - 2
 
 
-@pytest.fixture(scope="module", params=[2, 1], ids=["version 2", "version 1"])
-def level(request: pytest.FixtureRequest, real_kafka: RealKafka) -> Iterator[int]:
-    """The cluster's finalized transaction.version; as it was again afterwards."""
-    server = ("--bootstrap-server", real_kafka.bootstrap_servers)
-    if request.param == 1:
-        real_kafka.run_tool(FEATURE_TOOL, *server, "downgrade", "--feature", "transaction.version=1")
-    yield request.param
-    if request.param == 1:
-        real_kafka.run_tool(FEATURE_TOOL, *server, "upgrade", "--feature", "transaction.version=2")
+@dataclass(frozen=True)
+class Target:
+    """Whom the tests of this file talk to: a real Kafka, or the embedded broker."""
+
+    bootstrap_servers: str
+    #: The finalized transaction.version.
+    level: int
+    #: Kafka's own, None for the embedded broker.
+    kafka: RealKafka | None
+    #: Where the partitions' directories are.
+    logs: Path
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((where, level), id=f"{where}, version {level}")
+        for where in ("Kafka", "embedded", "embedded, 3 nodes")
+        for level in (2, 1)
+    ],
+)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    where, level = request.param
+    if where == "Kafka":
+        yield from _real(request.getfixturevalue("real_kafka"), level)
+        return
+    directory = tmp_path_factory.mktemp("embedded")
+    config = replace(
+        BrokerConfig(),
+        transaction_version=level,
+        transaction_abort_timed_out_transaction_cleanup_interval_ms=100,
+    )
+    with EmbeddedCluster(nodes=3 if "3" in where else 1, config=config, data_dir=directory) as embedded:
+        yield Target(embedded.bootstrap_servers, level, None, directory / "logs")
+
+
+def _real(kafka: RealKafka, level: int) -> Iterator[Target]:
+    """At the wanted transaction.version; as it was again afterwards."""
+    server = ("--bootstrap-server", kafka.bootstrap_servers)
+    if level == 1:
+        kafka.run_tool(FEATURE_TOOL, *server, "downgrade", "--feature", "transaction.version=1")
+    yield Target(kafka.bootstrap_servers, level, kafka, kafka.partition_directory("logs", 0).parent)
+    if level == 1:
+        kafka.run_tool(FEATURE_TOOL, *server, "upgrade", "--feature", "transaction.version=2")
 
 
 @pytest.fixture
-def topic(real_kafka: RealKafka) -> str:
+def topic(cluster: Target) -> str:
     name = f"transactions-{uuid.uuid4().hex[:8]}"
-    with AdminClient(real_kafka.bootstrap_servers) as admin:
+    with AdminClient(cluster.bootstrap_servers) as admin:
         admin.create_topic(name, partitions=3)
     return name
 
@@ -94,23 +136,21 @@ class Producers:
 
 
 @pytest.fixture
-def make_producer(real_kafka: RealKafka, level: int) -> Iterator[Producers]:
-    producers = Producers(real_kafka.bootstrap_servers, level)
+def make_producer(cluster: Target) -> Iterator[Producers]:
+    producers = Producers(cluster.bootstrap_servers, cluster.level)
     yield producers
     producers.close()
 
 
-def values(real_kafka: RealKafka, topic: str, isolation: str = "read_committed") -> list[bytes | None]:
-    return sorted(
-        message.value or b"" for message in read_topic(real_kafka.bootstrap_servers, topic, isolation=isolation)
-    )
+def values(cluster: Target, topic: str, isolation: str = "read_committed") -> list[bytes | None]:
+    return sorted(message.value or b"" for message in read_topic(cluster.bootstrap_servers, topic, isolation=isolation))
 
 
-def committed_offset(real_kafka: RealKafka, topic: str, group: str) -> int:
+def committed_offset(cluster: Target, topic: str, group: str) -> int:
     # While a transaction is open the stable offset is not told.
     consumer = Consumer(
         {
-            "bootstrap.servers": real_kafka.bootstrap_servers,
+            "bootstrap.servers": cluster.bootstrap_servers,
             "group.id": group,
             "isolation.level": "read_uncommitted",
         }
@@ -135,8 +175,23 @@ def chunk_of(name: str, count: int = 3000) -> tuple[ColumnChunk, list[bytes]]:
     return ColumnChunk(value=BinaryColumn.from_arrow(pa.array(rows, pa.binary()))), rows
 
 
+@pytest.mark.parametrize(
+    "cluster",
+    [("Kafka", 2), ("Kafka", 1), ("embedded", 2), ("embedded", 1)],
+    ids=["Kafka, version 2", "Kafka, version 1", "embedded, version 2", "embedded, version 1"],
+    indirect=True,
+)
+def test_every_answer_is_kafkas(cluster: Target, topic: str, figure: Callable[..., None]) -> None:
+    expected = json.loads(ANSWERS.read_text())["answers"]
+    answers = ask_everything(cluster.bootstrap_servers, topic)
+    different = {asked: (answer, expected[asked]) for asked, answer in answers.items() if answer != expected[asked]}
+    assert different == {}
+    assert answers.keys() == expected.keys()
+    figure("answers that differ from Apache Kafka 4.3.0's in any field", f"0 of {len(answers)}")
+
+
 def test_what_was_committed_is_read_and_what_was_aborted_is_not(
-    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+    cluster: Target, make_producer: Producers, topic: str, transactional_id: str
 ) -> None:
     producer = make_producer(transactional_id)
     expected: list[bytes] = []
@@ -152,39 +207,39 @@ def test_what_was_committed_is_read_and_what_was_aborted_is_not(
         written += len(send_all(producer, topic, f"dropped-{number}"))
         producer.flush()
         producer.abort_transaction()
-    assert values(real_kafka, topic) == sorted(expected)
-    assert len(values(real_kafka, topic, "read_uncommitted")) == len(expected) + written
+    assert values(cluster, topic) == sorted(expected)
+    assert len(values(cluster, topic, "read_uncommitted")) == len(expected) + written
 
 
 def test_nothing_is_seen_before_the_commit(
-    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+    cluster: Target, make_producer: Producers, topic: str, transactional_id: str
 ) -> None:
     producer = make_producer(transactional_id)
     producer.begin_transaction()
     sent = send_all(producer, topic, "pending")
     producer.flush()
-    assert values(real_kafka, topic) == []
+    assert values(cluster, topic) == []
     producer.commit_transaction()
-    assert values(real_kafka, topic) == sorted(sent)
+    assert values(cluster, topic) == sorted(sent)
 
 
 def test_kafkas_own_tool_finds_transactional_batches_and_markers(
-    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+    cluster: Target, make_producer: Producers, topic: str, transactional_id: str
 ) -> None:
     producer = make_producer(transactional_id)
     producer.begin_transaction()
     send_all(producer, topic, "kept")
     producer.commit_transaction()
     producer.close()
-    log = next(real_kafka.partition_directory(topic, 0).glob("*.log"))
-    dump = real_kafka.run_tool("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", str(log))
+    log = next((cluster.logs / f"{topic}-0").glob("*.log"))
+    dump = run_kafka_tool("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", str(log))
     batches = [line for line in dump.splitlines() if line.startswith("baseOffset")]
     assert all("isTransactional: true" in line and "isvalid: true" in line for line in batches)
     assert "endTxnMarker: COMMIT" in dump
 
 
 def test_offsets_are_committed_with_the_transaction(
-    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+    cluster: Target, make_producer: Producers, topic: str, transactional_id: str
 ) -> None:
     producer = make_producer(transactional_id)
     group = f"group-{transactional_id}"
@@ -192,15 +247,15 @@ def test_offsets_are_committed_with_the_transaction(
     send_all(producer, topic, "kept")
     producer.send_offsets_to_transaction({TopicPartition(topic, 0): OffsetAndMetadata(17, "note")}, group)
     producer.commit_transaction()
-    assert committed_offset(real_kafka, topic, group) == 17
+    assert committed_offset(cluster, topic, group) == 17
     producer.begin_transaction()
     producer.send_offsets_to_transaction({TopicPartition(topic, 0): 99}, group)
     producer.abort_transaction()
-    assert committed_offset(real_kafka, topic, group) == 17
+    assert committed_offset(cluster, topic, group) == 17
 
 
 def test_a_member_that_the_group_does_not_know_can_only_abort(
-    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+    cluster: Target, make_producer: Producers, topic: str, transactional_id: str
 ) -> None:
     producer = make_producer(transactional_id)
     stranger = ConsumerGroupMetadata(f"group-{transactional_id}", generation_id=7, member_id="nobody")
@@ -214,11 +269,11 @@ def test_a_member_that_the_group_does_not_know_can_only_abort(
     producer.begin_transaction()
     sent = send_all(producer, topic, "kept")
     producer.commit_transaction()
-    assert values(real_kafka, topic) == sorted(sent)
+    assert values(cluster, topic) == sorted(sent)
 
 
 def test_a_second_producer_fences_the_first(
-    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+    cluster: Target, make_producer: Producers, topic: str, transactional_id: str
 ) -> None:
     first = make_producer(transactional_id)
     first.begin_transaction()
@@ -232,11 +287,11 @@ def test_a_second_producer_fences_the_first(
         first.commit_transaction()
     with pytest.raises(ProducerFencedError, match="must be closed"):
         first.begin_transaction()
-    assert values(real_kafka, topic) == sorted(sent)
+    assert values(cluster, topic) == sorted(sent)
 
 
 def test_a_fenced_producer_that_goes_on_sending_writes_nothing(
-    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+    cluster: Target, make_producer: Producers, topic: str, transactional_id: str
 ) -> None:
     first = make_producer(transactional_id)
     make_producer(transactional_id)
@@ -246,13 +301,13 @@ def test_a_fenced_producer_that_goes_on_sending_writes_nothing(
         first.commit_transaction()
     with pytest.raises(ProducerFencedError):
         first.abort_transaction()
-    assert values(real_kafka, topic, "read_uncommitted") == []
+    assert values(cluster, topic, "read_uncommitted") == []
 
 
 def test_librdkafka_and_we_fence_each_other(
-    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+    cluster: Target, make_producer: Producers, topic: str, transactional_id: str
 ) -> None:
-    foreign = ForeignProducer({"bootstrap.servers": real_kafka.bootstrap_servers, "transactional.id": transactional_id})
+    foreign = ForeignProducer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": transactional_id})
     foreign.init_transactions(30)
     foreign.begin_transaction()
     foreign.produce(topic, b"foreign")
@@ -263,19 +318,17 @@ def test_librdkafka_and_we_fence_each_other(
     ours.begin_transaction()
     sent = send_all(ours, topic, "ours")
     ours.commit_transaction()
-    successor = ForeignProducer(
-        {"bootstrap.servers": real_kafka.bootstrap_servers, "transactional.id": transactional_id}
-    )
+    successor = ForeignProducer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": transactional_id})
     successor.init_transactions(30)
     ours.begin_transaction()
     ours.send(ProducerRecord(topic, b"late"))
     with pytest.raises(KafkaError):
         ours.commit_transaction()
-    assert values(real_kafka, topic) == sorted(sent)
+    assert values(cluster, topic) == sorted(sent)
 
 
 def test_calls_out_of_order_are_refused(
-    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+    cluster: Target, make_producer: Producers, topic: str, transactional_id: str
 ) -> None:
     producer = make_producer(transactional_id)
     chunk, _ = chunk_of("rows", 3)
@@ -288,18 +341,18 @@ def test_calls_out_of_order_are_refused(
     ):
         with pytest.raises(TransactionStateError):
             attempt()
-    assert values(real_kafka, topic, "read_uncommitted") == []
+    assert values(cluster, topic, "read_uncommitted") == []
 
 
 def test_a_time_out_above_the_brokers_limit_is_explained(
-    real_kafka: RealKafka, make_producer: Producers, transactional_id: str
+    cluster: Target, make_producer: Producers, transactional_id: str
 ) -> None:
     with pytest.raises(ApiError, match=r"transaction\.max\.timeout\.ms"):
         make_producer(transactional_id, transaction_timeout_ms=900_001)
 
 
 def test_closing_aborts_the_open_transaction(
-    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str
+    cluster: Target, make_producer: Producers, topic: str, transactional_id: str
 ) -> None:
     producer = make_producer(transactional_id)
     producer.begin_transaction()
@@ -310,21 +363,22 @@ def test_closing_aborts_the_open_transaction(
     sent = send_all(other, topic, "kept")
     other.commit_transaction()
     # Were the first transaction still open, nobody could read past its first record.
-    assert values(real_kafka, topic) == sorted(sent)
+    assert values(cluster, topic) == sorted(sent)
 
 
-@pytest.mark.usefixtures("level")
 def test_a_process_that_is_killed_again_and_again_writes_every_round_exactly_once(
-    real_kafka: RealKafka, topic: str, transactional_id: str
+    cluster: Target, topic: str, transactional_id: str
 ) -> None:
-    rounds, lives = 60, 0
+    # The embedded broker is on its way sooner than a cluster, and so has to be the blow.
+    rounds, longest_s = (60, 0.03) if cluster.kafka is not None else (20, 0.003)
+    lives = 0
     group = f"group-{transactional_id}"
     rng = random.Random(5)
     command = [sys.executable, "-m", "tests.support.transactional_worker"]
     while True:
         lives += 1
         worker = subprocess.Popen(
-            [*command, real_kafka.bootstrap_servers, topic, group, transactional_id, str(rounds)],
+            [*command, cluster.bootstrap_servers, topic, group, transactional_id, str(rounds)],
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parents[2],
@@ -333,25 +387,26 @@ def test_a_process_that_is_killed_again_and_again_writes_every_round_exactly_onc
         with worker:
             for _ in range(rng.randrange(2, 9)):
                 worker.stdout.readline()
-            time.sleep(rng.random() * 0.03)
+            time.sleep(rng.random() * longest_s)
             worker.kill()
-        if committed_offset(real_kafka, topic, group) == rounds:
+        if committed_offset(cluster, topic, group) == rounds:
             break
         assert lives < 60, "it makes no progress"
     assert lives > 3
     # The last life may have left a transaction open; only its successor or the time-out ends it.
-    with KafkaProducer(
-        {"bootstrap.servers": real_kafka.bootstrap_servers, "transactional.id": transactional_id}
-    ) as last:
+    with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": transactional_id}) as last:
         last.init_transactions()
     expected = [f"{number}-{item}".encode() for number in range(rounds) for item in range(RECORDS_PER_ROUND)]
-    assert values(real_kafka, topic) == sorted(expected)
+    assert values(cluster, topic) == sorted(expected)
 
 
+@pytest.mark.parametrize(
+    "cluster", [("Kafka", 2), ("Kafka", 1)], ids=["Kafka, version 2", "Kafka, version 1"], indirect=True
+)
 def test_beyond_the_last_epoch_comes_another_id(
-    real_kafka: RealKafka, make_producer: Producers, topic: str, transactional_id: str, level: int
+    cluster: Target, make_producer: Producers, topic: str, transactional_id: str
 ) -> None:
-    exhaust_epochs(real_kafka, transactional_id)
+    exhaust_epochs(cluster, transactional_id)
     producer = make_producer(transactional_id)
     assert producer._transactions is not None
     last = producer._transactions.identity
@@ -359,10 +414,10 @@ def test_beyond_the_last_epoch_comes_another_id(
     producer.begin_transaction()
     expected = send_all(producer, topic, "last")
     producer.commit_transaction()
-    if level == 1:
+    if cluster.level == 1:
         # An epoch is made only after an error, here that a compacted topic takes no record without a key.
         compacted = f"{topic}-compacted"
-        with AdminClient(real_kafka.bootstrap_servers) as admin:
+        with AdminClient(cluster.bootstrap_servers) as admin:
             admin.create_topic(compacted, partitions=1, configs={"cleanup.policy": "compact"})
         producer.begin_transaction()
         send_all(producer, topic, "dropped")
@@ -377,12 +432,12 @@ def test_beyond_the_last_epoch_comes_another_id(
         producer.begin_transaction()
         expected += send_all(producer, topic, f"round-{number}")
         producer.commit_transaction()
-    assert values(real_kafka, topic) == sorted(expected)
+    assert values(cluster, topic) == sorted(expected)
 
 
-def exhaust_epochs(real_kafka: RealKafka, transactional_id: str) -> None:
+def exhaust_epochs(cluster: Target, transactional_id: str) -> None:
     """Have the coordinator count the id's epoch up to the one before its last."""
-    config = parse(ClientConfig, {"bootstrap.servers": real_kafka.bootstrap_servers})
+    config = parse(ClientConfig, {"bootstrap.servers": cluster.bootstrap_servers})
     client = BlockingClient(config, client_id="epochs", timeout_ms=30_000)
     try:
         epoch = -1

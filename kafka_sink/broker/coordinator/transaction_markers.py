@@ -42,7 +42,7 @@ class TransactionMarkers:
         self,
         cluster: ClusterState,
         logs: LogManager,
-        groups: GroupOffsets | None,
+        groups: GroupOffsets,
         clock: Clock,
         on_written: Callable[[TopicPartition], None],
     ) -> None:
@@ -61,7 +61,7 @@ class TransactionMarkers:
         )
         offsets = frozenset(partition for partition in metadata.partitions if partition.topic == OFFSETS_TOPIC)
         done = {partition for partition in metadata.partitions - offsets if self._try_partition(partition, marker)}
-        if offsets and self._groups is not None:
+        if offsets:
             try:
                 self._groups.complete_transaction(metadata.producer_id, metadata.groups, marker.committed)
             except ApiError as error:
