@@ -100,6 +100,8 @@ class Processor:
         self.id = processor_id
         #: What became of its requests; anybody may read it.
         self.request_metrics = RequestMetrics()
+        #: Connections closed because their clients did not authenticate again in time.
+        self.expired_sessions = 0
         self._listener_name = listener_name
         self._selector = selector
         self._request_channel = request_channel
@@ -112,6 +114,7 @@ class Processor:
         self._stopping = False
         # Shared with handlers; a deque's append and popleft are atomic.
         self._responses: deque[Response] = deque()
+        self._ended_running = False
         # Only for the processor's own thread.
         self._connections: dict[str, _Connection] = {}
         self._inflight_responses: dict[str, SendResponse] = {}
@@ -142,6 +145,8 @@ class Processor:
         """Queue a response for its connection."""
         self._responses.append(response)
         self._selector.wakeup()
+        if self._ended_running:
+            self._drop_responses()
 
     def stop(self) -> None:
         """Make :meth:`run` return."""
@@ -243,7 +248,11 @@ class Processor:
             self._log.debug("%s is gone, dropping a response for it", connection_id)
             self._ended(response)
             return
-        self._selector.send(NetworkSend(connection_id, response.segments))
+        try:
+            self._selector.send(NetworkSend(connection_id, response.segments))
+        except BaseException:
+            self._ended(response)
+            raise
         self._inflight_responses[connection_id] = response
 
     def _poll(self) -> None:
@@ -270,6 +279,7 @@ class Processor:
             self._log.debug("%s authenticates again", receive.source)
             return
         if self._selector.session_expired(receive.source):
+            self.expired_sessions += 1
             raise AuthenticationError("its session has expired, and it did not authenticate again")
         principal = self._selector.principal(receive.source)
         context = RequestContext(header, receive.source, connection.address, self._listener_name, principal)
@@ -360,3 +370,15 @@ class Processor:
         for connection_id in tuple(self._connections):
             self._close(connection_id)
         self._selector.close()
+        self._ended_running = True
+        self._drop_responses()
+
+    def _drop_responses(self) -> None:
+        """Nobody will send them: whoever waits to hear of that hears it now. Handlers may call it at the same time."""
+        while True:
+            try:
+                response = self._responses.popleft()
+            except IndexError:
+                return
+            if isinstance(response, SendResponse):
+                response.complete()

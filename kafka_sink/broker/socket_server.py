@@ -162,6 +162,8 @@ class SocketServer:
         if processors:
             idle = sum(one.idle_share for one in processors) / len(processors)
             yield Metric("NetworkProcessorAvgIdlePercent", "SocketServer", tags, idle)
+        expired = sum(one.expired_sessions for one in processors)
+        yield Metric("expired-connections-killed-count", "socket-server-metrics", tags, expired)
         for listener, count in self._quotas.counts().items():
             yield Metric("connection-count", "socket-server-metrics", (*tags, ("listener", listener)), count)
         yield Metric("RequestQueueSize", "RequestChannel", tags, self.data_plane_request_channel.queued)

@@ -184,6 +184,42 @@ def test_whoever_answered_hears_once_that_the_answer_left_or_never_will(bench: B
     assert completed == [end]
 
 
+def test_an_answer_that_could_not_be_queued_is_over(bench: Bench) -> None:
+    connection = bench.connect()
+    request = bench.request(connection)
+    completed: list[int] = []
+    bench.selectable.hold_sends = True
+    for number in range(2):
+        bench.channel.send_response(SendResponse(request, [b"x"], lambda number=number: completed.append(number)))  # type: ignore[misc]
+    bench.processor.run_once()
+    assert sorted(completed) == [0, 1], "the slot was taken: that is a mistake, and costs the connection"
+    assert bench.processor.connection_ids == ()
+
+
+def test_answers_that_nobody_sends_any_more_are_over(bench: Bench) -> None:
+    request = bench.request(bench.connect())
+    completed: list[str] = []
+    bench.channel.send_response(SendResponse(request, [b"x"], lambda: completed.append("queued")))
+    bench.processor.stop()
+    bench.processor.run()
+    bench.channel.send_response(SendResponse(request, [b"x"], lambda: completed.append("late")))
+    assert completed == ["queued", "late"]
+
+
+def test_what_became_of_each_request_is_counted(bench: Bench) -> None:
+    for respond in (lambda request: SendResponse(request, [b"x"]), NoOpResponse, CloseConnectionResponse):
+        request = bench.request(bench.connect())
+        bench.channel.send_response(respond(request))
+        bench.processor.run_once()
+    gone = bench.connect()
+    request = bench.request(gone)
+    bench.selectable.leave(gone)
+    bench.processor.run_once()
+    bench.channel.send_response(SendResponse(request, [b"x"]))
+    bench.processor.run_once()
+    assert bench.processor.request_metrics.by_api[ApiKey.METADATA].count == 4
+
+
 def test_a_no_op_response_reads_on_without_sending(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)

@@ -376,7 +376,37 @@ def test_closing_a_connection_returns_the_memory_of_its_half_read_frame() -> Non
         assert pool.available_bytes == 1000
 
 
+def test_when_memory_is_low_connections_take_chances_and_not_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    shuffled: list[int] = []
+    monkeypatch.setattr("random.shuffle", lambda events: shuffled.append(len(events)))
+    pool = SimpleMemoryPool(1000)
+    with running(pool=pool) as harness:
+        peer = harness.pair()
+        peer.sendall(frame(b"1"))
+        harness.receive(1)
+        assert shuffled == []
+        pool.try_reserve(901)
+        peer.sendall(frame(b"2"))
+        harness.receive(1)
+        assert shuffled
+
+
 # -- closing
+
+
+def test_the_connection_that_was_silent_for_longest_is_given_up_first() -> None:
+    with running(max_idle_ms=1000) as harness:
+        assert harness.selector.lowest_priority_connection() is None
+        peers = {name: harness.pair(name) for name in "abc"}
+        for name in "acb":
+            harness.clock.advance(10)
+            peers[name].sendall(frame(b"1"))
+            harness.receive(1)
+        assert harness.selector.lowest_priority_connection() == "a"
+        harness.clock.advance(10)
+        peers["a"].sendall(frame(b"2"))
+        harness.receive(1)
+        assert harness.selector.lowest_priority_connection() == "c"
 
 
 def test_closing_from_our_side_is_not_reported(harness: Harness) -> None:
@@ -397,7 +427,9 @@ def test_a_closed_connection_that_is_muted_is_kept_until_its_frames_were_handed_
         harness.selector.mute("a")
         harness.clock.advance(101)
         harness.selector.poll(0)
-        # It is closed, but its owner is still working on frame 1.
+        # It is closed, but its owner is still working on frame 1; whoever has to give up a connection begins here.
+        harness.pair("other")
+        assert harness.selector.lowest_priority_connection() == "a"
         assert harness.selector.disconnected == {}
         assert harness.selector.is_open("a")
         assert harness.selector.lowest_priority_connection() == "a"

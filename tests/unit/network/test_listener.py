@@ -1,0 +1,51 @@
+"""Accepting sockets, and how they are prepared."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_sink.common.threads import start_thread
+from kafka_sink.network.listener import Listener, local_address, remote_address
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    made = Listener("127.0.0.1", 0, send_buffer_bytes=50_000, receive_buffer_bytes=60_000)
+    yield made
+    made.close()
+
+
+def test_the_port_is_known_when_it_was_free_to_choose(listener: Listener) -> None:
+    assert listener.port > 0 and listener.address.host == "127.0.0.1"
+
+
+def test_an_accepted_socket_never_waits_sends_at_once_and_has_the_buffers_asked_for(listener: Listener) -> None:
+    with socket.create_connection(("127.0.0.1", listener.port)) as client:
+        listener.wait(10_000)
+        accepted = listener.accept()
+        assert accepted is not None
+        with accepted:
+            assert not accepted.getblocking()
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            # The system doubles what it is asked for, and inherits the receive buffer from the listening socket.
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (50_000, 100_000)
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (60_000, 120_000)
+            assert remote_address(accepted).port == client.getsockname()[1]
+            assert local_address(accepted).port == listener.port
+    assert listener.accept() is None
+
+
+def test_a_wakeup_ends_the_wait(listener: Listener) -> None:
+    waiting = start_thread("waits", lambda: listener.wait(10_000))
+    listener.wakeup()
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_an_address_that_is_taken_is_named(listener: Listener) -> None:
+    with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{listener.port}"):
+        Listener("127.0.0.1", listener.port)
