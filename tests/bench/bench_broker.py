@@ -148,7 +148,7 @@ def compare(work: Work, brokers: Mapping[str, tuple[str, int]], scale: float, ru
     found: dict[str, list[dict[str, float]]] = {name: [] for name in brokers}
     for turn in range(runs + 1):
         for name, (bootstrap_servers, pid) in brokers.items():
-            one = measure(work, bootstrap_servers, pid, max(records // 4, 10_000) if turn == 0 else records)
+            one = measure(work, bootstrap_servers, pid, max(records // 40_000, 1) * 10_000 if turn == 0 else records)
             if turn:
                 found[name].append(one)
     return {

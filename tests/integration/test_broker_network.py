@@ -1,0 +1,198 @@
+"""Quotas, limits and memory of a running broker, seen from its sockets."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.connection_quotas import ConnectionLimits
+from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.common.config import parse
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import decode_response
+from kafka_sink.protocol.messages.metadata import MetadataRequest
+from kafka_sink.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tests.conftest import Figure
+from tests.fakes.record_batches import make_batch
+from tests.support.good_client import frame, read_frame
+
+ASK = frame(ApiKey.METADATA, 9, MetadataRequest([]))
+
+
+def connect(bootstrap_servers: str) -> socket.socket:
+    host, _, port = bootstrap_servers.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def write(size: int, client_id: str = "writer") -> bytes:
+    data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, make_batch([bytes(size)]))])]
+    return frame(ApiKey.PRODUCE, 9, ProduceRequest(None, 1, 5000, data), client_id)
+
+
+def written(sock: socket.socket) -> ProduceResponse:
+    _, answer = decode_response(ApiKey.PRODUCE, 9, read_frame(sock))
+    assert isinstance(answer, ProduceResponse)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    return answer
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(config=parse(BrokerConfig, {"quota.window.num": 2, "num.partitions": 1})) as running:
+        running.create_topic("t", 1)
+        yield running
+
+
+def test_over_its_quota_a_client_is_answered_at_once_and_read_again_later(cluster: EmbeddedCluster) -> None:
+    cluster.set_produce_quota(100_000, "writer")
+    with connect(cluster.bootstrap_servers) as sock, connect(cluster.bootstrap_servers) as other:
+        began = time.monotonic()
+        sock.sendall(write(130_000))
+        throttle_ms = written(sock).throttle_time_ms
+        assert 250 <= throttle_ms <= 350
+        sock.sendall(write(10))
+        # Everybody else, and another connection of the same client, is served meanwhile.
+        other.sendall(write(10, "somebody else"))
+        assert written(other).throttle_time_ms == 0
+        assert time.monotonic() - began < throttle_ms / 1000, "the machine stood still"
+        written(sock)
+        assert time.monotonic() - began >= throttle_ms / 1000
+        cluster.set_produce_quota(None, "writer")
+        sock.sendall(write(500_000))
+        assert written(sock).throttle_time_ms == 0
+
+
+def test_foreign_clients_keep_to_their_quotas(cluster: EmbeddedCluster, figure: Figure) -> None:
+    records, size, quota = 400, 1000, 200_000
+    cluster.set_produce_quota(quota, "writer")
+    cluster.set_fetch_quota(quota, "reader")
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "client.id": "writer",
+            "batch.num.messages": 20,
+            "linger.ms": 1,
+        }
+    )
+    began = time.monotonic()
+    for number in range(records):
+        producer.produce("t", number.to_bytes(size, "big"), partition=0)
+    assert producer.flush(30) == 0
+    write_s = time.monotonic() - began
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "client.id": "reader",
+            "group.id": "g",
+            "fetch.wait.max.ms": 50,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition("t", 0, 0)])
+        began, found = time.monotonic(), []
+        while len(found) < records:
+            messages = consumer.consume(100, timeout=10)
+            assert messages
+            found += [int.from_bytes(message.value() or b"", "big") for message in messages]
+        read_s = time.monotonic() - began
+    finally:
+        consumer.close()
+    assert found == list(range(records))
+    # A second's worth may be ahead, and nobody waits for the throttling that the last request earns.
+    least_s = records * size / quota - 1
+    assert write_s >= least_s * 0.7 and read_s >= least_s * 0.7
+    figure("400 kB at 200 kB/s", f"written in {write_s:.1f} s, read in {read_s:.1f} s")
+
+
+def test_little_memory_for_requests_makes_clients_wait_and_loses_nothing() -> None:
+    config = parse(BrokerConfig, {"queued.max.request.bytes": 150_000, "num.partitions": 1})
+    with EmbeddedCluster(config=config) as cluster:
+        cluster.create_topic("t", 1)
+        clients = [connect(cluster.bootstrap_servers) for _ in range(20)]
+        try:
+            for _ in range(5):
+                for sock in clients:
+                    sock.sendall(write(60_000) * 2)
+                for sock in clients:
+                    written(sock)
+                    written(sock)
+        finally:
+            for sock in clients:
+                sock.close()
+
+
+def test_pipelined_requests_of_many_clients_are_answered_in_order(cluster: EmbeddedCluster) -> None:
+    clients = [connect(cluster.bootstrap_servers) for _ in range(20)]
+    try:
+        for sock in clients:
+            sock.sendall((write(10) + ASK) * 20)
+        for sock in clients:
+            for _ in range(20):
+                written(sock)
+                decode_response(ApiKey.METADATA, 9, read_frame(sock))
+    finally:
+        for sock in clients:
+            sock.close()
+
+
+def test_connections_beyond_a_limit_that_was_lowered_are_closed(cluster: EmbeddedCluster) -> None:
+    clients = [connect(cluster.bootstrap_servers) for _ in range(10)]
+    try:
+        for sock in clients:
+            sock.sendall(ASK)
+            read_frame(sock)
+        cluster.set_connection_limits(ConnectionLimits(total=4))
+        closed = 0
+        for sock in clients[:6]:
+            closed += sock.recv(1) == b""
+        assert closed == 6, "those that were silent for longest, one a round"
+        for sock in clients[6:]:
+            sock.sendall(ASK)
+            assert read_frame(sock)
+    finally:
+        for sock in clients:
+            sock.close()
+
+
+def test_figures_are_there_under_kafkas_names(cluster: EmbeddedCluster) -> None:
+    with connect(cluster.bootstrap_servers) as sock:
+        for _ in range(10):
+            sock.sendall(write(10))
+            written(sock)
+        sock.sendall(ASK)
+        read_frame(sock)
+        found = {
+            (metric.name, dict(metric.tags).get("request"), dict(metric.tags).get("attribute")): metric.value
+            for metric in cluster.metrics()
+        }
+    assert found["RequestsPerSec", "Produce", "Count"] == 10
+    for name in (
+        "RequestQueueTimeMs",
+        "LocalTimeMs",
+        "RemoteTimeMs",
+        "ThrottleTimeMs",
+        "ResponseQueueTimeMs",
+        "ResponseSendTimeMs",
+        "TotalTimeMs",
+    ):
+        of = [found[name, "Produce", attribute] for attribute in ("50thPercentile", "99thPercentile", "Max")]
+        assert 0 <= of[0] <= of[1] <= of[2]
+        assert 0 <= found[name, "Produce", "Mean"] <= of[2]
+    assert 0 < found["NetworkProcessorAvgIdlePercent", None, None] <= 1
+    assert 0 < found["RequestHandlerAvgIdlePercent", None, None] <= 1
+    assert found["connection-count", None, None] == 1
+    assert found["expired-connections-killed-count", None, None] == 0
+    assert (
+        'kafka_RequestMetrics_TotalTimeMs{node="1",request="Produce",attribute="99thPercentile"}'
+        in cluster.prometheus()
+    )
