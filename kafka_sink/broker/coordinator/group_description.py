@@ -26,7 +26,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group as administrators see it; *protocol_name* and what members say are known while it is stable."""
+    """A group as administrators see it; *protocol_name* and what members say are told while it is stable."""
 
     group_id: str
     state: GroupState
@@ -46,7 +46,7 @@ def describe(group: Group) -> GroupDescription:
             member.client_id,
             member.client_host,
             member.protocols.get(name, b"") if stable else b"",
-            member.assignment if stable else b"",
+            member.assignment,
         )
         for member in group.members.values()
     )

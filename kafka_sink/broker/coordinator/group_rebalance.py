@@ -169,8 +169,8 @@ class GroupRebalance:
         for member in [member for member in group.members.values() if member.deadline_ms <= now_ms]:
             if member.waits:
                 member.deadline_ms = FOREVER_MS
-            elif group.members.get(member.member_id) is member:
-                # Not one that went along with another just now.
+            elif group.members.get(member.member_id) is member and member.deadline_ms <= now_ms:
+                # What followed for another one may have taken it out, or have given it time.
                 self.remove(group, member, "it was not heard of in time")
                 self._after_removal(group, member.member_id, now_ms)
 

@@ -1,0 +1,46 @@
+"""A connection that sends single requests and takes their answers when the test wants them."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import decode_response, encode_request
+from kafka_sink.protocol.schema import Struct
+
+#: Longer than any answer takes; a test that gets here fails.
+PATIENCE_S = 40.0
+
+
+class Wire:
+    """A blocking socket to the first of *bootstrap_servers*."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        host, _, port = bootstrap_servers.split(",")[0].rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+
+    def ask(self, key: ApiKey, version: int, body: Struct) -> Any:
+        self.send(key, version, body)
+        return self.receive(key, version)
+
+    def send(self, key: ApiKey, version: int, body: Struct) -> None:
+        frame = b"".join(map(bytes, encode_request(key, version, 1, "script", body)))
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def receive(self, key: ApiKey, version: int) -> Any:
+        (size,) = struct.unpack(">i", self._read(4))
+        return decode_response(key, version, self._read(size))[1]
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self._socket.recv(size - len(data))
+            if not piece:
+                raise ConnectionError("the broker closed the connection")
+            data += piece
+        return data
+
+    def close(self) -> None:
+        self._socket.close()
