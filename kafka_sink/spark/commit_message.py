@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.common.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kafka_sink.exactly_once.model import OpenTransaction
+    from kafka_sink.exactly_once.sink import Plan
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,20 @@ class TaskCommit(WriterCommitMessage):
     batches: int
     elapsed_ms: int
     ranges: dict[TopicPartition, PartitionRange] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TransactionalCommit(TaskCommit):
+    """The outcome of a task that wrote in a transaction: which, under which plan, and of which version.
+
+    ``plan`` is None where the version had been committed before and nothing was written; ``written`` is None where
+    there were no rows, or the transaction is the driver's own.
+    """
+
+    writer: str = ""
+    version: int = -1
+    plan: Plan | None = None
+    written: OpenTransaction | None = None
 
 
 def merge_ranges(commits: Iterable[TaskCommit]) -> dict[TopicPartition, PartitionRange]:

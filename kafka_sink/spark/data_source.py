@@ -1,7 +1,7 @@
 """The data source that Spark finds under the name ``kafkalite``.
 
 Instantiated by Spark in processes on the driver's machine, never in the user's own Python process. It validates, and
-connects to nothing.
+connects to nothing itself.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.spark.batch_writer import KafkaliteBatchWriter
-from kafka_sink.spark.options import check_report_path, parse_options
+from kafka_sink.spark.batch_writer import KafkaliteBatchWriter, KafkaliteNumberedBatchWriter
+from kafka_sink.spark.options import EXACTLY_ONCE, check_report_path, parse_options
 from kafka_sink.spark.row_schema import check_schema
+from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 
 
 class KafkaliteDataSource(DataSource):
-    """``df.write.format("kafkalite")``: writes value, key, topic, partition, headers and timestamp to Kafka."""
+    """``df.write`` and ``df.writeStream``: value, key, topic, partition, headers and timestamp to Kafka."""
 
     @classmethod
     def name(cls) -> str:
         return "kafkalite"
 
-    def writer(self, schema: StructType, overwrite: bool) -> KafkaliteBatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> KafkaliteBatchWriter | KafkaliteNumberedBatchWriter:
         """Check options and columns before any task starts.
 
         :raises ConfigError: overwrite mode, an unknown or wrong option, a missing or wrongly typed column.
@@ -34,4 +35,21 @@ class KafkaliteDataSource(DataSource):
             )
         options = parse_options(self.options)
         check_report_path(options)
-        return KafkaliteBatchWriter(options, check_schema(schema, options))
+        checked = check_schema(schema, options)
+        if options.txn_app_id is None:
+            return KafkaliteBatchWriter(options, checked)
+        return KafkaliteNumberedBatchWriter(options, checked)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> KafkaliteStreamWriter | KafkaliteExactlyOnceStreamWriter:
+        """Check options and columns; *overwrite* is Spark's complete mode, which writes its whole result every time.
+
+        :raises ConfigError: an unknown or wrong option, a missing or wrongly typed column.
+        """
+        options = parse_options(self.options, is_stream=True)
+        check_report_path(options)
+        checked = check_schema(schema, options)
+        if options.delivery_guarantee == EXACTLY_ONCE:
+            return KafkaliteExactlyOnceStreamWriter(options, checked)
+        return KafkaliteStreamWriter(options, checked)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka_sink.common import config as c
@@ -19,16 +19,22 @@ from kafka_sink.producer.config import ProducerConfig
 KAFKA_PREFIX = "kafka."
 
 #: A Spark task sends whole columns and flushes at its end: batches may be larger and wait longer than by default.
-SINK_DEFAULTS: Mapping[str, str] = {"batch.size": "524288", "linger.ms": "100"}
+#: Transactions may be open for as long as Kafka allows by default.
+SINK_DEFAULTS: Mapping[str, str] = {"batch.size": "524288", "linger.ms": "100", "transaction.timeout.ms": "900000"}
 
 #: Options of the producer that mean nothing here, and why.
 REFUSED: Mapping[str, str] = {
     "key.serializer": "keys are written as the bytes of the key column",
     "value.serializer": "values are written as the bytes of the value column",
     "interceptor.classes": "interceptors see single records, and the sink sends columns",
-    "transactional.id": "the tasks of a write do not share a transaction",
-    "transaction.timeout.ms": "the sink does not write in transactions",
+    "transactional.id": "every task has ids of its own; name the sink with transactionalIdPrefix or txnAppId",
 }
+
+AT_LEAST_ONCE = "at-least-once"
+EXACTLY_ONCE = "exactly-once"
+
+#: Options of a streaming query that Spark hands on.
+_OF_THE_QUERY = frozenset({"checkpointlocation", "queryname"})
 
 
 @dataclass(frozen=True)
@@ -51,10 +57,61 @@ class SinkOptions:
     report_path: str | None = c.key(
         "reportPath", c.STRING, None, "file on the driver to which each committed write appends one JSON line"
     )
+    delivery_guarantee: str = c.key(
+        "deliveryGuarantee",
+        c.STRING,
+        AT_LEAST_ONCE,
+        "of writeStream: exactly-once = no micro-batch is lost, torn or written twice, whatever dies; needs "
+        "transactionalIdPrefix",
+        validator=c.one_of(AT_LEAST_ONCE, EXACTLY_ONCE),
+    )
+    transactional_id_prefix: str | None = c.key(
+        "transactionalIdPrefix",
+        c.STRING,
+        None,
+        "of writeStream, exactly-once: the sink's name, of its own; its transactional ids begin with it, and the "
+        "consumer group of this name keeps its progress",
+        validator=c.Validator("a name", bool),
+    )
+    txn_app_id: str | None = c.key(
+        "txnAppId",
+        c.STRING,
+        None,
+        "of batch writes: name of the application that numbers its writes with txnVersion; each number is written once",
+        validator=c.Validator("a name", bool),
+    )
+    txn_version: int | None = c.key(
+        "txnVersion",
+        c.INT,
+        None,
+        "of batch writes with txnAppId: this write's number; at or below the last committed one nothing is written",
+        validator=c.between(0, 2**63 - 2),
+    )
+    progress_topic: str | None = c.key(
+        "progressTopic",
+        c.STRING,
+        None,
+        "an existing topic under whose name the progress of exactly-once writes is kept (as offsets; nothing is "
+        "written to it); option topic where there is one",
+        validator=c.Validator("a name", bool),
+    )
+    allow_missing_progress: bool = c.key(
+        "allowMissingProgress",
+        c.BOOLEAN,
+        False,
+        "of writeStream, exactly-once: go on where a later batch than the first finds no progress, as when an existing "
+        "query becomes exactly-once",
+    )
     producer_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def transaction_timeout_ms(self) -> int | None:
+        """As the user set it; None for the longest that the brokers allow."""
+        given = self.producer_properties["transaction.timeout.ms"]
+        return None if given == SINK_DEFAULTS["transaction.timeout.ms"] else int(given)
 
-def parse_options(options: Mapping[str, str]) -> SinkOptions:
+
+def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> SinkOptions:
     """Read the options of one write. Spark gives every name in lower case.
 
     :raises ConfigError: naming the option, the value seen, what was expected, and for an unknown name the nearest one.
@@ -66,6 +123,8 @@ def parse_options(options: Mapping[str, str]) -> SinkOptions:
         lowered = name.lower()
         if lowered.startswith(KAFKA_PREFIX):
             kafka_values[lowered.removeprefix(KAFKA_PREFIX)] = value
+        elif is_stream and lowered in _OF_THE_QUERY:
+            continue
         elif lowered in own:
             sink_values[own[lowered]] = value
         elif lowered == "path":
@@ -77,12 +136,52 @@ def parse_options(options: Mapping[str, str]) -> SinkOptions:
             raise ConfigError(f"unknown option {name}{c.nearest(name, known)}")
     parsed = c.parse(SinkOptions, sink_values)
     check_producer_properties(kafka_values)
-    return SinkOptions(
-        topic=parsed.topic,
-        include_headers=parsed.include_headers,
-        report_path=parsed.report_path,
-        producer_properties={**SINK_DEFAULTS, **kafka_values},
-    )
+    merged = replace(parsed, producer_properties={**SINK_DEFAULTS, **kafka_values})
+    _check_guarantee(merged, is_stream=is_stream)
+    return merged
+
+
+def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:
+    """:raises ConfigError: options of exactly-once writes that do not go together."""
+    of_batches = {"txnAppId": options.txn_app_id, "txnVersion": options.txn_version}
+    if is_stream:
+        for name, value in of_batches.items():
+            if value is not None:
+                raise ConfigError(
+                    f"option {name} is for batch writes, as in foreachBatch; a stream is numbered by Spark: set "
+                    "deliveryGuarantee=exactly-once and transactionalIdPrefix instead"
+                )
+        wanted = options.delivery_guarantee == EXACTLY_ONCE
+        if wanted != (options.transactional_id_prefix is not None):
+            raise ConfigError(
+                "deliveryGuarantee=exactly-once and transactionalIdPrefix belong together: set both, or none for "
+                "at-least-once"
+            )
+    else:
+        if options.delivery_guarantee == EXACTLY_ONCE or options.transactional_id_prefix is not None:
+            raise ConfigError(
+                "deliveryGuarantee and transactionalIdPrefix are for writeStream; number the writes of a batch job "
+                "with txnAppId and txnVersion to have each of them exactly once"
+            )
+        if (options.txn_app_id is None) != (options.txn_version is None):
+            raise ConfigError("txnAppId and txnVersion belong together: the name of the application and its number")
+    sink = options.transactional_id_prefix or options.txn_app_id
+    if sink is None:
+        if options.progress_topic is not None:
+            raise ConfigError("option progressTopic means nothing without transactionalIdPrefix or txnAppId; remove it")
+        return
+    if (options.progress_topic or options.topic) is None:
+        raise ConfigError(
+            "exactly-once needs a topic under whose name its progress is kept: set option progressTopic to one that "
+            "exists (nothing is written to it)"
+        )
+    for conflict, expected in (("enable.idempotence", "true"), ("acks", "all")):
+        value = options.producer_properties.get(conflict, expected).lower()
+        if value not in (expected, "-1"):
+            raise ConfigError(
+                f"option {KAFKA_PREFIX}{conflict}: {value!r} does not go with exactly-once, expected {expected}; "
+                "remove it"
+            )
 
 
 def check_producer_properties(values: Mapping[str, str]) -> None:

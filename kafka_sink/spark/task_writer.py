@@ -6,7 +6,7 @@ exhausted, and raises an error that a person can act on otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -25,9 +25,19 @@ class SinkWriteError(KafkaError):
     """A task could not write all of its rows; the text says why, and how many had been acknowledged."""
 
 
-def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: RowSchema) -> TaskCommit:
+#: Makes the producer of a task, given its partition and attempt number.
+OpenProducer = Callable[[int, int], KafkaProducer]
+
+
+def write_task(
+    batches: Iterator[pa.RecordBatch],
+    options: SinkOptions,
+    schema: RowSchema,
+    open_producer: OpenProducer | None = None,
+) -> TaskCommit:
     """Send every row of *batches* and wait for every acknowledgement.
 
+    :param open_producer: called at the first row; by default the producer belongs to no transaction.
     :raises SinkWriteError: something was not acknowledged; Spark retries or fails the task.
     """
     context = TaskContext.get()
@@ -43,7 +53,12 @@ def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: 
     try:
         for batch in batches:
             if producer is None:
-                producer = _open_producer(options, task_partition, attempt)
+                if open_producer is None:
+                    producer = KafkaProducer(
+                        task_properties(options, task_partition, attempt), option_prefix=KAFKA_PREFIX
+                    )
+                else:
+                    producer = open_producer(task_partition, attempt)
             try:
                 _send(producer, batch, options, schema, tracker)
             except RowError as error:
@@ -90,10 +105,9 @@ def _send(
         _raise_first_error(tracker)
 
 
-def _open_producer(options: SinkOptions, task_partition: int, attempt: int) -> KafkaProducer:
-    properties = dict(options.producer_properties)
-    properties.setdefault("client.id", f"kafkalite-{task_partition}-{attempt}")
-    return KafkaProducer(properties, option_prefix=KAFKA_PREFIX)
+def task_properties(options: SinkOptions, task_partition: int, attempt: int) -> dict[str, str]:
+    """The properties of a task's producer."""
+    return {"client.id": f"kafkalite-{task_partition}-{attempt}", **options.producer_properties}
 
 
 def _raise_first_error(tracker: DeliveryTracker) -> None:

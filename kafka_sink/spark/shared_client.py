@@ -1,0 +1,34 @@
+"""One coordinator client for each cluster in a process that Spark uses again and again.
+
+Spark's planner, committer and workers run one call at a time each; connections are kept between batches. A forked
+process begins with none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka_sink.common.threads import at_fork
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+
+
+class _SharedClients:
+    def __init__(self) -> None:
+        self.by_properties: dict[tuple[tuple[str, str], ...], CoordinatorClient] = {}
+        at_fork(self, _SharedClients.forget)
+
+    def forget(self) -> None:
+        self.by_properties = {}
+
+
+_clients = _SharedClients()
+
+
+def shared_client(properties: Mapping[str, str]) -> CoordinatorClient:
+    """This process's client for a producer's *properties*; max.block.ms is its time-out."""
+    key = tuple(sorted(properties.items()))
+    client = _clients.by_properties.get(key)
+    if client is None:
+        timeout_ms = int(properties.get("max.block.ms", "60000"))
+        client = _clients.by_properties[key] = CoordinatorClient(properties, timeout_ms=timeout_ms)
+    return client

@@ -1,0 +1,93 @@
+"""The stream writers: ``df.writeStream.format("kafkalite")``, at least once or exactly once.
+
+Spark makes one for every micro-batch in its planner process, pickles it to the tasks, and makes another one, in another
+process, for ``commit`` and ``abort``: only commit messages reach it. Which batch of which query it is only tasks know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from kafka_sink.common.errors import KafkaError
+from kafka_sink.spark.options import SinkOptions
+from kafka_sink.spark.row_schema import RowSchema
+from kafka_sink.spark.transactional_write import TransactionalWrite
+from kafka_sink.spark.write_report import check_messages, publish, report_of, warn_of_leftovers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
+    """At least once: a micro-batch that Spark runs again is written again."""
+
+    def __init__(self, options: SinkOptions, schema: RowSchema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Called once per task attempt on an executor."""
+        from kafka_sink.spark.task_writer import write_task
+
+        return write_task(iterator, self._options, self._schema)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Check that rows in = rows acknowledged, and report.
+
+        :raises KafkaError: a task's message is missing or does not add up.
+        """
+        _refuse_continuous(messages, batchId)
+        publish(report_of(check_messages(messages), batch=batchId), self._options.report_path)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Say what stays in the topics of a micro-batch that failed."""
+        warn_of_leftovers(messages)
+
+
+class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
+    """Exactly once: every micro-batch is in Kafka once and as a whole, for readers of committed records."""
+
+    def __init__(self, options: SinkOptions, schema: RowSchema) -> None:
+        if options.transactional_id_prefix is None:
+            raise RuntimeError("an exactly-once stream without transactionalIdPrefix passed the check of options")
+        self._begins_at = None if options.allow_missing_progress else 0
+        self._write = TransactionalWrite(options, schema, options.transactional_id_prefix)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Called once per task attempt on an executor.
+
+        :raises KafkaError: Spark does not say which batch of which query this is.
+        """
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
+        batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+        if query is None or batch is None:
+            raise KafkaError(
+                "this task is part of no micro-batch (no sql.streaming.queryId, streaming.sql.batchId among its "
+                "properties), so it cannot be written exactly once; use a trigger of micro-batches"
+            )
+        return self._write.write(iterator, int(batch), f"query {query}", begins_at=self._begins_at)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Decide the batch and commit it; Spark takes it for done only when this returns.
+
+        :raises ExactlyOnceError: it was not committed, or not as a whole; the text says which.
+        """
+        _refuse_continuous(messages, batchId)
+        self._write.commit(messages, batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """See :meth:`TransactionalWrite.abort`."""
+        self._write.abort(messages, batchId)
+
+
+def _refuse_continuous(messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
+    if messages and all(message is None for message in messages):
+        raise KafkaError(
+            f"no task of epoch {batch} was given any row: trigger(continuous=…) does not hand rows to a sink that is "
+            "written in Python, and they are LOST; stop the query and use trigger(processingTime=…) or availableNow"
+        )
