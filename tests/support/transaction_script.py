@@ -43,7 +43,7 @@ from kafka_sink.records.reader import read_batches
 from tests.fakes.record_batches import make_batch
 
 #: Not over yet, ask again: the transaction before is being completed, or a coordinator's place is being looked up.
-_NOT_YET: Final = frozenset({14, 15, 16, 19, 51})
+_NOT_YET: Final = frozenset({3, 6, 14, 15, 16, 19, 51})
 _PATIENCE_S: Final = 30.0
 _TIMEOUT_MS: Final = 60_000
 _GROUP: Final = "script-group"
@@ -91,6 +91,7 @@ class Script:
 
     def run(self, sections: Mapping[str, Callable[[Script], None]]) -> dict[str, Any]:
         try:
+            self._wait_for_leaders()
             for name, section in sections.items():
                 self._section = name
                 section(self)
@@ -143,6 +144,14 @@ class Script:
             assert time.monotonic() < until, answer
             time.sleep(0.005)
         return answer
+
+    def _wait_for_leaders(self) -> None:
+        for partition in range(3):
+            body = DescribeProducersRequest([TopicRequest(self._topic, [partition])])
+            self.settled(
+                lambda body=body: self._ask(None, ApiKey.DESCRIBE_PRODUCERS, 0, body),
+                lambda answer: answer.topics[0].partitions[0].error_code,
+            )
 
     def find_coordinator(self, name: str) -> None:
         body = FindCoordinatorRequest(key_type=1, coordinator_keys=[self.id(name)])
