@@ -12,7 +12,7 @@ from kafka_sink.producer.producer_batch import Compression, ProducerBatch
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reader import Record, RecordBatchView, read_batches
-from tests.fakes.scripted_clock import ScriptedClock
+from tests.fakes.manual_clock import ManualClock
 
 TP = TopicPartition("orders", 3)
 UNCOMPRESSED = Compression(CompressionType.NONE, None)
@@ -29,7 +29,7 @@ def make_batch(
 ) -> ProducerBatch:
     """A batch with *room* bytes for records, and one record for each of *values*."""
     size = HEADER_BYTES + room
-    batch = ProducerBatch(tp, bytearray(size), size, lambda *_: None, compression, clock or ScriptedClock(), created_ms)
+    batch = ProducerBatch(tp, bytearray(size), size, lambda *_: None, compression, clock or ManualClock(), created_ms)
     for value in values:
         append(batch, value)
     return batch

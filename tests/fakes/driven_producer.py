@@ -12,11 +12,11 @@ import pytest
 from kafka_sink.client.factory import create_client
 from kafka_sink.producer import kafka_producer
 from kafka_sink.producer.kafka_producer import KafkaProducer
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.played_brokers import PlayedBrokers
-from tests.fakes.scripted_clock import ScriptedClock
 
 
-class DrivingClock(ScriptedClock):
+class DrivingClock(ManualClock):
     """Waits are steps of *drive*, as if the other thread ran just then."""
 
     def __init__(self) -> None:

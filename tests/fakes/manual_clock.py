@@ -1,17 +1,26 @@
-"""A clock that goes on only when a test says so, or when somebody waits for a time-out."""
+"""A clock that goes on only when a test says so, or when somebody waits; waits may be plays. For one thread: where
+several wait for each other, see ``fakes/clock.py``.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Callable
 
 from kafka_sink.common.clock import FOREVER_MS
 
 
 class ManualClock:
-    """Both times start at *start_ms*. A wait with a time-out passes that time at once instead of waiting."""
+    """Both times start at *start_ms*.
+
+    A wait runs the next of ``actions`` with the condition's lock released, as if another thread did it, and ends as
+    notified; without one it passes its whole time-out at once.
+    """
 
     def __init__(self, start_ms: int = 1_000_000) -> None:
         self.now_ms = start_ms
+        self.actions: deque[Callable[[], object]] = deque()
         self.waits: list[int] = []
 
     def advance(self, ms: int) -> None:
@@ -25,6 +34,13 @@ class ManualClock:
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         self.waits.append(timeout_ms)
+        if self.actions:
+            condition.release()
+            try:
+                self.actions.popleft()()
+            finally:
+                condition.acquire()
+            return True
         if timeout_ms >= FOREVER_MS:
             # Only another thread can end this one; a test that gets here without one would hang.
             return condition.wait(10)

@@ -21,8 +21,8 @@ from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.records.reader import RecordBatchView, read_batches
 from tests.fakes import metadata_answers
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.producing import TOPIC
-from tests.fakes.scripted_clock import ScriptedClock
 from tests.fakes.selectable import FakeSelectable
 
 #: Addresses, so that nothing has to be resolved.
@@ -36,7 +36,7 @@ class PlayedBrokers:
     :param leaders: who leads partition 0, 1, … of the topic; may be changed later.
     """
 
-    def __init__(self, leaders: Sequence[int], clock: ScriptedClock) -> None:
+    def __init__(self, leaders: Sequence[int], clock: ManualClock) -> None:
         self.leaders = list(leaders)
         self.clock = clock
         self.network = FakeSelectable(clock, self._answer)  # type: ignore[arg-type]

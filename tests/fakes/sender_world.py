@@ -19,9 +19,9 @@ from kafka_sink.producer.producer_batch import Compression
 from kafka_sink.producer.sender import Sender
 from kafka_sink.producer.transactions import make_transactions
 from kafka_sink.records.compression import CompressionType
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.played_brokers import NO_LEADER, PlayedBrokers
 from tests.fakes.producing import TOPIC, append
-from tests.fakes.scripted_clock import ScriptedClock
 
 
 class SenderWorld(PlayedBrokers):
@@ -31,7 +31,7 @@ class SenderWorld(PlayedBrokers):
         given = {"linger.ms": 0, **{name.replace("_", "."): value for name, value in properties.items()}}
         config = common_config.parse(ProducerConfig, {"bootstrap.servers": "127.0.0.1:9000", **given})
         self.config = producer_config.reconcile(config, frozenset(given))
-        super().__init__(leaders, ScriptedClock())
+        super().__init__(leaders, ManualClock())
         self.client, self.metadata = create_client(
             self.config, client_id="p", clock=self.clock, selectable=self.network
         )

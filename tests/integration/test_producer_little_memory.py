@@ -41,7 +41,7 @@ def send(cluster: EmbeddedCluster, topic: str, partitions: int, **properties: in
         return time.monotonic() - began, told
 
 
-@pytest.mark.parametrize("partitions", map(int, _PARTITIONS.split(",")))
+@pytest.mark.parametrize("partitions", [int(count) for count in _PARTITIONS.split(",")])
 def test_large_batches_in_little_memory_carry_everything(
     partitions: int, cluster: EmbeddedCluster, figure: Figure
 ) -> None:

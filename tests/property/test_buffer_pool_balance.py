@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kafka_sink.common.errors import BufferExhaustedError
 from kafka_sink.producer.buffer_pool import BufferPool
-from tests.fakes.scripted_clock import ScriptedClock
+from tests.fakes.manual_clock import ManualClock
 
 _TOTAL = 100
 
@@ -21,7 +21,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @initialize(poolable=st.sampled_from([1, 7, 10, 33, 100]))
     def make(self, poolable: int) -> None:
-        self.clock = ScriptedClock()
+        self.clock = ManualClock()
         self.pool = BufferPool(_TOTAL, poolable, self.clock, on_wait=lambda: None)
         self.poolable = poolable
         self.out: list[bytearray] = []

@@ -21,8 +21,8 @@ from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.reader import Record
 from tests.fakes.batches import on_the_wire, read_wire
 from tests.fakes.chunks import Row
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.producing import NODES, append, append_columns, make_accumulator, make_cluster
-from tests.fakes.scripted_clock import ScriptedClock
 
 _MEMORY = 10**8
 
@@ -65,7 +65,7 @@ events = st.lists(
 class Producer:
     """An accumulator and everything that was drained from it."""
 
-    def __init__(self, clock: ScriptedClock, batch_size: int, codec: CompressionType) -> None:
+    def __init__(self, clock: ManualClock, batch_size: int, codec: CompressionType) -> None:
         self.clock = clock
         self.accumulator: RecordAccumulator = make_accumulator(
             clock, batch_size=batch_size, memory=_MEMORY, compression=Compression(codec, None)
@@ -150,7 +150,7 @@ def test_columns_make_the_batches_that_single_records_make(
 
 
 def compare(happenings: list[Any], batch_size: int, codec: CompressionType) -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     columns, singles = Producer(clock, batch_size, codec), Producer(clock, batch_size, codec)
     expected: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for event in happenings:

@@ -35,6 +35,8 @@ from tests.sim.world import ViolationError, World
 
 #: Steps of the sender after which a run is stuck, whatever its clock says.
 _MOST_STEPS = 30_000
+#: Of one kind of fault that comes by the calendar.
+_MOST_STRIKES = 250
 #: Simulated time that everything may take to settle once the faults are over, beyond the time-outs, ms.
 _GRACE_MS = 20_000
 #: The brokers are left in peace after this time at the latest, ms.
@@ -388,15 +390,16 @@ class Simulation:
         self.world.after(_FAULTS_END_MS, self._end_faults)
 
     def _every(self, mean_ms: int, strike: Callable[[], None]) -> None:
+        """So many times at most: what strikes more often than the producer needs to do anything would never end."""
         if mean_ms <= 0:
             return
 
-        def again() -> None:
-            if self.network.faults_active:
+        def again(left: int) -> None:
+            if left and self.network.faults_active:
                 strike()
-                self.world.after(self.world.rng.randint(1, 2 * mean_ms), again)
+                self.world.after(self.world.rng.randint(1, 2 * mean_ms), lambda: again(left - 1))
 
-        self.world.after(self.world.rng.randint(1, 2 * mean_ms), again)
+        self.world.after(self.world.rng.randint(1, 2 * mean_ms), lambda: again(_MOST_STRIKES))
 
     def _some_node(self) -> int | None:
         nodes = [node for node in self.cluster.node_ids if node not in self.cluster.down]

@@ -19,6 +19,7 @@ from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size
 from tests.fakes.batches import read_wire
 from tests.fakes.clock import FakeClock
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.producing import (
     NODES,
     append,
@@ -29,7 +30,6 @@ from tests.fakes.producing import (
     queued,
     tp,
 )
-from tests.fakes.scripted_clock import ScriptedClock
 
 ONE = make_cluster([0])
 #: A value of which one fits into a batch of 1000 bytes, and two do not.
@@ -52,7 +52,7 @@ def values(batch: ProducerBatch) -> list[bytes | None]:
 
 
 def test_records_of_a_partition_share_a_batch_until_it_is_full() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     first = append(accumulator)
     assert (first.new_batch_created, first.batch_is_full, first.abort_for_new_batch) == (True, False, False)
     second = append(accumulator)
@@ -66,20 +66,20 @@ def test_records_of_a_partition_share_a_batch_until_it_is_full() -> None:
 
 def test_the_record_that_fills_a_batch_says_so() -> None:
     size = record_size(0, 0, None, b"v")
-    accumulator = make_accumulator(ScriptedClock(), batch_size=HEADER_BYTES + 2 * size)
+    accumulator = make_accumulator(ManualClock(), batch_size=HEADER_BYTES + 2 * size)
     assert not append(accumulator).batch_is_full
     assert append(accumulator).batch_is_full
 
 
 def test_only_the_newest_batch_takes_records() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     for value in (LARGE, LARGE, b"small"):
         append(accumulator, value=value)
     assert [batch.record_count for batch in queued(accumulator)] == [1, 2]
 
 
 def test_asking_not_to_open_a_batch_allocates_nothing() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     result = append(accumulator, abort_on_new_batch=True)
     assert result.abort_for_new_batch
     assert result.future is None
@@ -94,7 +94,7 @@ def test_asking_not_to_open_a_batch_allocates_nothing() -> None:
 
 
 def test_a_record_larger_than_a_batch_has_one_of_its_own_and_nothing_follows_it() -> None:
-    accumulator = make_accumulator(ScriptedClock(), batch_size=100)
+    accumulator = make_accumulator(ManualClock(), batch_size=100)
     result = append(accumulator, value=b"x" * 500)
     assert result.batch_is_full
     append(accumulator, value=b"")
@@ -106,7 +106,7 @@ def test_a_record_larger_than_a_batch_has_one_of_its_own_and_nothing_follows_it(
 
 
 def test_a_batch_that_another_thread_opened_meanwhile_is_used_and_the_memory_given_back() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, memory=2000)
     hold = accumulator.pool.allocate(2000, 0)
 
@@ -123,7 +123,7 @@ def test_a_batch_that_another_thread_opened_meanwhile_is_used_and_the_memory_giv
 
 
 def test_no_lock_is_held_while_memory_is_awaited() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, memory=2000)
     append(accumulator, partition=0)
     append(accumulator, partition=1)
@@ -140,7 +140,7 @@ def test_no_lock_is_held_while_memory_is_awaited() -> None:
 
 
 def test_a_new_batch_is_as_old_as_its_memory_not_as_the_wait_for_it() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, memory=1000)
     hold = accumulator.pool.allocate(1000, 0)
 
@@ -154,7 +154,7 @@ def test_a_new_batch_is_as_old_as_its_memory_not_as_the_wait_for_it() -> None:
 
 
 def test_no_memory_in_time_is_an_error_and_leaves_nothing_behind() -> None:
-    accumulator = make_accumulator(ScriptedClock(), memory=1000)
+    accumulator = make_accumulator(ManualClock(), memory=1000)
     append(accumulator, partition=0)
     with pytest.raises(BufferExhaustedError):
         append(accumulator, partition=1, max_block_ms=50)
@@ -164,7 +164,7 @@ def test_no_memory_in_time_is_an_error_and_leaves_nothing_behind() -> None:
 
 
 def test_a_closed_accumulator_takes_nothing() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     append(accumulator)
     accumulator.close()
     with pytest.raises(KafkaError, match="producer closed while send in progress"):
@@ -173,7 +173,7 @@ def test_a_closed_accumulator_takes_nothing() -> None:
 
 
 def test_closing_while_memory_is_awaited_ends_the_append() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, memory=1000)
     append(accumulator)
     clock.actions.append(accumulator.close)
@@ -183,7 +183,7 @@ def test_closing_while_memory_is_awaited_ends_the_append() -> None:
 
 
 def test_closing_between_memory_and_append_gives_the_memory_back() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, memory=1000)
     hold = accumulator.pool.allocate(1000, 0)
 
@@ -210,12 +210,12 @@ def test_closing_between_memory_and_append_gives_the_memory_back() -> None:
     ],
 )
 def test_large_batches_begin_small(batch_size: int, size: int, capacity: int) -> None:
-    accumulator = make_accumulator(ScriptedClock(), batch_size=batch_size)
+    accumulator = make_accumulator(ManualClock(), batch_size=batch_size)
     assert accumulator.memory.capacity_for(size) == capacity
 
 
 def test_a_batch_that_grows_gives_its_old_memory_back() -> None:
-    accumulator = make_accumulator(ScriptedClock(), batch_size=100_000)
+    accumulator = make_accumulator(ManualClock(), batch_size=100_000)
     future = append_record(accumulator, value=b"x" * 10_000)
     used = []
     for _ in range(5):
@@ -236,7 +236,7 @@ def test_a_batch_that_grows_gives_its_old_memory_back() -> None:
 
 
 def test_a_batch_that_cannot_grow_is_complete() -> None:
-    accumulator = make_accumulator(ScriptedClock(), batch_size=40_000, memory=70_000)
+    accumulator = make_accumulator(ManualClock(), batch_size=40_000, memory=70_000)
     append(accumulator, value=b"x" * 10_000)
     accumulator.pool.allocate(25_000, 0)
     result = append(accumulator, value=b"y" * 10_500)
@@ -278,7 +278,7 @@ def is_ready(accumulator: RecordAccumulator, cluster: Cluster = ONE) -> bool:
 
 
 def test_nothing_is_ready_without_data() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     accumulator.queue(tp(0))
     result = accumulator.ready(ONE, 0)
     assert not result.ready_nodes
@@ -287,7 +287,7 @@ def test_nothing_is_ready_without_data() -> None:
 
 
 def test_a_young_batch_with_room_waits_for_its_linger() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, linger_ms=10)
     append(accumulator)
     clock.advance(4)
@@ -297,7 +297,7 @@ def test_a_young_batch_with_room_waits_for_its_linger() -> None:
 
 
 def test_the_linger_makes_ready() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, linger_ms=10)
     append(accumulator)
     clock.advance(10)
@@ -305,14 +305,14 @@ def test_the_linger_makes_ready() -> None:
 
 
 def test_a_full_batch_makes_ready() -> None:
-    accumulator = make_accumulator(ScriptedClock(), batch_size=HEADER_BYTES + record_size(0, 0, None, b"v"))
+    accumulator = make_accumulator(ManualClock(), batch_size=HEADER_BYTES + record_size(0, 0, None, b"v"))
     append(accumulator)
     assert len(queued(accumulator)) == 1
     assert is_ready(accumulator)
 
 
 def test_a_second_batch_makes_ready() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     append(accumulator, value=LARGE)
     assert not is_ready(accumulator)
     append(accumulator, value=LARGE)
@@ -320,14 +320,14 @@ def test_a_second_batch_makes_ready() -> None:
 
 
 def test_a_batch_that_a_record_did_not_fit_into_is_ready() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     append(accumulator, value=LARGE)
     append(accumulator, value=LARGE, abort_on_new_batch=True)
     assert is_ready(accumulator)
 
 
 def test_a_thread_waiting_for_memory_makes_everything_ready() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, memory=1000)
     append(accumulator)
     seen: list[bool] = []
@@ -338,7 +338,7 @@ def test_a_thread_waiting_for_memory_makes_everything_ready() -> None:
 
 
 def test_a_flush_makes_everything_ready() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     append(accumulator)
     seen: list[bool] = []
     with pytest.raises(KafkaTimeoutError):
@@ -347,7 +347,7 @@ def test_a_flush_makes_everything_ready() -> None:
 
 
 def test_closing_makes_everything_ready() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     append(accumulator)
     accumulator.close()
     assert is_ready(accumulator)
@@ -355,7 +355,7 @@ def test_closing_makes_everything_ready() -> None:
 
 @pytest.mark.parametrize("reason", ["linger", "second batch", "memory", "flush", "closed"])
 def test_backing_off_beats_every_reason(reason: str) -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, linger_ms=10, retry_backoff_ms=100, memory=2000)
     append(accumulator, value=LARGE)
     clock.advance(10)
@@ -390,7 +390,7 @@ def test_backing_off_beats_every_reason(reason: str) -> None:
 
 
 def test_muted_partitions_are_neither_ready_nor_a_reason_to_look_again() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock)
     append(accumulator)
     accumulator.mute(tp(0))
@@ -404,7 +404,7 @@ def test_muted_partitions_are_neither_ready_nor_a_reason_to_look_again() -> None
 
 
 def test_topics_with_data_but_no_leader_are_reported() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     append(accumulator, partition=0)
     append(accumulator, partition=1)
     result = accumulator.ready(make_cluster([None, 1]), 0)
@@ -414,7 +414,7 @@ def test_topics_with_data_but_no_leader_are_reported() -> None:
 
 
 def test_when_to_look_again_is_the_least_that_is_left_of_all_partitions() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, linger_ms=50)
     append(accumulator, partition=0)
     clock.advance(20)
@@ -423,7 +423,7 @@ def test_when_to_look_again_is_the_least_that_is_left_of_all_partitions() -> Non
 
 
 def test_a_partition_that_may_not_leave_does_not_hide_when_another_of_its_node_may() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, linger_ms=50)
     append(accumulator, partition=0)
     clock.advance(50)
@@ -434,7 +434,7 @@ def test_a_partition_that_may_not_leave_does_not_hide_when_another_of_its_node_m
 
 
 def test_looking_changes_nothing() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock)
     append(accumulator)
     clock.advance(10)
@@ -447,12 +447,12 @@ def test_looking_changes_nothing() -> None:
 
 
 def test_no_nodes_no_batches() -> None:
-    assert make_accumulator(ScriptedClock()).drain(ONE, [], 1000, 0) == {}
-    assert make_accumulator(ScriptedClock()).drain(make_cluster([0]), [NODES[1]], 1000, 0) == {1: []}
+    assert make_accumulator(ManualClock()).drain(ONE, [], 1000, 0) == {}
+    assert make_accumulator(ManualClock()).drain(make_cluster([0]), [NODES[1]], 1000, 0) == {1: []}
 
 
 def test_a_node_gets_the_batches_of_the_partitions_it_leads() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     for partition in range(4):
         append(accumulator, partition)
     drained = accumulator.drain(make_cluster([0, 1, 0, None]), NODES, 10**6, 0)
@@ -463,7 +463,7 @@ def test_a_node_gets_the_batches_of_the_partitions_it_leads() -> None:
 
 
 def test_one_batch_of_a_partition_at_most_and_the_oldest_first() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     for index in range(3):
         append(accumulator, value=b"%d" % index + LARGE)
     for index in range(3):
@@ -473,7 +473,7 @@ def test_one_batch_of_a_partition_at_most_and_the_oldest_first() -> None:
 
 
 def test_a_drained_batch_takes_no_more_records() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock)
     append(accumulator)
     clock.advance(3)
@@ -484,7 +484,7 @@ def test_a_drained_batch_takes_no_more_records() -> None:
 
 
 def test_a_request_is_not_larger_than_allowed_unless_by_its_first_batch() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     for partition in range(3):
         append(accumulator, partition, LARGE)
     cluster = make_cluster([0, 0, 0])
@@ -494,7 +494,7 @@ def test_a_request_is_not_larger_than_allowed_unless_by_its_first_batch() -> Non
 
 
 def test_the_partition_that_did_not_fit_comes_first_next_time() -> None:
-    accumulator = make_accumulator(ScriptedClock(), batch_size=2000)
+    accumulator = make_accumulator(ManualClock(), batch_size=2000)
     cluster = make_cluster([0, 0])
     large = b"x" * 1500
     taken: list[int] = []
@@ -507,7 +507,7 @@ def test_the_partition_that_did_not_fit_comes_first_next_time() -> None:
 
 
 def test_every_partition_gets_its_turn() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     cluster = make_cluster([0] * 5)
     counts = [0] * 5
     for _ in range(10):
@@ -519,7 +519,7 @@ def test_every_partition_gets_its_turn() -> None:
 
 
 def test_a_node_whose_partitions_shrank_is_drained_from_a_place_that_exists() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     for partition in range(4):
         append(accumulator, partition, LARGE)
     drain(accumulator, make_cluster([0] * 4), max_bytes=2000)
@@ -529,7 +529,7 @@ def test_a_node_whose_partitions_shrank_is_drained_from_a_place_that_exists() ->
 
 def test_a_batch_that_cannot_be_compressed_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     idempotence = make_idempotence()
-    accumulator = make_accumulator(ScriptedClock(), idempotence=idempotence)
+    accumulator = make_accumulator(ManualClock(), idempotence=idempotence)
     futures = [append_record(accumulator, partition) for partition in range(3)]
     broken = queued(accumulator, 1)[0]
 
@@ -550,7 +550,7 @@ def test_a_batch_that_cannot_be_compressed_fails_alone(monkeypatch: pytest.Monke
 
 
 def test_sequences_are_given_when_a_batch_leaves_its_queue() -> None:
-    accumulator = make_accumulator(ScriptedClock(), idempotence=make_idempotence())
+    accumulator = make_accumulator(ManualClock(), idempotence=make_idempotence())
     for _ in range(2):
         append(accumulator, value=LARGE)
     for expected in (0, 1):
@@ -561,7 +561,7 @@ def test_sequences_are_given_when_a_batch_leaves_its_queue() -> None:
 
 def test_a_partition_whose_sequences_are_not_settled_is_left_out_without_ending_the_drain() -> None:
     idempotence = make_idempotence()
-    accumulator = make_accumulator(ScriptedClock(), idempotence=idempotence)
+    accumulator = make_accumulator(ManualClock(), idempotence=idempotence)
     append(accumulator, 0)
     (unknown,) = drain(accumulator, make_cluster([0, 0]))
     idempotence.failed(unknown)
@@ -582,7 +582,7 @@ def drain_all(accumulator: RecordAccumulator) -> list[ProducerBatch]:
 
 
 def test_a_batch_to_be_retried_goes_before_those_not_yet_sent() -> None:
-    accumulator = make_accumulator(ScriptedClock(), retry_backoff_ms=0)
+    accumulator = make_accumulator(ManualClock(), retry_backoff_ms=0)
     for index in range(3):
         append(accumulator, value=b"%d" % index + LARGE)
     (first,) = drain(accumulator)
@@ -596,7 +596,7 @@ def test_a_batch_to_be_retried_goes_before_those_not_yet_sent() -> None:
 @pytest.mark.parametrize("first_sequence", [0, 2**31 - 2])
 def test_retries_with_sequences_stand_in_their_order(order: Sequence[int], first_sequence: int) -> None:
     idempotence = make_idempotence()
-    accumulator = make_accumulator(ScriptedClock(), idempotence=idempotence, retry_backoff_ms=0)
+    accumulator = make_accumulator(ManualClock(), idempotence=idempotence, retry_backoff_ms=0)
     append(accumulator)
     drain(accumulator)
     idempotence._partitions[tp(0)].next_sequence = first_sequence
@@ -611,7 +611,7 @@ def test_retries_with_sequences_stand_in_their_order(order: Sequence[int], first
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_retries_without_sequences_stand_by_age_so_that_none_expires_unseen(order: Sequence[int]) -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, delivery_timeout_ms=100)
     sent = []
     for index in range(3):
@@ -627,7 +627,7 @@ def test_retries_without_sequences_stand_by_age_so_that_none_expires_unseen(orde
 
 
 def test_the_backoff_of_a_batch_is_drawn_once() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, retry_backoff_ms=100)
     append(accumulator)
     (batch,) = drain(accumulator)
@@ -643,7 +643,7 @@ def test_the_backoff_of_a_batch_is_drawn_once() -> None:
 
 
 def test_batches_whose_time_has_passed_are_taken_out_and_the_next_is_noted() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, delivery_timeout_ms=1000)
     append(accumulator, value=LARGE)
     old = queued(accumulator)[0]
@@ -656,7 +656,7 @@ def test_batches_whose_time_has_passed_are_taken_out_and_the_next_is_noted() -> 
 
 
 def test_a_batch_lives_to_the_last_moment() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, delivery_timeout_ms=1000)
     append(accumulator)
     clock.advance(999)
@@ -672,7 +672,7 @@ def test_a_batch_lives_to_the_last_moment() -> None:
 
 
 def test_memory_comes_back_when_a_batch_is_done() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     append(accumulator)
     (batch,) = drain(accumulator)
     assert accumulator.has_incomplete
@@ -684,7 +684,7 @@ def test_memory_comes_back_when_a_batch_is_done() -> None:
 
 
 def test_memory_stays_while_a_request_points_into_it() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     append(accumulator, value=b"on its way")
     (batch,) = drain(accumulator)
     batch.unanswered_sends += 1
@@ -711,7 +711,7 @@ def finish(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
 
 
 def test_a_flush_waits_for_what_is_incomplete_and_not_for_what_comes_later() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock)
     for partition in range(2):
         append(accumulator, partition)
@@ -731,7 +731,7 @@ def test_a_flush_waits_for_what_is_incomplete_and_not_for_what_comes_later() -> 
 
 
 def test_a_flush_that_takes_too_long_ends_and_stops_hurrying_the_batches() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, linger_ms=5000)
     for partition in range(2):
         append(accumulator, partition)
@@ -742,7 +742,7 @@ def test_a_flush_that_takes_too_long_ends_and_stops_hurrying_the_batches() -> No
 
 
 def test_the_time_of_a_flush_is_that_of_all_batches_together() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock)
     for partition in range(2):
         append(accumulator, partition)
@@ -764,7 +764,7 @@ def test_the_time_of_a_flush_is_that_of_all_batches_together() -> None:
 
 
 def test_a_flush_that_cannot_wake_the_sender_does_not_stay_open() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     append(accumulator)
 
     def fail() -> None:
@@ -776,7 +776,7 @@ def test_a_flush_that_cannot_wake_the_sender_does_not_stay_open() -> None:
 
 
 def test_a_forced_end_fails_everything_queued_and_in_flight() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     seen: list[Delivery] = []
     for partition in range(3):
         append(accumulator, partition, callback=seen.append)
@@ -792,7 +792,7 @@ def test_a_forced_end_fails_everything_queued_and_in_flight() -> None:
 
 
 def test_an_append_whose_end_an_interrupt_kept_from_being_told_holds_up_no_close() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     append(accumulator)
     AppendInProgress(accumulator).__enter__()
     accumulator.close()
@@ -802,7 +802,7 @@ def test_an_append_whose_end_an_interrupt_kept_from_being_told_holds_up_no_close
 
 
 def test_a_forced_end_waits_for_appends_that_were_let_in_before() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock)
     straggler = AppendInProgress(accumulator)
     straggler.__enter__()

@@ -10,14 +10,14 @@ import pytest
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
 from kafka_sink.producer.buffer_pool import BufferPool
 from tests.fakes.clock import FakeClock
-from tests.fakes.scripted_clock import ScriptedClock
+from tests.fakes.manual_clock import ManualClock
 
 #: Real seconds after which a test with threads has failed.
 _PATIENCE_S = 10
 
 
-def make_pool(total: int, poolable: int, clock: ScriptedClock | None = None) -> BufferPool:
-    return BufferPool(total, poolable, clock or ScriptedClock(), on_wait=lambda: None)
+def make_pool(total: int, poolable: int, clock: ManualClock | None = None) -> BufferPool:
+    return BufferPool(total, poolable, clock or ManualClock(), on_wait=lambda: None)
 
 
 class Waiter:
@@ -96,7 +96,7 @@ def test_more_than_there_will_ever_be_is_refused_at_once() -> None:
 
 
 def test_memory_that_stays_short_is_an_error_that_says_what_to_look_at() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     pool = make_pool(100, 100, clock)
     pool.allocate(100, 0)
     with pytest.raises(BufferExhaustedError, match=r"no 100 bytes .* within 50 ms.*\(100 bytes\)") as caught:
@@ -108,7 +108,7 @@ def test_memory_that_stays_short_is_an_error_that_says_what_to_look_at() -> None
 
 
 def test_zero_patience_does_not_wait() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     pool = make_pool(100, 100, clock)
     pool.allocate(100, 0)
     with pytest.raises(BufferExhaustedError):
@@ -117,7 +117,7 @@ def test_zero_patience_does_not_wait() -> None:
 
 
 def test_a_waiter_takes_the_pooled_buffer_that_comes_back() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     pool = make_pool(100, 100, clock)
     buffer = pool.allocate(100, 0)
     clock.actions.append(lambda: pool.deallocate(buffer))
@@ -126,7 +126,7 @@ def test_a_waiter_takes_the_pooled_buffer_that_comes_back() -> None:
 
 
 def test_a_waiter_gathers_what_comes_back_bit_by_bit() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     pool = make_pool(100, 10, clock)
     parts = [pool.allocate(30, 0), pool.allocate(30, 0), pool.allocate(40, 0)]
     clock.actions.extend([lambda: pool.deallocate(parts[0]), lambda: pool.deallocate(parts[1])])
@@ -136,7 +136,7 @@ def test_a_waiter_gathers_what_comes_back_bit_by_bit() -> None:
 
 
 def test_waiting_again_only_gets_the_time_that_is_left() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     pool = make_pool(100, 10, clock)
     parts = [pool.allocate(50, 0), pool.allocate(50, 0)]
 
@@ -154,7 +154,7 @@ def test_waiting_again_only_gets_the_time_that_is_left() -> None:
 
 
 def test_what_a_waiter_had_gathered_goes_back_when_its_time_is_up() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     pool = make_pool(100, 10, clock)
     first, second = pool.allocate(60, 0), pool.allocate(40, 0)
     clock.actions.append(lambda: pool.deallocate(second))
@@ -254,7 +254,7 @@ def test_trying_reuses_a_kept_buffer() -> None:
 
 def test_who_begins_to_wait_wakes_the_sender_and_is_counted_by_then() -> None:
     seen: list[int] = []
-    clock = ScriptedClock()
+    clock = ManualClock()
     pool = BufferPool(100, 100, clock, on_wait=lambda: seen.append(pool.queued))
     pool.allocate(100, 0)
     assert seen == []
@@ -267,7 +267,7 @@ def test_a_sender_that_cannot_be_woken_leaves_no_waiter_behind() -> None:
     def fail() -> None:
         raise OSError("closed")
 
-    pool = BufferPool(100, 100, ScriptedClock(), on_wait=fail)
+    pool = BufferPool(100, 100, ManualClock(), on_wait=fail)
     pool.allocate(100, 0)
     with pytest.raises(OSError, match="closed"):
         pool.allocate(100, 10)
@@ -287,7 +287,7 @@ def test_a_machine_without_memory_gets_its_reservation_back(monkeypatch: pytest.
 
 
 def test_memory_that_replaces_a_buffer_is_accounted_for_in_its_place() -> None:
-    pool = BufferPool(3000, 1000, ScriptedClock(), on_wait=lambda: None)
+    pool = BufferPool(3000, 1000, ManualClock(), on_wait=lambda: None)
     whole = pool.allocate(1000, 0)
     pieces = [bytearray(520), bytearray(530)]
     pool.exchange(whole, [len(piece) for piece in pieces])
@@ -298,7 +298,7 @@ def test_memory_that_replaces_a_buffer_is_accounted_for_in_its_place() -> None:
 
 
 def test_a_full_pool_lends_what_the_pieces_are_larger_and_takes_it_back_first() -> None:
-    pool = BufferPool(1000, 1000, ScriptedClock(), on_wait=lambda: None)
+    pool = BufferPool(1000, 1000, ManualClock(), on_wait=lambda: None)
     whole = pool.allocate(1000, 0)
     pool.exchange(whole, [540, 530])
     assert pool.available_memory == -70

@@ -12,8 +12,8 @@ from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
 from kafka_sink.records.murmur2 import murmur2, positive_murmur2, to_positive
 from kafka_sink.records.vectorized import content_sizes
 from tests.fakes.chunks import Row, make_chunk
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.producing import TOPIC, make_accumulator, make_cluster, tp
-from tests.fakes.scripted_clock import ScriptedClock
 
 BATCH = 1061
 ROOM = 1000
@@ -110,7 +110,7 @@ def test_a_partition_that_is_not_available_is_left_out_even_where_all_queues_are
 
 
 def test_the_accumulator_reports_queues_once_each_partition_was_used() -> None:
-    partitioner, clock = make(), ScriptedClock()
+    partitioner, clock = make(), ManualClock()
     accumulator = make_accumulator(clock, batch_size=100)
     accumulator._adaptive = partitioner
     accumulator._availability_timeout_ms = 50
@@ -137,7 +137,7 @@ def test_the_accumulator_reports_queues_once_each_partition_was_used() -> None:
 
 def test_queues_are_looked_at_now_and_then_only() -> None:
     partitioner = make()
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     accumulator._adaptive = partitioner
     cluster = make_cluster([0, 0])
     partitioner.partition(TOPIC, None, cluster)

@@ -20,8 +20,8 @@ from kafka_sink.records.reference import record_size
 from tests.fakes.batches import read_wire
 from tests.fakes.chunks import Row
 from tests.fakes.clock import FakeClock
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.producing import NODES, append, append_columns, make_accumulator, make_cluster, queued, tp
-from tests.fakes.scripted_clock import ScriptedClock
 
 #: Rows of which exactly three fit into a batch.
 VALUE = b"x" * 100
@@ -63,7 +63,7 @@ def after_encoding(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]
 
 
 def test_rows_fill_batches_and_only_the_last_stays_open() -> None:
-    accumulator = make_accumulator(ScriptedClock(), batch_size=THREE_ROWS + 5)
+    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS + 5)
     assert append_columns(accumulator, [ROW] * 7)
     assert [batch.record_count for batch in queued(accumulator)] == [3, 3, 1]
     assert [batch.room_bytes > 0 for batch in queued(accumulator)] == [False, False, True]
@@ -72,14 +72,14 @@ def test_rows_fill_batches_and_only_the_last_stays_open() -> None:
 
 
 def test_the_sender_is_only_woken_when_there_is_something_new_to_send() -> None:
-    accumulator = make_accumulator(ScriptedClock(), batch_size=THREE_ROWS)
+    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
     assert append_columns(accumulator, [ROW]), "a new batch: when to look again has changed"
     assert not append_columns(accumulator, [ROW])
     assert append_columns(accumulator, [ROW]), "full"
 
 
 def test_a_callback_is_told_once_for_each_batch() -> None:
-    accumulator = make_accumulator(ScriptedClock(), batch_size=THREE_ROWS)
+    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
     seen: list[Delivery] = []
     append(accumulator)
     append_columns(accumulator, [ROW] * 5, callback=seen.append)
@@ -89,7 +89,7 @@ def test_a_callback_is_told_once_for_each_batch() -> None:
 
 
 def test_a_row_larger_than_a_batch_has_one_of_its_own() -> None:
-    accumulator = make_accumulator(ScriptedClock(), batch_size=THREE_ROWS)
+    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
     large = Row(b"y" * 1000)
     append_columns(accumulator, [ROW, large, ROW, ROW])
     assert [batch.record_count for batch in queued(accumulator)] == [1, 1, 2]
@@ -103,7 +103,7 @@ def test_a_row_larger_than_a_batch_has_one_of_its_own() -> None:
 
 
 def test_rows_whose_batch_was_drained_meanwhile_go_into_a_new_one(after_encoding: list[Callable[[], object]]) -> None:
-    accumulator = make_accumulator(ScriptedClock(), batch_size=THREE_ROWS)
+    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
     append_columns(accumulator, [Row(b"0"), Row(b"1")])
     drained: list[ProducerBatch] = []
     after_encoding.append(lambda: drained.extend(drain_all(accumulator)))
@@ -113,7 +113,7 @@ def test_rows_whose_batch_was_drained_meanwhile_go_into_a_new_one(after_encoding
 
 
 def test_only_the_rows_of_drained_batches_are_appended_anew(after_encoding: list[Callable[[], object]]) -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     rows = [Row(b"%d" % partition, partition=partition) for partition in range(4)]
     append_columns(accumulator, rows)
     led = make_cluster([None, 0, None, 0])
@@ -130,7 +130,7 @@ def test_only_the_rows_of_drained_batches_are_appended_anew(after_encoding: list
 def test_a_record_that_another_thread_appended_meanwhile_stands_before_the_rows(
     after_encoding: list[Callable[[], object]],
 ) -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     append(accumulator, value=b"0")
     after_encoding.append(lambda: append(accumulator, value=b"theirs"))
     append_columns(accumulator, [Row(b"1"), Row(b"2")])
@@ -143,7 +143,7 @@ def test_a_record_that_another_thread_appended_meanwhile_stands_before_the_rows(
 def test_rows_of_one_partition_stay_in_order_when_their_first_batch_was_drained(
     after_encoding: list[Callable[[], object]],
 ) -> None:
-    accumulator = make_accumulator(ScriptedClock(), batch_size=THREE_ROWS)
+    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
     append_columns(accumulator, [ROW, Row(b"a", partition=1)])
     after_encoding.append(lambda: drain_all(accumulator))
     rows = [Row(b"%d" % index + VALUE) for index in range(6)]
@@ -157,7 +157,7 @@ def test_rows_of_one_partition_stay_in_order_when_their_first_batch_was_drained(
 
 
 def test_plans_that_are_out_of_date_again_and_again_end(after_encoding: list[Callable[[], object]]) -> None:
-    accumulator = make_accumulator(ScriptedClock(), batch_size=10_000)
+    accumulator = make_accumulator(ManualClock(), batch_size=10_000)
     append(accumulator, value=b"first")
     after_encoding.extend([lambda: append(accumulator, value=b"theirs")] * 50)
     append_columns(accumulator, [Row(b"1"), Row(b"2")])
@@ -169,7 +169,7 @@ def test_plans_that_are_out_of_date_again_and_again_end(after_encoding: list[Cal
 def test_rows_of_drained_batches_are_encoded_again_together(
     after_encoding: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     rows = [Row(b"%d" % partition, partition=partition) for partition in range(20)]
     append_columns(accumulator, rows)
     calls: list[int] = []
@@ -238,7 +238,7 @@ def _values_of(batches: list[ProducerBatch], partition: int) -> list[bytes]:
 
 
 def test_memory_that_runs_out_half_way_leaves_what_was_appended_and_nothing_else() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, batch_size=THREE_ROWS, memory=2 * THREE_ROWS)
     told: list[Delivery] = []
     rows = [Row(b"%d" % index + VALUE[1:]) for index in range(9)]
@@ -257,7 +257,7 @@ def test_memory_that_runs_out_half_way_leaves_what_was_appended_and_nothing_else
 
 
 def test_rows_whose_batch_cannot_grow_get_one_of_their_own(after_encoding: list[Callable[[], object]]) -> None:
-    accumulator = make_accumulator(ScriptedClock(), batch_size=40_000, memory=70_000)
+    accumulator = make_accumulator(ManualClock(), batch_size=40_000, memory=70_000)
     append_columns(accumulator, [Row(b"x" * 10_000)])
     hold = accumulator.pool.allocate(25_000, 0)
     after_encoding.extend([lambda: None] * 5)
@@ -274,7 +274,7 @@ def test_rows_whose_batch_cannot_grow_get_one_of_their_own(after_encoding: list[
 
 
 def test_the_wait_for_memory_is_counted_for_the_whole_chunk() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, batch_size=THREE_ROWS, memory=THREE_ROWS)
 
     def one_is_acknowledged() -> None:
@@ -291,7 +291,7 @@ def test_the_wait_for_memory_is_counted_for_the_whole_chunk() -> None:
 
 
 def test_while_memory_is_awaited_what_was_appended_can_be_sent() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     accumulator = make_accumulator(clock, batch_size=THREE_ROWS + 5, memory=THREE_ROWS + 5, linger_ms=5000)
     seen: list[bool] = []
     clock.actions.append(lambda: seen.append(bool(accumulator.ready(make_cluster([0]), clock.now_ms).ready_nodes)))
@@ -301,7 +301,7 @@ def test_while_memory_is_awaited_what_was_appended_can_be_sent() -> None:
 
 
 def test_a_closed_accumulator_takes_no_rows() -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     accumulator.close()
     with pytest.raises(KafkaError, match="producer closed while send in progress"):
         append_columns(accumulator, [ROW])
@@ -312,7 +312,7 @@ def test_a_closed_accumulator_takes_no_rows() -> None:
 def test_closing_between_plan_and_append_leaves_nothing_behind(
     after_encoding: list[Callable[[], object]], had_open_batch: bool
 ) -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     if had_open_batch:
         append(accumulator)
     before = accumulator.pool.available_memory
@@ -329,7 +329,7 @@ def test_closing_between_plan_and_append_leaves_nothing_behind(
 
 
 def test_no_lock_is_held_while_rows_are_encoded(after_encoding: list[Callable[[], object]]) -> None:
-    accumulator = make_accumulator(ScriptedClock())
+    accumulator = make_accumulator(ManualClock())
     append(accumulator)
     held: list[bool] = []
     after_encoding.append(lambda: held.append(accumulator.queue(tp(0)).lock.locked()))

@@ -11,7 +11,7 @@ from kafka_sink.common.errors import KafkaTimeoutError, RecordTooLargeError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata, TopicPartition
 from kafka_sink.producer.futures import FailedFuture, FutureRecordMetadata, ProduceRequestResult
 from tests.fakes.clock import FakeClock
-from tests.fakes.scripted_clock import ScriptedClock
+from tests.fakes.manual_clock import ManualClock
 
 TP = TopicPartition("orders", 3)
 
@@ -26,7 +26,7 @@ def finish(result: ProduceRequestResult, base_offset: int = 40, log_time: int = 
 
 
 def test_the_offset_is_the_batchs_plus_the_records_own() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     result = ProduceRequestResult(TP, clock)
     future = make_future(result)
     assert not future.done()
@@ -36,21 +36,21 @@ def test_the_offset_is_the_batchs_plus_the_records_own() -> None:
 
 
 def test_the_brokers_timestamp_wins_over_the_records() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     result = ProduceRequestResult(TP, clock)
     finish(result, log_time=6000)
     assert make_future(result).get().timestamp == 6000
 
 
 def test_an_offset_the_broker_did_not_tell_stays_unknown() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     result = ProduceRequestResult(TP, clock)
     finish(result, base_offset=NO_OFFSET)
     assert make_future(result).get().offset == NO_OFFSET
 
 
 def test_no_answer_in_time_says_how_long_it_was_waited() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     future = make_future(ProduceRequestResult(TP, clock))
     with pytest.raises(KafkaTimeoutError, match="no answer for orders-3 after waiting for 250 ms"):
         future.get(250)
@@ -72,11 +72,11 @@ def test_get_is_released_by_another_thread() -> None:
 
 def test_done_before_set_is_a_defect() -> None:
     with pytest.raises(RuntimeError, match="set"):
-        ProduceRequestResult(TP, ScriptedClock()).done()
+        ProduceRequestResult(TP, ManualClock()).done()
 
 
 def test_the_error_of_the_batch_is_raised_for_each_record_without_growing() -> None:
-    clock = ScriptedClock()
+    clock = ManualClock()
     result = ProduceRequestResult(TP, clock)
     error = RecordTooLargeError("too large")
     result.set(NO_OFFSET, NO_TIMESTAMP, error)

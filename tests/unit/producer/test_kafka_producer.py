@@ -233,7 +233,7 @@ def test_the_chain_replaces_records_and_hears_of_outcomes_before_the_caller(
 def test_a_record_that_is_never_staged_is_told_once(cluster: EmbeddedCluster) -> None:
     recorder = Recorder()
     told: list[Delivery] = []
-    with make(cluster, {"max.block.ms": 50, "max.request.size": 300}, interceptors=[recorder]) as producer:
+    with make(cluster, {"max.block.ms": 400, "max.request.size": 300}, interceptors=[recorder]) as producer:
         producer.send(ProducerRecord("nowhere", b""), told.append)
         producer.send(ProducerRecord(TOPIC, b"x" * 300, partition=3), told.append)
         with pytest.raises(SerializationError):

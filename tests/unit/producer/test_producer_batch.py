@@ -20,7 +20,7 @@ from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size, write_record
 from tests.fakes.batches import TP, UNCOMPRESSED, append, make_batch, on_the_wire, read_wire
-from tests.fakes.scripted_clock import ScriptedClock
+from tests.fakes.manual_clock import ManualClock
 
 # --- appending -------------------------------------------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ def growing(limit: int, sizes: list[int | None]) -> ProducerBatch:
         assert size >= needed
         return buffer[:used] + bytearray(size - used)
 
-    return ProducerBatch(TP, bytearray(100), limit, grow, UNCOMPRESSED, ScriptedClock(), 0)
+    return ProducerBatch(TP, bytearray(100), limit, grow, UNCOMPRESSED, ManualClock(), 0)
 
 
 def test_a_batch_grows_up_to_its_limit() -> None:
