@@ -25,6 +25,7 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_request
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from kafka_sink.protocol.messages.metadata import MetadataRequest
+from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.server_selectable import FakeServerSelectable
 
@@ -331,6 +332,31 @@ def test_the_client_says_who_it_is(bench: Bench) -> None:
     bench.selectable.arrive(connection, b"".join(map(bytes, encode_request(ApiKey.API_VERSIONS, 3, 1, None, body))))
     bench.processor.run_once()
     assert bench.processor._connections[connection].client_software == "apache-kafka-java 4.3.0"
+
+
+def test_a_client_that_did_not_authenticate_again_in_time_is_closed_and_counted(bench: Bench) -> None:
+    connection = bench.connect()
+    bench.selectable.expired.add(connection)
+    bench.selectable.arrive(connection, frame())
+    bench.processor.run_once()
+    assert bench.processor.connection_ids == () and bench.channel.queued == 0
+    assert bench.processor.expired_sessions == 1
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_handshake_that_begins_a_new_authentication_is_no_request(bench: Bench, begins: bool) -> None:
+    connection = bench.connect()
+    bench.selectable.reauthenticates = begins
+    # An expired client may do this and nothing else.
+    bench.selectable.expired.update([connection] if begins else [])
+    handshake = encode_request(ApiKey.SASL_HANDSHAKE, 1, 1, None, SaslHandshakeRequest("PLAIN"))
+    bench.selectable.arrive(connection, b"".join(map(bytes, handshake)))
+    bench.processor.run_once()
+    assert bench.processor.connection_ids == (connection,)
+    assert bench.channel.queued == (0 if begins else 1)
+    assert bench.mute_state(connection) is (
+        ChannelMuteState.NOT_MUTED if begins else ChannelMuteState.MUTED_AND_RESPONSE_PENDING
+    )
 
 
 def test_a_socket_that_died_before_it_was_registered_is_counted_out(bench: Bench) -> None:
