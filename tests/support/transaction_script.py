@@ -497,6 +497,8 @@ def looking(script: Script) -> None:
     script.list("only unknown states", state_filters=["Dreaming"])
     script.list("states", state_filters=["CompleteCommit", "CompleteAbort", "Empty"], version=0)
     script.list("long ones", duration_filter=1_000_000, version=1)
+    # Longer than none at all, by a clock of milliseconds.
+    time.sleep(0.005)
     script.list("any duration", duration_filter=0, state_filters=["Ongoing"])
     script.list("pattern", transactional_id_pattern=".*lo+k")
     script.list("pattern of a part", transactional_id_pattern="loo")
