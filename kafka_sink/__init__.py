@@ -14,13 +14,25 @@ if TYPE_CHECKING:
 
     from kafka_sink.broker.embedded_broker import EmbeddedCluster
     from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
+    from kafka_sink.spark.dataframe_writer import WriteReport, foreach_batch, write
 
-__all__ = ["EmbeddedCluster", "KafkaProducer", "ProducerRecord", "register"]
+__all__ = [
+    "EmbeddedCluster",
+    "KafkaProducer",
+    "ProducerRecord",
+    "WriteReport",
+    "foreach_batch",
+    "register",
+    "write",
+]
 
 _HOMES = {
     "EmbeddedCluster": "kafka_sink.broker.embedded_broker",
     "KafkaProducer": "kafka_sink.producer.kafka_producer",
     "ProducerRecord": "kafka_sink.producer.kafka_producer",
+    "WriteReport": "kafka_sink.spark.dataframe_writer",
+    "foreach_batch": "kafka_sink.spark.dataframe_writer",
+    "write": "kafka_sink.spark.dataframe_writer",
 }
 
 

@@ -99,7 +99,7 @@ class SinkOptions:
         "allowMissingProgress",
         c.BOOLEAN,
         False,
-        "of writeStream, exactly-once: go on where a later batch than the first finds no progress, as when an existing "
+        "of exactly-once micro-batches: go on where a later batch than the first finds no progress, as when an existing "
         "query becomes exactly-once",
     )
     producer_properties: Mapping[str, str] = field(default_factory=dict, repr=False)

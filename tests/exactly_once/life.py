@@ -64,7 +64,7 @@ def rows_of(version: int) -> list[bytes]:
 class LifeSettings:
     """*fault* is the point at which this life ends in its batch number *at*; None: it ends by itself after *batches*.
 
-    *control* leaves out a part that the protocol needs: "no-record", "id-per-task" or "plain-offsets".
+    *flow* is used instead of the cluster's own. *control* leaves out a part that the protocol needs: "no-record", "id-per-task" or "plain-offsets".
     """
 
     bootstrap: str
@@ -78,6 +78,7 @@ class LifeSettings:
     at: int
     freezes: bool
     control: str | None = None
+    flow: Flow | None = None
 
 
 class DyingClient(CoordinatorClient):
@@ -89,6 +90,9 @@ class DyingClient(CoordinatorClient):
         self._settings = settings
         #: The driver is committing a batch.
         self.is_committing = False
+
+    def flow(self) -> Flow:
+        return self._settings.flow or super().flow()
 
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         if self.is_committing:

@@ -61,15 +61,16 @@ class Lives:
         self._log = folder / "errors.txt"
         self.ended: Counter[str] = Counter()
 
-    def live(self, fault: str | None) -> int:
-        """One life; what it ended with, −9 for killed."""
-        freezes = fault is not None and self._random.random() < 0.25
+    def live(self, fault: str | None, *, freezes: bool | None = None, at: int | None = None) -> int:
+        """One life; what it ended with, −9 for killed. What is not given is drawn."""
+        if freezes is None:
+            freezes = fault is not None and self._random.random() < 0.25
         settings = LifeSettings(
             **{
                 **vars(self._settings),
                 "seed": self._random.getrandbits(32),
                 "fault": fault,
-                "at": self._random.randrange(2),
+                "at": self._random.randrange(2) if at is None else at,
                 "freezes": freezes,
             }
         )
@@ -146,6 +147,14 @@ class Lives:
         stuck = not any(self.live(None) == 0 for _ in range(_ATTEMPTS_TO_FINISH))
         return self._judge(stuck)
 
+    def run_zombie_that_decides(self) -> Verdict:
+        """A driver is frozen just before its decision and wakes up when another one has gone on, and died."""
+        self.live(None)
+        self.live("before-decision", freezes=True, at=0)
+        self.live("before-commit-log", freezes=False, at=1)
+        self.wake(self._frozen.pop(0))
+        return self._judge(not any(self.live(None) == 0 for _ in range(_ATTEMPTS_TO_FINISH)))
+
     def _judge(self, is_stuck: bool) -> Verdict:
         done = sorted(int(path.name.split("-")[1]) for path in self._settings.checkpoint.glob("committed-*"))
         expected = Counter(value for version in done for value in rows_of(version))
@@ -158,10 +167,10 @@ class Lives:
 
 
 def run_lives(bootstrap: str, protocol: str, lives: int, seed: int, control: str | None = None) -> Verdict:
-    """Run them and judge."""
+    """Run them and judge; no *lives* at all: those of :meth:`Lives.run_zombie_that_decides`."""
     with tempfile.TemporaryDirectory(prefix="kafkalite-lives-") as folder:
         runner = Lives(bootstrap, protocol, seed, control, Path(folder))
-        verdict = runner.run(lives)
+        verdict = runner.run(lives) if lives else runner.run_zombie_that_decides()
         log = Path(folder) / "errors.txt"
         if log.exists() and not verdict.is_exact:
             sys.stderr.write(log.read_text()[-6000:])

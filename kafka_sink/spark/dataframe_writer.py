@@ -1,0 +1,248 @@
+"""Writes that the user's own process drives: :func:`write`, and :func:`foreach_batch` for ``foreachBatch``.
+
+On the driver, in the caller's thread; works in a Spark Connect client's process as well. Unlike the data source it may
+move rows between tasks, try again, and return what came of it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pyspark.sql import functions as f
+
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.spark.batch_writer import APPLICATION
+from kafka_sink.spark.commit_message import PartitionRange, TaskCommit, TransactionalCommit, merge_ranges
+from kafka_sink.spark.options import SinkOptions, parse_options
+from kafka_sink.spark.row_schema import RowSchema, check_schema
+from kafka_sink.spark.shared_client import shared_client
+from kafka_sink.spark.transactional_write import sink_of
+from kafka_sink.spark.write_report import check_messages, publish, report_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+#: How often an atomic write is tried before it fails.
+_ATTEMPTS: Final = 4
+
+_COMMIT_SCHEMA: Final = "commit binary"
+
+#: Where rows of an atomic write go, while they are brought together.
+_PLACE: Final = "__kafkalite_partition"
+
+
+@dataclass(frozen=True)
+class WriteReport:
+    """What came of a write. *decision* is ``written``, or ``skipped`` where the version was committed before.
+
+    *attempts* counts those of the whole batch. Times in ms: *elapsed_ms* altogether, *commit_ms* from the last task's
+    end to the commit.
+    """
+
+    decision: Literal["written", "skipped"]
+    rows: int
+    record_bytes: int
+    wire_bytes: int
+    tasks: int
+    attempts: int
+    elapsed_ms: int
+    commit_ms: int
+    partitions: Mapping[TopicPartition, PartitionRange] = field(default_factory=dict)
+
+
+def write(
+    df: DataFrame,
+    *,
+    options: Mapping[str, str],
+    app_id: str | None = None,
+    version: int | None = None,
+    atomic: bool = True,
+) -> WriteReport:
+    """Write *df* to Kafka now, and say what came of it.
+
+    :param options: those of ``format("kafkalite")``, for example ``{"kafka.bootstrap.servers": …, "topic": …}``.
+    :param app_id: with *version*: write this version once, and nothing when it, or a later one, is committed already;
+        without, at least once.
+    :param atomic: rows move between tasks so that one transaction can hold the whole batch; False: each task has one of
+        its own, and no row moves. Means nothing without *app_id*.
+    :raises ConfigError: a wrong option, a missing or wrongly typed column.
+    :raises ExactlyOnceError: nothing was committed, or (not atomic) a part was lost to an outage; the text says which.
+    """
+    numbered = {} if app_id is None else {"txnAppId": app_id}
+    if version is not None:
+        numbered["txnVersion"] = str(version)
+    parsed = parse_options({**{name: str(value) for name, value in options.items()}, **numbered})
+    return _write(df, parsed, APPLICATION, atomic=atomic)
+
+
+def foreach_batch(*, options: Mapping[str, str], app_id: str, atomic: bool = True) -> Callable[[DataFrame, int], None]:
+    """The function for ``writeStream.foreachBatch``: every micro-batch once, under *app_id* and Spark's number.
+
+    *app_id* belongs to one query and its checkpoint: another one, whose numbers begin anew, is refused. See
+    :func:`write` for the rest.
+    """
+
+    def write_batch(df: DataFrame, batch_id: int) -> None:
+        numbered = {"txnAppId": app_id, "txnVersion": str(batch_id)}
+        parsed = parse_options({**{name: str(value) for name, value in options.items()}, **numbered})
+        _write(df, parsed, _query_of(df), atomic=atomic, begins_at=None if parsed.allow_missing_progress else 0)
+
+    return write_batch
+
+
+def _query_of(df: DataFrame) -> str:
+    """Who writes: the query, as far as this process is told (Spark Connect does not tell)."""
+    context = getattr(df.sparkSession, "_sc", None)
+    query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    return APPLICATION if query is None else f"query {query}"
+
+
+def _write(
+    df: DataFrame, options: SinkOptions, writer: str, *, atomic: bool, begins_at: int | None = None
+) -> WriteReport:
+    schema = check_schema(df.schema, options)
+    started_ms = SYSTEM_CLOCK.monotonic_ms()
+    if options.txn_app_id is None:
+        result = _write_at_least_once(df, options, schema)
+    elif atomic:
+        result = _write_atomically(df, options, schema, writer, begins_at)
+    else:
+        result = _write_in_parallel(df, options, schema, writer, begins_at)
+    ended_ms = SYSTEM_CLOCK.monotonic_ms()
+    commits = result.commits
+    numbers = {"sink": options.txn_app_id, "version": options.txn_version} if options.txn_app_id is not None else {}
+    decision: Literal["written", "skipped"] = "written" if result.attempts else "skipped"
+    publish(
+        report_of(
+            commits, decision=decision, **numbers, attempts=result.attempts, commit_ms=ended_ms - result.written_ms
+        ),
+        options.report_path,
+    )
+    return WriteReport(
+        decision=decision,
+        rows=sum(commit.rows_acked for commit in commits),
+        record_bytes=sum(commit.record_bytes for commit in commits),
+        wire_bytes=sum(commit.wire_bytes for commit in commits),
+        tasks=len(commits),
+        attempts=result.attempts,
+        elapsed_ms=ended_ms - started_ms,
+        commit_ms=ended_ms - result.written_ms,
+        partitions=merge_ranges(commits),
+    )
+
+
+@dataclass(frozen=True)
+class _Result:
+    """The tasks of the attempt that counts, how many attempts there were (0: skipped), and when its tasks had ended."""
+
+    commits: list[TaskCommit]
+    attempts: int
+    written_ms: int
+
+
+def _write_at_least_once(df: DataFrame, options: SinkOptions, schema: RowSchema) -> _Result:
+    def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
+        from kafka_sink.spark.task_writer import write_task
+
+        return write_task(batches, options, schema)
+
+    commits = _run(df, task)
+    return _Result(commits, 1, SYSTEM_CLOCK.monotonic_ms())
+
+
+def _write_in_parallel(
+    df: DataFrame, options: SinkOptions, schema: RowSchema, writer: str, begins_at: int | None
+) -> _Result:
+    name, version = _number_of(options)
+    sink = sink_of(options, name)
+    plan = sink.plan()
+    if not plan.must_write(version, writer, begins_at=begins_at):
+        return _Result([], 0, SYSTEM_CLOCK.monotonic_ms())
+
+    def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
+        from kafka_sink.spark.transactional_task import write_in_transaction
+
+        return write_in_transaction(batches, options, schema, plan, version, writer)
+
+    commits = _run(df, task)
+    written_ms = SYSTEM_CLOCK.monotonic_ms()
+    written = [each.written for each in commits if isinstance(each, TransactionalCommit) and each.written is not None]
+    sink.commit(plan, version, writer, written, records_empty=True)
+    return _Result(commits, 1, written_ms)
+
+
+def _write_atomically(
+    df: DataFrame, options: SinkOptions, schema: RowSchema, writer: str, begins_at: int | None
+) -> _Result:
+    name, version = _number_of(options)
+    topic = options.progress_topic or options.topic
+    if topic is None:
+        raise RuntimeError("an exactly-once write without a progress topic passed the check of options")
+    sink = AtomicSink(
+        shared_client(options.producer_properties), name, topic, timeout_ms=options.transaction_timeout_ms
+    )
+    placed = RowSchema(**{**vars(schema), "has_partition": True})
+    last: list[TaskCommit] = []
+    written_ms = 0
+
+    def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
+        nonlocal last, written_ms
+
+        def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
+            from kafka_sink.spark.transactional_task import write_in_drivers_transaction
+
+            return write_in_drivers_transaction(batches, options, placed, plan, version, writer)
+
+        last = _run(_by_partition(df, options, schema), task)
+        written_ms = SYSTEM_CLOCK.monotonic_ms()
+        return [frozenset(commit.ranges) for commit in last]
+
+    attempts = sink.write(version, writer, write_rows, begins_at=begins_at, attempts=_ATTEMPTS)
+    return _Result(last, attempts, written_ms or SYSTEM_CLOCK.monotonic_ms())
+
+
+def _number_of(options: SinkOptions) -> tuple[str, int]:
+    if options.txn_app_id is None or options.txn_version is None:
+        raise ConfigError("an application's name needs a version, and the other way round: set both or none")
+    return options.txn_app_id, options.txn_version
+
+
+def _by_partition(df: DataFrame, options: SinkOptions, schema: RowSchema) -> DataFrame:
+    """The rows with the partition that each goes to, those of one partition in one task and kept there: a stage that
+    Spark runs again would write into the same transaction a second time, and brokers take that for a repetition."""
+    from pyspark.sql.types import IntegerType, StructField, StructType
+
+    fields = [item for item in df.schema.fields if item.name != "partition"]
+
+    def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from kafka_sink.spark.placing import with_partitions
+
+        return with_partitions(batches, options, schema)
+
+    placed = df.mapInArrow(place, StructType([*fields, StructField("partition", IntegerType())]))
+    keys = [f.col("partition")] if options.topic is not None else [f.col("topic"), f.col("partition")]
+    return placed.repartition(*keys).localCheckpoint(eager=True)
+
+
+def _run(df: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], TaskCommit]) -> list[TaskCommit]:
+    """Run *task* on every partition of *df*.
+
+    :raises KafkaError: a task's outcome does not add up.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow
+
+        commit: Any = task(batches)
+        yield pyarrow.record_batch([pyarrow.array([pickle.dumps(commit)], pyarrow.binary())], names=["commit"])
+
+    rows = df.mapInArrow(run, _COMMIT_SCHEMA).collect()
+    return check_messages([pickle.loads(row.commit) for row in rows])
