@@ -28,7 +28,7 @@ class GroupStore:
         }
         members = self._store.rows(
             "SELECT group_id, member_id, instance_id, client_id, client_host, rebalance_timeout_ms,"
-            " session_timeout_ms, metadata, assignment FROM members"
+            " session_timeout_ms, metadata, assignment FROM members ORDER BY rowid"
         )
         for row in members:
             group = groups[row[0]]

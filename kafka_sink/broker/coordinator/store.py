@@ -10,10 +10,11 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
+from kafka_sink.broker.file_lock import FileLock
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 
 FILE_NAME: Final = "coordinators.sqlite"
@@ -30,7 +31,7 @@ _TABLES: Final = (
         client_host TEXT NOT NULL, rebalance_timeout_ms INTEGER NOT NULL, session_timeout_ms INTEGER NOT NULL,
         metadata BLOB NOT NULL, assignment BLOB NOT NULL,
         PRIMARY KEY (group_id, member_id)
-    ) WITHOUT ROWID""",
+    )""",
     # producer_id is -1 for what is committed, or that of the open transaction which will commit it.
     # sequence orders the commits of a partition; expire_ms is null where the broker's retention decides.
     """CREATE TABLE IF NOT EXISTS offsets (
@@ -52,13 +53,16 @@ _TABLES: Final = (
 class CoordinatorStore:
     """The file in *directory*; made if it is not there.
 
-    *flush_writes*: what was written survives a power failure, not only the end of the process.
+    *flush_writes*: what was written survives a power failure, not only the end of the process. *shared*: other
+    processes write the file as well.
 
     :raises ConfigError: the file is damaged, or of another format.
     """
 
-    def __init__(self, directory: Path, *, flush_writes: bool) -> None:
+    def __init__(self, directory: Path, *, flush_writes: bool, shared: bool = False) -> None:
         self._path = directory / FILE_NAME
+        self.shared = shared
+        self._lock_path = directory / ".coordinators.lock"
         self._lock = threading.Lock()
         try:
             # Guarded by the lock.
@@ -105,6 +109,17 @@ class CoordinatorStore:
         except sqlite3.Error as error:
             text = f"{self._path} cannot be used: {error}"
             raise ApiError(text, ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+
+    def exclusive(self) -> AbstractContextManager[object]:
+        """Keep coordinators of other processes from deciding anything meanwhile; waits until they let us."""
+        return FileLock(self._lock_path, wait=True) if self.shared else nullcontext()
+
+    def version(self) -> int:
+        """Another number than before if another process has written since; always 0 where the file is not shared.
+
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be read.
+        """
+        return int(self.rows("PRAGMA data_version")[0][0]) if self.shared else 0
 
     def close(self) -> None:
         """Close the file. A second call does nothing."""
