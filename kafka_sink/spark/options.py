@@ -99,8 +99,8 @@ class SinkOptions:
         "allowMissingProgress",
         c.BOOLEAN,
         False,
-        "of exactly-once micro-batches: go on where a later batch than the first finds no progress, as when an existing "
-        "query becomes exactly-once",
+        "of exactly-once micro-batches: go on where a later batch than the first finds no progress, as when an "
+        "existing query becomes exactly-once",
     )
     producer_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 

@@ -64,7 +64,8 @@ def rows_of(version: int) -> list[bytes]:
 class LifeSettings:
     """*fault* is the point at which this life ends in its batch number *at*; None: it ends by itself after *batches*.
 
-    *flow* is used instead of the cluster's own. *control* leaves out a part that the protocol needs: "no-record", "id-per-task" or "plain-offsets".
+    *flow* is used instead of the cluster's own. *control* leaves out a part that the protocol needs: "no-record",
+    "id-per-task" or "plain-offsets".
     """
 
     bootstrap: str

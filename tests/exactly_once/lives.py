@@ -1,6 +1,6 @@
 """Many lives of one driver after another, frozen ones woken up while later ones are at work; then the count.
 
-python -m tests.exactly_once.lives BOOTSTRAP parallel|atomic LIVES [SEED] [CONTROL]
+python -m tests.exactly_once.lives BOOTSTRAP parallel|atomic LIVES [SEED] [CONTROL|v1]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_sink.client.admin import AdminClient
+from kafka_sink.exactly_once.model import Flow
 from tests.exactly_once.life import FAILED, FENCED, PARTITIONS, POINTS, Life, LifeSettings, rows_of
 from tests.support.readback import read_topic
 
@@ -51,12 +52,14 @@ class Verdict:
 class Lives:
     """One sink and its checkpoint."""
 
-    def __init__(self, bootstrap: str, protocol: str, seed: int, control: str | None, folder: Path) -> None:
+    def __init__(
+        self, bootstrap: str, protocol: str, seed: int, control: str | None, folder: Path, flow: Flow | None
+    ) -> None:
         self._random = random.Random(seed)
         name = f"lives-{os.urandom(4).hex()}"
         with AdminClient(bootstrap) as admin:
             admin.create_topic(name, PARTITIONS)
-        self._settings = LifeSettings(bootstrap, name, name, protocol, folder, 0, 3, None, 0, False, control)
+        self._settings = LifeSettings(bootstrap, name, name, protocol, folder, 0, 3, None, 0, False, control, flow)
         self._frozen: list[int] = []
         self._log = folder / "errors.txt"
         self.ended: Counter[str] = Counter()
@@ -166,10 +169,12 @@ class Lives:
         return Verdict(sum(self.ended.values()), len(done), missing, duplicates, extra, self.ended, is_stuck)
 
 
-def run_lives(bootstrap: str, protocol: str, lives: int, seed: int, control: str | None = None) -> Verdict:
+def run_lives(
+    bootstrap: str, protocol: str, lives: int, seed: int, control: str | None = None, flow: Flow | None = None
+) -> Verdict:
     """Run them and judge; no *lives* at all: those of :meth:`Lives.run_zombie_that_decides`."""
     with tempfile.TemporaryDirectory(prefix="kafkalite-lives-") as folder:
-        runner = Lives(bootstrap, protocol, seed, control, Path(folder))
+        runner = Lives(bootstrap, protocol, seed, control, Path(folder), flow)
         verdict = runner.run(lives) if lives else runner.run_zombie_that_decides()
         log = Path(folder) / "errors.txt"
         if log.exists() and not verdict.is_exact:
@@ -181,5 +186,7 @@ if __name__ == "__main__":
     bootstrap, protocol, lives = sys.argv[1:4]
     seed = int(sys.argv[4]) if len(sys.argv) > 4 else 1
     started = time.monotonic()
-    print(run_lives(bootstrap, protocol, int(lives), seed, sys.argv[5] if len(sys.argv) > 5 else None))
+    mode = sys.argv[5] if len(sys.argv) > 5 else None
+    flow = Flow.V1 if mode == "v1" else None
+    print(run_lives(bootstrap, protocol, int(lives), seed, None if flow else mode, flow))
     print(f"{time.monotonic() - started:.1f} s")
