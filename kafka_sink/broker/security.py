@@ -94,6 +94,7 @@ class ListenerSecurity:
         self._answer_versions = answer_versions
         self._protocols = security_protocols(config)
         self._exchanges = _exchanges(config, clock)
+        self._contexts: TlsContexts | None = None
 
     def channel_builder(self, listener_name: str, memory_pool: MemoryPool) -> ChannelBuilder:
         """A channel builder for one selector of a listener.
@@ -105,7 +106,11 @@ class ListenerSecurity:
             return PlaintextChannelBuilder()
         contexts = None
         if protocol in _TLS:
-            contexts = TlsContexts(self._config, server=True, client_auth=self._config.ssl_client_auth)
+            # One for all, so that a renewed certificate is the same for every thread of a listener.
+            contexts = self._contexts or TlsContexts(
+                self._config, server=True, client_auth=self._config.ssl_client_auth
+            )
+            self._contexts = contexts
         if protocol not in _SASL:
             return SecureChannelBuilder(contexts=contexts, authenticators=None)
         if not self._exchanges:

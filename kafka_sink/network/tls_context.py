@@ -1,7 +1,7 @@
 """From ``ssl.*`` options to what OpenSSL works with, and again when a file has changed.
 
-Made by the channel builder, asked by its selector's thread for every new connection. It reads files and nothing else;
-the private key never touches a disk on its way from an option into OpenSSL where the system has memory files.
+Made with the channel builders, asked by their selectors' threads for every new connection. It reads files and nothing
+else; the private key never touches a disk on its way from an option into OpenSSL where the system has memory files.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import os
 import ssl
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -50,6 +51,8 @@ class TlsContexts:
         self._prefix = prefix
         self._log = ContextLogger(__name__, "")
         self._files = [Path(name) for name in (config.ssl_truststore_location, config.ssl_keystore_location) if name]
+        # Guards what follows: the processors of a listener share it.
+        self._lock = threading.Lock()
         self._stamp = self._stamp_now()
         self._context = self._build()
 
@@ -60,16 +63,16 @@ class TlsContexts:
 
     def current(self) -> ssl.SSLContext:
         """The context made of the files as they are now; the last good one while they are being replaced."""
-        with contextlib.suppress(OSError):
-            stamp = self._stamp_now()
-            if stamp != self._stamp:
-                self._stamp = stamp
-                try:
+        with self._lock:
+            try:
+                stamp = self._stamp_now()
+                if stamp != self._stamp:
+                    self._stamp = stamp
                     self._context = self._build()
                     self._log.info("the TLS files have changed: new connections use them")
-                except ConfigError as error:
-                    self._log.warning("the TLS files have changed, but are not used: %s", error)
-        return self._context
+            except ConfigError as error:
+                self._log.warning("the TLS files have changed, but are not used: %s", error)
+            return self._context
 
     def _stamp_now(self) -> _Stamp:
         found = []

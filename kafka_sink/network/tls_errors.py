@@ -11,6 +11,7 @@ from typing import Final
 _TRUST: Final = "ssl.truststore.location has to name a PEM file with the authority that issued it"
 #: X509_V_ERR_… of OpenSSL → what to do.
 _CERTIFICATE: Final = {
+    7: "its signature is false: another authority of the same name has issued it than the one that is trusted",
     9: "its time has not come: look at the clocks, or at the dates that it was made with",
     10: "it has to be renewed",
     18: "it is signed by nobody but itself: issue one with an authority, or put this one into ssl.truststore.location",
@@ -37,6 +38,7 @@ _REASONS: Final = {
     "SSLV3_ALERT_BAD_CERTIFICATE": f"the other side does not accept our certificate: {_OUR_CERTIFICATE}",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the other side says that our certificate has expired: renew it",
     "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "the other side says that our certificate is not for this use",
+    "TLSV1_ALERT_DECRYPT_ERROR": f"the other side finds a signature of our certificate false: {_OUR_CERTIFICATE}",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": (
         "the other side finds nothing in common: look at ssl.cipher.suites, ssl.enabled.protocols and whether it wants "
         "to see a certificate of ours (ssl.keystore.location)"

@@ -1,0 +1,77 @@
+"""An embedded cluster with a listener for every security protocol, and clients of each kind for them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.common.config import parse
+from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.producer_record import ProducerRecord
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+USER = "al,ice=1"
+#: Unlike any other text, so that it can be looked for.
+PASSWORD = 'S3cr3t,"x\\y=ü'
+#: What no log, repr or error may hold.
+SECRETS = ("S3cr3t", "PRIVATE KEY", "k3y-p4ss")
+
+
+def quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def users(**passwords: str) -> str:
+    """The broker's ``sasl.jaas.config``; a name with other characters than letters is given as ``USER`` is."""
+    entries = " ".join(f"user_{name}={quoted(password)}" for name, password in passwords.items())
+    return f"org.apache.kafka.common.security.plain.PlainLoginModule required {entries};"
+
+
+@contextlib.contextmanager
+def secure_cluster(keystore: str, host: str = "127.0.0.1", **properties: Any) -> Iterator[EmbeddedCluster]:
+    """A cluster of one node, its TLS listeners with the PEM text *keystore*; the first listener is PLAINTEXT."""
+    key, _, chain = keystore.partition("-----BEGIN CERTIFICATE-----")
+    config = parse(
+        BrokerConfig,
+        {
+            "listeners": [f"{protocol}://127.0.0.1:0" for protocol in PROTOCOLS],
+            "advertised.listeners": [f"{protocol}://{host}:0" for protocol in PROTOCOLS if protocol != "PLAINTEXT"],
+            "ssl.keystore.key": key,
+            "ssl.keystore.certificate.chain": f"-----BEGIN CERTIFICATE-----{chain}",
+            "sasl.enabled.mechanisms": MECHANISMS,
+            "sasl.jaas.config": users(alice=PASSWORD, bob="b"),
+            **{name.replace("_", "."): value for name, value in properties.items()},
+        },
+    )
+    with EmbeddedCluster(config=config) as cluster:
+        cluster.create_topic("t", 1)
+        yield cluster
+
+
+def address(cluster: EmbeddedCluster, listener: str) -> str:
+    endpoint = cluster.nodes[1][listener]
+    return f"{endpoint.host}:{endpoint.port}"
+
+
+def client_properties(cluster: EmbeddedCluster, listener: str, **properties: Any) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": address(cluster, listener),
+        "security.protocol": listener,
+        "max.block.ms": 5_000,
+        "delivery.timeout.ms": 15_000,
+        "request.timeout.ms": 5_000,
+        **{name.replace("_", "."): value for name, value in properties.items()},
+    }
+
+
+def produce(properties: Mapping[str, Any], count: int = 10, topic: str = "t") -> int:
+    """Send *count* records; how many were acknowledged. The first error is raised, and then no more are sent."""
+    with KafkaProducer(properties) as producer:
+        producer.send(ProducerRecord(topic, b"first")).get(10_000)
+        futures = [producer.send(ProducerRecord(topic, b"%d" % number)) for number in range(1, count)]
+        producer.flush()
+        return 1 + len([future.get(10_000) for future in futures])
