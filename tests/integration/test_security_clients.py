@@ -1,0 +1,120 @@
+"""The embedded broker's TLS and SASL, judged by clients that we did not write: librdkafka, kafka-python, aiokafka."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import kafka
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from tests.support.certificates import Authority
+from tests.support.readback import read_topic
+from tests.support.secure_cluster import PASSWORD, address, secure_cluster
+
+AUTHORITY = Authority()
+SASL = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+#: Protocol and mechanism.
+WAYS = [("SSL", ""), *((protocol, name) for protocol in ("SASL_PLAINTEXT", "SASL_SSL") for name in SASL)]
+COUNT = 20
+ways = pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with secure_cluster(AUTHORITY.issue("127.0.0.1").pem(), connections_max_reauth_ms=60_000) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> str:
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+    cluster.create_topic(name, 1)
+    return name
+
+
+@pytest.fixture(scope="module")
+def truststore(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trust") / "trust.pem"
+    path.write_text(AUTHORITY.pem)
+    return path
+
+
+def check(cluster: EmbeddedCluster, topic: str) -> None:
+    assert [message.value for message in read_topic(cluster.bootstrap_servers, topic)] == [b"x"] * COUNT
+
+
+def librdkafka_options(
+    cluster: EmbeddedCluster, protocol: str, mechanism: str, password: str = PASSWORD
+) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "bootstrap.servers": address(cluster, protocol), "security.protocol": protocol, "ssl.ca.pem": AUTHORITY.pem,
+    }  # fmt: skip
+    if mechanism:
+        options |= {"sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": password}
+    return options
+
+
+@ways
+def test_librdkafka(cluster: EmbeddedCluster, topic: str, protocol: str, mechanism: str) -> None:
+    producer = Producer(librdkafka_options(cluster, protocol, mechanism))
+    for _ in range(COUNT):
+        producer.produce(topic, b"x")
+    assert producer.flush(20) == 0
+    check(cluster, topic)
+
+
+@pytest.mark.parametrize("mechanism", SASL)
+def test_librdkafka_is_told_of_a_wrong_password(cluster: EmbeddedCluster, mechanism: str) -> None:
+    errors: list[str] = []
+    options = librdkafka_options(cluster, "SASL_PLAINTEXT", mechanism, password="wrong")
+    admin = AdminClient({**options, "error_cb": lambda error: errors.append(str(error)), "log_level": 0})
+    for _ in range(50):
+        admin.poll(0.1)
+        if any("Authentication failed" in error for error in errors):
+            return
+    pytest.fail(f"nothing but {errors}")
+
+
+@ways
+def test_kafka_python(cluster: EmbeddedCluster, topic: str, truststore: Path, protocol: str, mechanism: str) -> None:
+    options: dict[str, Any] = {"bootstrap_servers": address(cluster, protocol), "security_protocol": protocol}
+    if "SSL" in protocol:
+        options["ssl_cafile"] = str(truststore)
+    if mechanism:
+        options |= {
+            "sasl_mechanism": mechanism, "sasl_plain_username": "alice", "sasl_plain_password": PASSWORD,
+        }  # fmt: skip
+    producer = kafka.KafkaProducer(**options)
+    try:
+        for future in [producer.send(topic, b"x") for _ in range(COUNT)]:
+            future.get(timeout=20)
+    finally:
+        producer.close()
+    check(cluster, topic)
+
+
+@ways
+def test_aiokafka(cluster: EmbeddedCluster, topic: str, truststore: Path, protocol: str, mechanism: str) -> None:
+    options: dict[str, Any] = {"bootstrap_servers": address(cluster, protocol), "security_protocol": protocol}
+    if "SSL" in protocol:
+        options["ssl_context"] = ssl.create_default_context(cafile=str(truststore))
+    if mechanism:
+        options |= {
+            "sasl_mechanism": mechanism, "sasl_plain_username": "alice", "sasl_plain_password": PASSWORD,
+        }  # fmt: skip
+
+    async def produce() -> None:
+        async with aiokafka.AIOKafkaProducer(**options) as producer:
+            for _ in range(COUNT):
+                await producer.send_and_wait(topic, b"x")
+
+    asyncio.run(asyncio.wait_for(produce(), 30))
+    check(cluster, topic)
