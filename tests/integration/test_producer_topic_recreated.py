@@ -140,6 +140,9 @@ def test_a_topic_that_is_made_again_and_again_gets_what_was_acknowledged_for_it(
     recoveries = sorted(traffic.recovered_after)
     figure("back after", f"{recoveries[len(recoveries) // 2]:.2f} s, {recoveries[-1]:.2f} s at most")
     assert len(recoveries) == RECREATIONS
+    # Each topic of that name had logs of its own, and something in them.
+    incarnations = {path.name.split(".")[0] for path in (tmp_path / "kept").iterdir() if any(path.glob("*.log"))}
+    assert len(incarnations) == RECREATIONS
     assert (missing, twice, wrong_place) == (0, 0, 0)
     assert len(traffic.acknowledged) + len(traffic.errors) == 2 * traffic.sent
     # Records end in an error only where the topic stayed away for longer than they may wait.
