@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from kafka_sink.broker.config import BrokerConfig
@@ -118,9 +120,17 @@ def test_an_address_that_connects_too_fast_is_throttled_and_not_counted() -> Non
         assert 0 < caught.value.throttle_ms <= 11_000
     assert counted.count("1.1.1.1") == 10
     counted.inc("A", "2.2.2.2")
-    # What was refused was no connection: after a second's rest there is room for the next one.
-    clock.advance(11_000)
-    counted.inc("A", "1.1.1.1")
+
+
+def test_an_address_that_keeps_trying_gets_in_when_its_time_has_come() -> None:
+    clock = ManualClock()
+    counted = quotas(clock, creation_rate_per_ip=1)
+    for _ in range(200):
+        # What was refused was no connection, so it does not count.
+        clock.advance(100)
+        with contextlib.suppress(ConnectionThrottledError):
+            counted.inc("A", "1.1.1.1")
+    assert 18 <= counted.count("1.1.1.1") <= 22, "ten seconds' worth at once, and then one a second"
 
 
 def test_a_listeners_rate_holds_for_that_listener() -> None:
