@@ -1,0 +1,307 @@
+"""Consumer groups as clients that we did not write use them, on one node and on three."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from kafka_sink import EmbeddedCluster
+from kafka_sink.broker.config import BrokerConfig
+
+TOPIC = "clicks"
+PARTITIONS = 4
+RECORDS = 200
+PATIENCE_S = 30.0
+#: Clients are told that they have to join again with their next heartbeat.
+QUICK = {"session.timeout.ms": 1000, "heartbeat.interval.ms": 100}
+
+
+@pytest.fixture(params=[1, 3], ids=["one node", "three nodes"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    config = BrokerConfig(group_min_session_timeout_ms=100)
+    with EmbeddedCluster(nodes=request.param, config=config) as started:
+        started.create_topic(TOPIC, PARTITIONS)
+        yield started
+
+
+def produce(bootstrap_servers: str, first: int = 0, count: int = RECORDS) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for number in range(first, first + count):
+        producer.produce(TOPIC, str(number).encode(), partition=number % PARTITIONS)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def until(reached: Callable[[], bool], step: Callable[[], Any]) -> None:
+    """Go on with *step* until *reached*; the test fails when that takes too long."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not reached():
+        assert time.monotonic() < deadline, "it was not reached in time"
+        step()
+
+
+class Reader:
+    """A confluent consumer in a group, and what it has read."""
+
+    def __init__(self, bootstrap_servers: str, group: str = "readers", **config: Any) -> None:
+        self.seen: list[int] = []
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "log_level": 0,
+                **QUICK,
+                **config,
+            }
+        )
+        self.consumer.subscribe([TOPIC])
+
+    def poll(self) -> None:
+        message = self.consumer.poll(0.02)
+        if message is not None and message.error() is None:
+            self.seen.append(int(message.value() or b""))
+
+    def assigned(self) -> set[int]:
+        return {each.partition for each in self.consumer.assignment()}
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+def test_two_confluent_members_share_a_topic_and_one_takes_over(cluster: EmbeddedCluster) -> None:
+    produce(cluster.bootstrap_servers)
+    one, two = Reader(cluster.bootstrap_servers), Reader(cluster.bootstrap_servers)
+
+    def poll() -> None:
+        one.poll()
+        two.poll()
+
+    until(lambda: len(one.assigned()) == len(two.assigned()) == PARTITIONS // 2, poll)
+    until(lambda: set(one.seen) | set(two.seen) == set(range(RECORDS)), poll)
+    assert one.assigned() | two.assigned() == set(range(PARTITIONS))
+    assert not one.assigned() & two.assigned()
+
+    two.close()
+    until(lambda: len(one.assigned()) == PARTITIONS, one.poll)
+    one.close()
+
+
+def test_administrators_see_list_change_and_delete_groups(cluster: EmbeddedCluster) -> None:
+    produce(cluster.bootstrap_servers)
+    reader = Reader(cluster.bootstrap_servers)
+    until(lambda: len(reader.seen) == RECORDS, reader.poll)
+    reader.consumer.commit(asynchronous=False)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+
+    listed = {each.group_id: each.state for each in admin.list_consumer_groups().result().valid}
+    assert listed == {"readers": ConsumerGroupState.STABLE}
+    described = admin.describe_consumer_groups(["readers"])["readers"].result()
+    (member,) = described.members
+    assert (described.state, member.host) == (ConsumerGroupState.STABLE, "/127.0.0.1")
+    assert {each.partition for each in member.assignment.topic_partitions} == set(range(PARTITIONS))
+    with pytest.raises(Exception, match=r"NON_EMPTY_GROUP|not empty"):
+        admin.delete_consumer_groups(["readers"])["readers"].result()
+    reader.close()
+
+    (described,) = (admin.describe_consumer_groups(["readers"])["readers"].result(),)
+    assert described.state == ConsumerGroupState.EMPTY
+    request = [ConsumerGroupTopicPartitions("readers")]
+    found = admin.list_consumer_group_offsets(request)["readers"].result().topic_partitions
+    assert {each.partition: each.offset for each in found} == dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
+    back = [ConsumerGroupTopicPartitions("readers", [TopicPartition(TOPIC, 0, 1)])]
+    admin.alter_consumer_group_offsets(back)["readers"].result()
+    found = admin.list_consumer_group_offsets(request)["readers"].result().topic_partitions
+    assert {each.partition: each.offset for each in found}[0] == 1
+    admin.delete_consumer_groups(["readers"])["readers"].result()
+    assert admin.list_consumer_groups().result().valid == []
+
+
+def test_a_member_that_is_killed_is_replaced_after_its_session(cluster: EmbeddedCluster) -> None:
+    produce(cluster.bootstrap_servers)
+    one = Reader(cluster.bootstrap_servers)
+    until(lambda: len(one.assigned()) == PARTITIONS, one.poll)
+    script = (
+        "import sys\nfrom confluent_kafka import Consumer\n"
+        "consumer = Consumer({'bootstrap.servers': sys.argv[1], 'group.id': 'readers', 'session.timeout.ms': 1000,"
+        " 'heartbeat.interval.ms': 100})\n"
+        f"consumer.subscribe(['{TOPIC}'])\n"
+        "while True: consumer.poll(0.05)\n"
+    )
+    other = subprocess.Popen([sys.executable, "-c", script, cluster.bootstrap_servers], stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: len(one.assigned()) == PARTITIONS // 2, one.poll)
+    finally:
+        os.kill(other.pid, signal.SIGKILL)
+        other.wait()
+    until(lambda: len(one.assigned()) == PARTITIONS, one.poll)
+    one.close()
+
+
+def test_a_static_member_that_restarts_causes_no_rebalance(cluster: EmbeddedCluster) -> None:
+    generous = {"session.timeout.ms": 20_000}
+    one = Reader(cluster.bootstrap_servers, **{"group.instance.id": "one", **generous})
+    two = Reader(cluster.bootstrap_servers, **{"group.instance.id": "two", **generous})
+
+    def poll() -> None:
+        one.poll()
+        two.poll()
+
+    until(lambda: len(one.assigned()) == len(two.assigned()) == PARTITIONS // 2, poll)
+    before = one.assigned()
+    two.close()
+    two = Reader(cluster.bootstrap_servers, **{"group.instance.id": "two", **generous})
+    until(lambda: len(two.assigned()) == PARTITIONS // 2, poll)
+    assert one.assigned() == before
+    one.close()
+    two.close()
+
+
+def test_offsets_and_members_outlive_a_restart_of_the_broker(tmp_path: Path) -> None:
+    config = BrokerConfig(group_min_session_timeout_ms=100)
+    with EmbeddedCluster(data_dir=tmp_path, config=config) as cluster:
+        cluster.create_topic(TOPIC, PARTITIONS)
+        produce(cluster.bootstrap_servers)
+        port = int(cluster.bootstrap_servers.rpartition(":")[2])
+        reader = Reader(cluster.bootstrap_servers, **{"session.timeout.ms": 20_000})
+        until(lambda: len(reader.seen) == RECORDS, reader.poll)
+        reader.consumer.commit(asynchronous=False)
+        before = reader.consumer.memberid()
+
+    with EmbeddedCluster(data_dir=tmp_path, config=config, port=port) as cluster:
+        produce(cluster.bootstrap_servers, RECORDS)
+        until(lambda: len(reader.seen) == 2 * RECORDS, reader.poll)
+        # The same member in the same generation: it noticed nothing but a lost connection.
+        assert sorted(reader.seen) == list(range(2 * RECORDS)) and reader.consumer.memberid() == before
+        reader.consumer.commit(asynchronous=False)
+        reader.close()
+        late = Reader(cluster.bootstrap_servers)
+        produce(cluster.bootstrap_servers, 2 * RECORDS, PARTITIONS)
+        until(lambda: len(late.seen) == PARTITIONS, late.poll)
+        assert sorted(late.seen) == list(range(2 * RECORDS, 2 * RECORDS + PARTITIONS))
+        late.close()
+
+
+def test_a_group_follows_its_coordinator_to_another_node(tmp_path: Path) -> None:
+    config = BrokerConfig(group_min_session_timeout_ms=100, default_replication_factor=3)
+    with EmbeddedCluster(nodes=3, config=config) as cluster:
+        cluster.create_topic(TOPIC, PARTITIONS)
+        produce(cluster.bootstrap_servers)
+        reader = Reader(cluster.bootstrap_servers, **{"session.timeout.ms": 20_000})
+        until(lambda: len(reader.seen) == RECORDS, reader.poll)
+        reader.consumer.commit(asynchronous=False)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        coordinator = admin.describe_consumer_groups(["readers"])["readers"].result().coordinator.id
+
+        cluster.stop_node(coordinator)
+
+        produce(cluster.bootstrap_servers, RECORDS)
+        until(lambda: len(reader.seen) >= 2 * RECORDS, reader.poll)
+        reader.consumer.commit(asynchronous=False)
+        # A new one: the old one remembers where the coordinator was, and waits for that node.
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        described = admin.describe_consumer_groups(["readers"])["readers"].result()
+        assert described.coordinator.id != coordinator and len(described.members) == 1
+        reader.close()
+
+
+def test_two_members_of_kafka_python(cluster: EmbeddedCluster) -> None:
+    from kafka import KafkaConsumer
+
+    produce(cluster.bootstrap_servers)
+
+    def consumer() -> Any:
+        return KafkaConsumer(
+            TOPIC,
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id="readers",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=1000,
+            heartbeat_interval_ms=100,
+        )
+
+    one, two = consumer(), consumer()
+    seen: set[int] = set()
+    stop = threading.Event()
+    reading = threading.Lock()
+
+    def read(each: Any) -> None:
+        for records in each.poll(timeout_ms=50).values():
+            with reading:
+                seen.update(int(record.value) for record in records)
+
+    # Its join blocks, and the first one has to join again meanwhile.
+    def keep_reading() -> None:
+        while not stop.is_set():
+            read(two)
+
+    other = threading.Thread(target=keep_reading, daemon=True)
+    other.start()
+    try:
+        until(lambda: len(one.assignment()) == len(two.assignment()) == PARTITIONS // 2, lambda: read(one))
+        until(lambda: seen == set(range(RECORDS)), lambda: read(one))
+    finally:
+        stop.set()
+        other.join(PATIENCE_S)
+    one.commit()
+    two.commit()
+    one.close()
+    two.close()
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("readers")])["readers"].result()
+    assert sum(each.offset for each in found.topic_partitions) == RECORDS
+
+
+def test_two_members_of_aiokafka(cluster: EmbeddedCluster) -> None:
+    from aiokafka import AIOKafkaConsumer
+
+    produce(cluster.bootstrap_servers)
+
+    async def share() -> None:
+        def consumer() -> Any:
+            return AIOKafkaConsumer(
+                TOPIC,
+                bootstrap_servers=cluster.bootstrap_servers,
+                group_id="readers",
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                session_timeout_ms=1000,
+                heartbeat_interval_ms=100,
+            )
+
+        one, two = consumer(), consumer()
+        await one.start()
+        await two.start()
+        seen: set[int] = set()
+        deadline = time.monotonic() + PATIENCE_S
+        try:
+            while not (
+                seen == set(range(RECORDS)) and len(one.assignment()) == len(two.assignment()) == PARTITIONS // 2
+            ):
+                assert time.monotonic() < deadline
+                for each in (one, two):
+                    for records in (await each.getmany(timeout_ms=50)).values():
+                        seen.update(int(record.value) for record in records)
+            await one.commit()
+            await two.commit()
+        finally:
+            await one.stop()
+            await two.stop()
+
+    asyncio.run(share())
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("readers")])["readers"].result()
+    assert sum(each.offset for each in found.topic_partitions) == RECORDS
