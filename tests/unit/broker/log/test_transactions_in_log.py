@@ -1,0 +1,248 @@
+"""Transactions in a partition's log: last stable offset, aborted transactions, markers, who may open one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
+from kafka_sink.broker.log.producer_state import VerificationGuard
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.records.control import EndTransactionMarker, read_marker
+from kafka_sink.records.reader import read_batches
+from tests.fakes.memory_filesystem import MemoryFileSystem
+from tests.fakes.record_batches import with_header
+
+DIRECTORY = Path("/data/t-0")
+CONFIG = LogConfig(
+    segment_bytes=1000,
+    index_interval_bytes=100,
+    flush_interval_messages=2**63 - 1,
+    flush_interval_ms=2**63 - 1,
+    retention_bytes=-1,
+    retention_ms=-1,
+    log_append_time=False,
+    producer_expiration_ms=1000,
+)
+
+
+def open_log(disk: MemoryFileSystem, wall_ms: int = 0) -> PartitionLog:
+    return PartitionLog(DIRECTORY, disk, CONFIG, wall_ms)
+
+
+@pytest.fixture
+def log() -> PartitionLog:
+    return open_log(MemoryFileSystem())
+
+
+def write(
+    log: PartitionLog, producer: int, sequence: int, value: bytes = b"v", *, epoch: int = 0, transactional: bool = True
+) -> int:
+    batch, header = with_header(
+        [value],
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=transactional,
+    )
+    guard = log.begin_verification(producer, epoch, 0) if transactional else None
+    return log.append(batch, header, 0, 0, guard).base_offset
+
+
+def end(log: PartitionLog, producer: int, *, committed: bool, epoch: int = 0, coordinator: int = 0) -> int:
+    return log.append_marker(EndTransactionMarker(producer, epoch, committed, coordinator), 0, 0).base_offset
+
+
+def committed_values(log: PartitionLog, max_bytes: int = 1 << 20) -> list[bytes | None]:
+    """What a consumer of committed records makes of fetches; none may show an offset of an open transaction."""
+    found: list[bytes | None] = []
+    offset = log.start_offset
+    while True:
+        read = log.read(offset, max_bytes, whole_first_batch=True, committed=True)
+        waiting = sorted(read.aborted, key=lambda each: each.first_offset)
+        aborted: set[int] = set()
+        before = offset
+        for batch in read_batches(read.records):
+            assert batch.last_offset < read.last_stable_offset
+            while waiting and waiting[0].first_offset <= batch.last_offset:
+                aborted.add(waiting.pop(0).producer_id)
+            offset = batch.last_offset + 1
+            if batch.is_control:
+                marker = read_marker(batch.data)
+                if marker is not None and not marker.committed:
+                    aborted.discard(marker.producer_id)
+            elif not (batch.is_transactional and batch.header.producer_id in aborted):
+                found += [record.value for record in batch.records()]
+        if offset == before:
+            assert offset == read.last_stable_offset
+            return found
+
+
+def test_the_bytes_of_a_marker_are_kafkas(log: PartitionLog) -> None:
+    log.append_marker(EndTransactionMarker(4000, 5, True, 9), leader_epoch=2, wall_ms=0x123456789A)
+    (batch,) = read_batches(log.read(0, 1 << 20, whole_first_batch=True).records)
+    # Written by Kafka's Java MemoryRecords.withEndTransactionMarker, but for the checksum, which is checked by itself.
+    assert batch.verify_crc()
+    assert bytes(batch.data[:17]).hex() == "0000000000000000000000420000000202"
+    assert bytes(batch.data[21:]).hex() == (
+        "0030" "00000000" "000000123456789a" "000000123456789a" "0000000000000fa0" "0005" "ffffffff" "00000001"
+        "20" "00" "00" "00" "08" "00000001" "0c" "000000000009" "00"
+    )  # fmt: skip
+
+
+def test_the_last_stable_offset_stands_at_the_oldest_open_transaction(log: PartitionLog) -> None:
+    write(log, 1, 0, transactional=False)
+    write(log, 2, 0)
+    write(log, 3, 0)
+    write(log, 1, 1, transactional=False)
+    assert (log.last_stable_offset, log.end_offset) == (1, 4)
+    end(log, 3, committed=True)
+    assert log.last_stable_offset == 1
+    end(log, 2, committed=False)
+    assert log.last_stable_offset == log.end_offset == 6
+
+
+def test_bytes_below_the_last_stable_offset_are_counted_for_those_who_wait(log: PartitionLog) -> None:
+    write(log, 1, 0, transactional=False)
+    seen = log.appended_bytes(committed=True)
+    assert seen == log.appended_bytes()
+    write(log, 2, 0)
+    write(log, 1, 1, transactional=False)
+    assert log.appended_bytes(committed=True) == seen < log.appended_bytes()
+    end(log, 2, committed=True)
+    assert log.appended_bytes(committed=True) == log.appended_bytes()
+
+
+def refused(do: object, code: ErrorCode) -> None:
+    assert callable(do)
+    with pytest.raises(ApiError) as caught:
+        do()
+    assert caught.value.code is code
+
+
+def test_a_batch_that_nobody_verified_is_refused(log: PartitionLog) -> None:
+    batch, header = with_header([b"v"], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    refused(lambda: log.append(batch, header, 0, 0), ErrorCode.INVALID_TXN_STATE)
+    refused(lambda: log.append(batch, header, 0, 0, VerificationGuard(1, 0)), ErrorCode.INVALID_TXN_STATE)
+    assert log.end_offset == 0
+
+
+def test_a_marker_between_question_and_append_keeps_the_batch_out(log: PartitionLog) -> None:
+    batch, header = with_header([b"v"], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    guard = log.begin_verification(1, 0, 0)
+    end(log, 1, committed=False)
+    refused(lambda: log.append(batch, header, 0, 0, guard), ErrorCode.INVALID_TXN_STATE)
+    assert log.last_stable_offset == log.end_offset == 1
+
+
+def test_only_the_first_batch_of_a_transaction_needs_a_question(log: PartitionLog) -> None:
+    assert log.begin_verification(1, 0, 0) is not None
+    write(log, 1, 0)
+    assert log.begin_verification(1, 0, 0) is None
+    end(log, 1, committed=True)
+    guard = log.begin_verification(1, 0, 0)
+    assert guard is not None
+    log.end_verification(guard)
+    batch, header = with_header([b"v"], producer_id=1, producer_epoch=0, base_sequence=1, is_transactional=True)
+    refused(lambda: log.append(batch, header, 0, 0, guard), ErrorCode.INVALID_TXN_STATE)
+
+
+def test_a_marker_fences_older_epochs_and_begins_its_own(log: PartitionLog) -> None:
+    write(log, 1, 0)
+    end(log, 1, committed=True, epoch=1)
+    refused(lambda: write(log, 1, 1, epoch=0), ErrorCode.INVALID_PRODUCER_EPOCH)
+    refused(lambda: log.begin_verification(1, 0, 0), ErrorCode.INVALID_PRODUCER_EPOCH)
+    refused(lambda: write(log, 1, 1, epoch=1), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert write(log, 1, 0, epoch=1) == 2
+
+
+def test_markers_of_older_epochs_and_coordinators_are_refused(log: PartitionLog) -> None:
+    write(log, 1, 0, epoch=3)
+    refused(lambda: end(log, 1, committed=True, epoch=2), ErrorCode.INVALID_PRODUCER_EPOCH)
+    end(log, 1, committed=True, epoch=3, coordinator=5)
+    refused(lambda: end(log, 1, committed=True, epoch=3, coordinator=4), ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+
+def test_a_producer_with_an_open_transaction_writes_nothing_beside_it_and_is_not_forgotten(log: PartitionLog) -> None:
+    write(log, 1, 0)
+    refused(lambda: write(log, 1, 1, transactional=False), ErrorCode.INVALID_TXN_STATE)
+    log.apply_retention(wall_ms=10_000)
+    assert log.last_stable_offset == 0
+    assert log.producers()[1].transaction_first_offset == 0
+
+
+@dataclass
+class Written:
+    """A batch or a marker as the test knows it."""
+
+    offset: int
+    producer: int
+    value: bytes | None
+    committed: bool = False
+
+
+def expected_values(written: list[Written]) -> tuple[list[bytes | None], int | None]:
+    """What readers of committed records get, and where the oldest open transaction begins."""
+    fate: dict[int, bool] = {}
+    open_at: dict[int, list[int]] = {}
+    for item in written:
+        if item.producer < 0:
+            continue
+        if item.value is not None:
+            open_at.setdefault(item.producer, []).append(item.offset)
+        else:
+            for offset in open_at.pop(item.producer, []):
+                fate[offset] = item.committed
+    stable = min((offsets[0] for offsets in open_at.values()), default=None)
+    shown = [item.value for item in written if item.value is not None and (item.producer < 0 or fate.get(item.offset))]
+    offsets = [
+        item.offset for item in written if item.value is not None and (item.producer < 0 or fate.get(item.offset))
+    ]
+    return [value for value, offset in zip(shown, offsets, strict=True) if stable is None or offset < stable], stable
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_readers_get_what_was_committed_over_restarts_kills_and_cuts(seed: int) -> None:
+    rng = random.Random(seed)
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    written: list[Written] = []
+    sequences: dict[int, int] = {}
+    for number in range(250):
+        dice = rng.random()
+        producer = rng.randrange(4)
+        if dice < 0.55:
+            value = f"{number}".encode()
+            sequence = sequences.get(producer, 0)
+            written.append(Written(write(log, producer, sequence, value), producer, value))
+            sequences[producer] = sequence + 1
+        elif dice < 0.65:
+            batch, header = with_header([b"plain"])
+            written.append(Written(log.append(batch, header, 0, 0).base_offset, -1, b"plain"))
+        elif dice < 0.93:
+            committed = rng.random() < 0.5
+            written.append(Written(end(log, producer, committed=committed), producer, None, committed))
+        else:
+            log = _reopened(rng, disk, log)
+            written = [item for item in written if item.offset < log.end_offset]
+            sequences = {known: state.last_sequence + 1 for known, state in log.producers().items()}
+        expected, stable = expected_values(written)
+        assert log.last_stable_offset == (log.end_offset if stable is None else stable), (seed, number)
+    expected, _ = expected_values(written)
+    assert committed_values(log, max_bytes=rng.choice([1, 300, 1 << 20])) == expected, seed
+
+
+def _reopened(rng: random.Random, disk: MemoryFileSystem, log: PartitionLog) -> PartitionLog:
+    how = rng.choice(["stop", "kill", "cut"])
+    if how == "stop":
+        log.close()
+    else:
+        log.abandon()
+    if how == "cut":
+        newest = max(path for path in disk.files if path.suffix == ".log")
+        data = disk.files[newest].data
+        del data[rng.randrange(len(data) + 1) :]
+    return open_log(disk)
