@@ -367,15 +367,19 @@ class ClusterState:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Hold what is needed to change the cluster, on top of what other processes did; then tell the listeners."""
-        with self._lock:
-            before = self._image
-            with self._file.exclusive():
-                if self._file.changed():
-                    self._load()
-                yield
-        if self._image is not before:
-            for listener in self._listeners:
-                listener()
+        before = self._image
+        try:
+            with self._lock:
+                before = self._image
+                with self._file.exclusive():
+                    if self._file.changed():
+                        self._load()
+                    yield
+        finally:
+            # Also when the change was refused: what others did is news all the same.
+            if self._image is not before:
+                for listener in self._listeners:
+                    listener()
 
     def _show(self, image: ClusterImage) -> None:
         """Store, then show: in this order nobody ever sees a topic that a crash takes away again."""

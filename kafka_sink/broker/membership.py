@@ -10,7 +10,7 @@ held, nor keep its own file when its logs are not safe.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,7 @@ from kafka_sink.broker.log.partition_log import LogConfig
 from kafka_sink.broker.log_ownership import LogOwnership
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ApiError, ConfigError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread
@@ -104,6 +104,7 @@ class Membership:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._ownership: LogOwnership | None = None
+        self._follow: Callable[[], None] = lambda: None
         filesystem.make_directories(directory)
         self._directory_lock = _hold_directory(directory, shared=shared)
         self._node_files: NodeFiles | None = None
@@ -126,8 +127,11 @@ class Membership:
             return None
         return topic.settings.log
 
-    def start(self, purgatory: DelayedOperationPurgatory) -> None:
-        """Follow the cluster from now on; where processes share it, on a thread that looks what the others do."""
+    def start(self, purgatory: DelayedOperationPurgatory, follow: Callable[[], None]) -> None:
+        """Follow the cluster from now on; where processes share it, on a thread that looks what the others do, and
+        that calls *follow* each time for what is not in the cluster's state.
+        """
+        self._follow = follow
         self._ownership = LogOwnership(
             self.state, self.logs, self._logs_directory, self._node_ids, purgatory, shared=self._shared
         )
@@ -150,6 +154,7 @@ class Membership:
                 self.state.node_down(node_id, partial(files.is_free, node_id))
         if self._ownership.pending:
             self._ownership.sync()
+        self._follow()
 
     def _run(self) -> None:
         while True:
@@ -160,7 +165,7 @@ class Membership:
                     return
             try:
                 self.look()
-            except (OSError, ConfigError):
+            except (OSError, ConfigError, ApiError):
                 self._log.exception("what other brokers do cannot be seen")
 
     def stop(self) -> None:

@@ -60,7 +60,7 @@ class RunningCluster:
         self.state, self.logs = self._membership.state, self._membership.logs
         try:
             flush_writes = config.log_flush_interval_messages == 1
-            self._coordinators = CoordinatorStore(directory, flush_writes=flush_writes)
+            self._coordinators = CoordinatorStore(directory, flush_writes=flush_writes, shared=shared)
         except BaseException:
             self._release_directory()
             raise
@@ -86,7 +86,7 @@ class RunningCluster:
         self._groups.start()
         self._transactions.start()
         self._timer.start("broker-timer")
-        self._membership.start(self._purgatory)
+        self._membership.start(self._purgatory, self._transactions.follow)
         self.logs.start_housekeeping(
             "broker-housekeeping", config.log_retention_check_interval_ms, config.log_flush_scheduler_interval_ms
         )

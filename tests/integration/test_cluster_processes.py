@@ -32,27 +32,39 @@ LIMIT_S = 20.0
 Brokers = dict[int, BrokerProcess]
 
 
-@pytest.fixture
-def brokers(tmp_path: Path) -> Iterator[Brokers]:
-    processes = {node_id: BrokerProcess(tmp_path / "data", node_id=node_id) for node_id in NODES}
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cluster") / "data"
+
+
+@pytest.fixture(scope="module")
+def processes(data_dir: Path) -> Iterator[Brokers]:
+    made = {node_id: BrokerProcess(data_dir, node_id=node_id) for node_id in NODES}
     try:
-        for process in processes.values():
-            process.start()
-        yield processes
+        yield made
     finally:
-        for process in processes.values():
+        for process in made.values():
             process.stop()
+
+
+@pytest.fixture
+def brokers(processes: Brokers) -> Brokers:
+    """All of them, running; what a test stopped is started for the next one."""
+    for process in processes.values():
+        if not process.is_running:
+            process.start()
+    return processes
 
 
 def bootstrap(brokers: Brokers) -> str:
     return ",".join(broker.bootstrap_servers for broker in brokers.values())
 
 
-def leaders(admin: AdminClient, topic: str = "t") -> list[int | None]:
+def leaders(admin: AdminClient, topic: str) -> list[int | None]:
     return [info.leader and info.leader.id for info in admin.describe_topics([topic])[topic].partitions]
 
 
-def strike(brokers: Brokers, admin: AdminClient) -> int:
+def strike(brokers: Brokers, admin: AdminClient, topic: str) -> int:
     """Kill and restart each broker, and move leaders to it when it is back; returns how many leaders were moved."""
     moved = 0
     for node_id, broker in brokers.items():
@@ -60,7 +72,7 @@ def strike(brokers: Brokers, admin: AdminClient) -> int:
         time.sleep(0.3)
         broker.start()
         for partition in range(0, PARTITIONS, 2):
-            admin.move_leader(TopicPartition("t", partition), node_id)
+            admin.move_leader(TopicPartition(topic, partition), node_id)
             moved += 1
         time.sleep(0.2)
     return moved
@@ -75,12 +87,12 @@ def test_kills_restarts_and_moves_lose_repeat_and_reorder_nothing(brokers: Broke
             {"bootstrap.servers": bootstrap(brokers), "request.timeout.ms": 2_000, "reconnect.backoff.max.ms": 200}
         ) as producer,
     ):
-        admin.create_topic("t", PARTITIONS, replication_factor=3)
-        load = OrderedLoad(producer, "t")
+        admin.create_topic("load", PARTITIONS, replication_factor=3)
+        load = OrderedLoad(producer, "load")
 
         def blows() -> None:
             try:
-                moved.append(strike(brokers, admin))
+                moved.append(strike(brokers, admin, "load"))
             finally:
                 over.set()
 
@@ -93,7 +105,7 @@ def test_kills_restarts_and_moves_lose_repeat_and_reorder_nothing(brokers: Broke
         producer.flush(60_000)
         retries = producer.metrics()["record-retry-total"]
     assert load.errors[:3] == [] and moved
-    verdict = load.judge(read_topic(bootstrap(brokers), "t"))
+    verdict = load.judge(read_topic(bootstrap(brokers), "load"))
     figure("records", load.sent)
     figure("kills, moves of leaders", f"{len(NODES)}, {moved[0]}")
     figure("sent again", int(retries))
@@ -105,50 +117,51 @@ def test_kills_restarts_and_moves_lose_repeat_and_reorder_nothing(brokers: Broke
 def test_every_process_hears_of_topics_settings_and_leaders_soon(brokers: Brokers, figure: Figure) -> None:
     with AdminClient(brokers[1].bootstrap_servers) as first, AdminClient(brokers[3].bootstrap_servers) as last:
         started = time.monotonic()
-        first.create_topic("t", PARTITIONS, replication_factor=2, configs={"retention.ms": "1000"})
-        while "t" not in last.list_topics():
+        first.create_topic("heard", PARTITIONS, replication_factor=2, configs={"retention.ms": "1000"})
+        while "heard" not in last.list_topics():
             assert time.monotonic() - started < LIMIT_S
         figure("a topic is known in another process after", f"{(time.monotonic() - started) * 1000:.0f} ms")
-        last.alter_topic_configs("t", {"retention.ms": "2000"})
-        while first.topic_configs(["t"])["t"]["retention.ms"].value != "2000":
+        last.alter_topic_configs("heard", {"retention.ms": "2000"})
+        while first.topic_configs(["heard"])["heard"]["retention.ms"].value != "2000":
             assert time.monotonic() - started < LIMIT_S
-        led = leaders(first)
+        led = leaders(first, "heard")
         assert set(led) == set(NODES)
         brokers[2].kill()
         started = time.monotonic()
-        while 2 in leaders(first):
+        while 2 in leaders(first, "heard"):
             assert time.monotonic() - started < LIMIT_S
         figure("a killed leader is replaced after", f"{(time.monotonic() - started) * 1000:.0f} ms")
-        assert None not in leaders(last)
-        last.delete_topics(["t"])
+        assert None not in leaders(last, "heard")
+        last.delete_topics(["heard"])
         started = time.monotonic()
-        while "t" in first.list_topics():
+        while "heard" in first.list_topics():
             assert time.monotonic() - started < LIMIT_S
 
 
-def test_a_topic_made_anew_has_nothing_of_its_predecessor(brokers: Brokers, tmp_path: Path) -> None:
+def test_a_topic_made_anew_has_nothing_of_its_predecessor(brokers: Brokers, data_dir: Path) -> None:
     with AdminClient(bootstrap(brokers)) as admin:
-        admin.create_topic("t", PARTITIONS, replication_factor=1)
+        admin.create_topic("anew", PARTITIONS, replication_factor=1)
         with KafkaProducer({"bootstrap.servers": bootstrap(brokers)}) as producer:
             for number in range(600):
-                producer.send(ProducerRecord("t", b"old", partition=number % PARTITIONS))
+                producer.send(ProducerRecord("anew", b"old", partition=number % PARTITIONS))
         # Nobody leads its partitions now, so nobody has their logs.
         brokers[2].kill()
-        admin.delete_topics(["t"])
-        admin.create_topic("t", PARTITIONS, replication_factor=1)
+        admin.delete_topics(["anew"])
+        admin.create_topic("anew", PARTITIONS, replication_factor=1)
         brokers[2].start()
-        found = read_topic(bootstrap(brokers), "t")
+        found = read_topic(bootstrap(brokers), "anew")
         assert found == []
-        admin.delete_topics(["t"])
-    logs = tmp_path / "data" / "logs"
+        admin.delete_topics(["anew"])
+    logs = data_dir / "logs"
     deadline = time.monotonic() + LIMIT_S
-    while any(entry.name.startswith("t-") for entry in logs.iterdir()):
+    while any(entry.name.startswith("anew-") for entry in logs.iterdir()):
         assert time.monotonic() < deadline, sorted(entry.name for entry in logs.iterdir())
         time.sleep(0.02)
 
 
-def test_a_node_runs_once_and_a_cluster_is_shared_or_not(brokers: Brokers, tmp_path: Path) -> None:
-    data = str(tmp_path / "data")
+def test_a_node_runs_once_and_a_cluster_is_shared_or_not(brokers: Brokers, data_dir: Path, tmp_path: Path) -> None:
+    assert brokers[2].is_running
+    data = str(data_dir)
     command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--port", "0", "--data-dir", data]
     for options, text in (
         (["--node-id", "2"], "broker 2 runs already, in another process"),
@@ -161,22 +174,22 @@ def test_a_node_runs_once_and_a_cluster_is_shared_or_not(brokers: Brokers, tmp_p
         EmbeddedCluster(data_dir=alone, node_id=2).start()
 
 
-def test_a_broker_that_stops_hands_over_and_one_alone_opens_what_is_left(brokers: Brokers, tmp_path: Path) -> None:
+def test_a_broker_that_stops_hands_over_and_one_alone_opens_what_is_left(brokers: Brokers, data_dir: Path) -> None:
     with AdminClient(bootstrap(brokers)) as admin:
-        admin.create_topic("t", PARTITIONS, replication_factor=3)
+        admin.create_topic("left", PARTITIONS, replication_factor=3)
         with KafkaProducer({"bootstrap.servers": bootstrap(brokers)}) as producer:
             for number in range(600):
-                producer.send(ProducerRecord("t", b"%d" % number, partition=number % PARTITIONS))
+                producer.send(ProducerRecord("left", b"%d" % number, partition=number % PARTITIONS))
             producer.flush()
             brokers[1].stop()
             brokers[2].stop()
             for number in range(600, 1200):
-                producer.send(ProducerRecord("t", b"%d" % number, partition=number % PARTITIONS))
+                producer.send(ProducerRecord("left", b"%d" % number, partition=number % PARTITIONS))
         with pytest.raises(KafkaError) as refused:
-            admin.move_leader(TopicPartition("t", 0), 1)
+            admin.move_leader(TopicPartition("left", 0), 1)
         assert getattr(refused.value, "code", None) is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        assert set(leaders(admin)) == {3}
+        assert set(leaders(admin, "left")) == {3}
     brokers[3].stop()
-    with EmbeddedCluster(data_dir=tmp_path / "data") as cluster:
-        found = read_topic(cluster.bootstrap_servers, "t")
+    with EmbeddedCluster(data_dir=data_dir) as cluster:
+        found = read_topic(cluster.bootstrap_servers, "left")
     assert sorted(int(message.value or b"") for message in found) == list(range(1200))

@@ -64,6 +64,11 @@ class BrokerProcess:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Started, and neither killed nor stopped since."""
+        return self._process is not None
+
     def kill(self) -> None:
         """``kill -9``."""
         self.kills += 1

@@ -11,7 +11,8 @@ Source: KIP-98, KIP-360, KIP-664, KIP-890; apache/kafka ``TransactionCoordinator
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
 from itertools import islice
 from typing import Final
 
@@ -73,12 +74,36 @@ class TransactionCoordinator:
         self._log = ContextLogger(__name__, "transaction coordinator")
         self._lock = threading.Lock()
         # Guarded by the lock.
-        self._ids = {metadata.transactional_id: metadata for metadata in store.load()}
-        self._ongoing = {each.transactional_id for each in self._ids.values() if each.state == TransactionState.ONGOING}
+        self._ids: dict[str, TransactionMetadata] = {}
+        self._ongoing: set[str] = set()
         # In the order in which their markers are tried; the value means nothing.
-        self._deciding = {each.transactional_id: True for each in self._ids.values() if each.state.is_deciding}
+        self._deciding: dict[str, bool] = {}
         self._being_written: set[str] = set()
         self._retry_is_due = False
+        self._load()
+
+    def _load(self) -> None:
+        self._ids = {metadata.transactional_id: metadata for metadata in self._store.load()}
+        self._ongoing = {each.transactional_id for each in self._ids.values() if each.state == TransactionState.ONGOING}
+        self._deciding = {each.transactional_id: True for each in self._ids.values() if each.state.is_deciding}
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """Hold the lock, and know what coordinators of other processes decided up to now."""
+        with self._lock, self._store.exclusive():
+            if self._store.changed():
+                self._load()
+                # What another process decided may concern logs of this one.
+                self._schedule_retry()
+            yield
+
+    def follow(self) -> None:
+        """Where other processes decide as well: write the markers for logs of this one. Cheap when nothing happened.
+
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be read.
+        """
+        if self._store.changed():
+            self._retry_markers()
 
     # --- requests of producers ---------------------------------------------------------------------------------------
 
@@ -94,7 +119,7 @@ class TransactionCoordinator:
             text = f"a transaction's time-out is from 1 to {self._config.transaction_max_timeout_ms} ms: {timeout_ms}"
             raise ApiError(text, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         now_ms = self._clock.wall_ms()
-        with self._lock:
+        with self._current():
             metadata = self._ids.get(transactional_id)
             if metadata is None:
                 metadata = TransactionMetadata(transactional_id, self._new_producer_id(), timeout_ms, now_ms)
@@ -129,7 +154,7 @@ class TransactionCoordinator:
             COORDINATOR_NOT_AVAILABLE.
         """
         added = partitions | {offsets_participant(group) for group in groups}
-        with self._lock:
+        with self._current():
             metadata = self._known(transactional_id)
             changed = rules.add_partitions(metadata, producer, added, groups, version, self._clock.wall_ms())
             if changed is not metadata:
@@ -144,7 +169,7 @@ class TransactionCoordinator:
             INVALID_TXN_STATE, COORDINATOR_NOT_AVAILABLE.
         """
         now_ms = self._clock.wall_ms()
-        with self._lock:
+        with self._current():
             metadata = self._known(transactional_id)
             changed = rules.end_transaction(
                 metadata, producer, version, self._new_producer_id, now_ms, committed=committed
@@ -171,7 +196,7 @@ class TransactionCoordinator:
 
         :raises ApiError: as :meth:`add_partitions`.
         """
-        with self._lock:
+        with self._current():
             return rules.missing_partitions(self._known(transactional_id), producer, partitions)
 
     def admit_produce(
@@ -228,11 +253,12 @@ class TransactionCoordinator:
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
         """What is known of an id."""
-        return self._ids.get(transactional_id)
+        with self._current():
+            return self._ids.get(transactional_id)
 
     def all(self) -> list[TransactionMetadata]:
         """Everything that is known."""
-        with self._lock:
+        with self._current():
             return list(self._ids.values())
 
     # --- ending transactions -----------------------------------------------------------------------------------------
@@ -242,7 +268,7 @@ class TransactionCoordinator:
 
         Any thread; one that comes while another is at it leaves it to that one.
         """
-        with self._lock:
+        with self._current():
             metadata = self._ids.get(transactional_id)
             if metadata is None or not metadata.state.is_deciding or transactional_id in self._being_written:
                 return
@@ -251,16 +277,22 @@ class TransactionCoordinator:
         try:
             told = self._markers.write(metadata)
         finally:
-            with self._lock:
+            with self._current():
                 self._being_written.discard(transactional_id)
-                self._note_told(metadata.without_partitions(told))
+                self._note_told(metadata, told)
 
-    def _note_told(self, metadata: TransactionMetadata) -> None:
-        # Which of them know is not stored: to tell one of them twice does no harm.
-        self._ids[metadata.transactional_id] = metadata
-        if not metadata.partitions:
+    def _note_told(self, decided: TransactionMetadata, told: frozenset[TopicPartition]) -> None:
+        present = self._ids.get(decided.transactional_id)
+        if present is not None and present.is_same_transaction(decided):
+            metadata = present.without_partitions(told)
+            self._ids[metadata.transactional_id] = metadata
             try:
-                self._put(metadata.completed(self._clock.wall_ms()))
+                if not metadata.partitions:
+                    self._put(metadata.completed(self._clock.wall_ms()))
+                elif told and self._store.shared:
+                    # Nobody else needs to know: to tell a participant twice does no harm. But each process tells its
+                    # own, and whoever tells the last one has to see that.
+                    self._put(metadata)
             except ApiError as error:
                 self._log.warning("%s stays undone for now: %s", metadata.transactional_id, error)
         self._schedule_retry()
@@ -271,7 +303,7 @@ class TransactionCoordinator:
             self._timer.schedule(self._clock.monotonic_ms() + MARKER_RETRY_MS, self._retry_markers)
 
     def _retry_markers(self) -> None:
-        with self._lock:
+        with self._current():
             self._retry_is_due = False
             some = [each for each in islice(self._deciding, _MOST_AT_A_TIME) if each not in self._being_written]
             for transactional_id in some:
@@ -300,7 +332,7 @@ class TransactionCoordinator:
         config = self._config
         self._repeat(config.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.abort_timed_out)
         self._repeat(config.transaction_remove_expired_transaction_cleanup_interval_ms, self.remove_expired)
-        with self._lock:
+        with self._current():
             self._schedule_retry()
 
     def _repeat(self, interval_ms: int, step: Callable[[], bool]) -> None:
@@ -321,10 +353,10 @@ class TransactionCoordinator:
             metadata = self._ids[transactional_id]
             return metadata.start_ms + metadata.timeout_ms < now_ms
 
-        with self._lock:
+        with self._current():
             over = [each for each in self._ongoing if is_over(each)]
         for transactional_id in over[:_MOST_AT_A_TIME]:
-            with self._lock:
+            with self._current():
                 if transactional_id not in self._ongoing or not is_over(transactional_id):
                     continue
                 metadata = self._ids[transactional_id]
@@ -337,7 +369,7 @@ class TransactionCoordinator:
         """Forget ids that nobody used for ``transactional.id.expiration.ms``; False, for it takes all at once."""
         now_ms = self._clock.wall_ms()
         oldest = now_ms - self._config.transactional_id_expiration_ms
-        with self._lock:
+        with self._current():
             unused = [each for each in self._ids.values() if each.last_update_ms < oldest and each.state.is_at_rest]
             gone = [each.dead(now_ms).transactional_id for each in unused]
             if gone:

@@ -71,6 +71,9 @@ class TransactionMarkers:
         return frozenset(done)
 
     def _try_partition(self, partition: TopicPartition, marker: EndTransactionMarker) -> bool:
+        if not self._logs.serves(partition) and self._cluster.topic(partition.topic) is not None:
+            # Another process has its log: it reads the decision where this one stored it, and writes the marker.
+            return False
         try:
             self.write_partition(partition, marker)
         except ApiError as error:

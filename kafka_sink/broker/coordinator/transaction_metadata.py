@@ -166,6 +166,11 @@ class TransactionMetadata:
             version=version,
         )
 
+    def is_same_transaction(self, other: Self) -> bool:
+        """Both are the transaction that *other* is in, in the same state; participants may differ."""
+        mine = (self.producer_id, self.producer_epoch, self.start_ms, self.state)
+        return mine == (other.producer_id, other.producer_epoch, other.start_ms, other.state)
+
     def without_partitions(self, partitions: Set[TopicPartition]) -> Self:
         """These have their markers."""
         return replace(self, partitions=self.partitions - partitions)

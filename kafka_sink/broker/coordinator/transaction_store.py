@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from kafka_sink.broker.coordinator.store import CoordinatorStore
@@ -26,9 +27,24 @@ class TransactionStore:
 
     def __init__(self, store: CoordinatorStore) -> None:
         self._store = store
+        self._loaded_version = -1
+
+    @property
+    def shared(self) -> bool:
+        """Coordinators of other processes decide on what is stored as well."""
+        return self._store.shared
+
+    def exclusive(self) -> AbstractContextManager[object]:
+        """Keep coordinators of other processes from deciding anything meanwhile."""
+        return self._store.exclusive()
+
+    def changed(self) -> bool:
+        """Another process has written since :meth:`load`. :raises ApiError: COORDINATOR_NOT_AVAILABLE."""
+        return self._store.version() != self._loaded_version
 
     def load(self) -> Iterator[TransactionMetadata]:
         """Everything there is. :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be read."""
+        self._loaded_version = self._store.version()
         for row in self._store.rows(f"SELECT {_COLUMNS} FROM transactions"):
             (
                 transactional_id,
