@@ -78,6 +78,11 @@ class OffsetIndex:
         """The newest leader epoch, -1 while there is none."""
         return self._epochs[-1] if self._epochs else -1
 
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch under which the record at *offset* was written, -1 when nothing that old is here."""
+        entry = bisect_right(self._epoch_starts, offset) - 1
+        return self._epochs[entry] if entry >= 0 else -1
+
     def epochs(self) -> list[tuple[int, int]]:
         """(leader epoch, its first offset in this segment), in order."""
         return list(zip(self._epochs, self._epoch_starts, strict=True))

@@ -208,6 +208,9 @@ class PartitionLog:
                 recovery.write_snapshot(self.directory, self._filesystem, base_offset, self._producers)
                 active = self._segments.roll()
                 size = active.size
+            # A writer that looked at its epoch before the leader changed may come last; epochs never go back, as
+            # recovery takes one that does for damage.
+            leader_epoch = max(leader_epoch, self._segments.last_epoch)
             # Offset and epoch lie before what the checksum covers: the batch itself goes to the file as received.
             placed = SIZE_PREFIX.pack(base_offset, header.batch_length) + INT32.pack(leader_epoch)
             active.append(header, base_offset, leader_epoch, (placed, batch[MAGIC_AT : header.size_in_bytes]))

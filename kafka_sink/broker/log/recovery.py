@@ -47,10 +47,10 @@ def open_log(
             # What follows a cut, or overlaps what is there already, belongs to a history that did not survive.
             outdated.append(segment)
             continue
-        torn = _load_segment(segment)
+        torn = _load_segment(segment, segments[-1].last_epoch if segments else -1)
         segments.append(segment)
-    # The newest one first, and the cut at last: after a crash in between the next start finds the same to do.
-    for segment in reversed(outdated):
+    # The cut comes last: after a crash in between the next start finds the same to do.
+    for segment in outdated:
         truncated += segment.size
         segment.delete()
     if torn:
@@ -80,11 +80,12 @@ def open_log(
     return RecoveredLog(found, producers, truncated)
 
 
-def _load_segment(segment: Segment) -> int:
+def _load_segment(segment: Segment, epoch_before: int) -> int:
     """Walk what nothing vouches for; returns how many bytes at the end are no whole, sound batches."""
     position = segment.load_index()
     for at, header in segment.walk(position, verify=True):
-        if header.base_offset != segment.next_offset or header.partition_leader_epoch < segment.last_epoch:
+        newest_epoch = max(segment.last_epoch, epoch_before)
+        if header.base_offset != segment.next_offset or header.partition_leader_epoch < newest_epoch:
             # The checksum covers neither; that batches follow each other without a gap, and epochs never go back, does.
             break
         segment.note(header, header.base_offset, at, header.partition_leader_epoch)

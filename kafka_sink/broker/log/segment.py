@@ -67,6 +67,9 @@ class Segment:
         data = self._filesystem.read_file(self._index_path)
         loaded = OffsetIndex.from_bytes(data, self._index.interval_bytes) if data is not None else None
         if loaded is None or loaded[1].sealed_bytes > self._file.size:
+            if data is not None:
+                # Once the segment has grown to the size that it knew, it would vouch for what it never saw.
+                self._filesystem.remove_file(self._index_path)
             return 0
         self._index, self._seal = loaded
         self.next_offset = self._seal.next_offset
@@ -214,7 +217,9 @@ class Segment:
         end, expected = 0, None
         for batch in read_batches(data):
             header = batch.header
-            if expected not in (None, header.base_offset) or not batch.verify_crc():
+            placed = expected in (None, header.base_offset)
+            led = header.partition_leader_epoch == self._index.epoch_at(header.base_offset)
+            if not (placed and led and batch.verify_crc()):
                 if not end:
                     raise CorruptRecordError(f"{self.path.name} is damaged at offset {header.base_offset}")
                 break

@@ -54,6 +54,11 @@ class Segments:
         return self._segments[-1].next_offset
 
     @property
+    def last_epoch(self) -> int:
+        """The newest leader epoch of any batch, -1 while there is none."""
+        return next((segment.last_epoch for segment in reversed(self._segments) if segment.size), -1)
+
+    @property
     def size(self) -> int:
         """Bytes in all of them."""
         return sum(segment.size for segment in self._segments)

@@ -35,7 +35,7 @@ from kafka_sink.protocol.messages.produce import (
 )
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
-from tests.fakes.record_batches import make_batch
+from tests.fakes.record_batches import make_batch, with_header
 
 S = TypeVar("S", bound=Struct)
 
@@ -71,11 +71,27 @@ def fetched(node: BrokerNode, offset: int) -> PartitionData:
     return answer.responses[0].partitions[0]
 
 
-def listed(node: BrokerNode, timestamp: int) -> tuple[int, int]:
+def listed(node: BrokerNode, timestamp: int, *, committed: bool = False) -> tuple[int, int]:
     topics = [ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=timestamp)])]
-    answer = of(ListOffsetsResponse, node.call(ApiKey.LIST_OFFSETS, 8, ListOffsetsRequest(-1, topics=topics)))
+    request = ListOffsetsRequest(-1, int(committed), topics)
+    answer = of(ListOffsetsResponse, node.call(ApiKey.LIST_OFFSETS, 8, request))
     part = answer.topics[0].partitions[0]
     return part.offset, part.timestamp
+
+
+def test_readers_of_committed_records_are_not_sent_into_an_open_transaction(node: BrokerNode) -> None:
+    write(node, b"a", b"b")
+    topic = node.cluster.topic("t")
+    assert topic is not None
+    log = node.context.log_of(topic, 0)
+    batch, header = with_header([b"open"], producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    log.append(batch, header, 0, 0, log.begin_verification(5, 0, 0))
+    asked = (-1, -3, 1001)
+    assert [listed(node, timestamp) for timestamp in asked] == [(3, -1), (1, 1001), (1, 1001)]
+    assert [listed(node, timestamp, committed=True) for timestamp in asked] == [(2, -1), (1, 1001), (1, 1001)]
+    write(node, b"later", base_timestamp=5000)
+    assert [listed(node, timestamp) for timestamp in (-3, 2000)] == [(3, 5000), (3, 5000)]
+    assert [listed(node, timestamp, committed=True) for timestamp in (-3, 2000)] == [(-1, -1), (-1, -1)]
 
 
 def deleted(node: BrokerNode, offset: int, version: int = 2, partition: int = 0, topic: str = "t") -> tuple[int, int]:

@@ -98,6 +98,11 @@ def test_lengths_that_no_record_has(length: bytes) -> None:
     assert refusal(edited(8, ">i", len(data) - 12, bytes(data))) is ErrorCode.INVALID_RECORD
 
 
+def test_a_negative_length_that_leads_to_the_right_place_is_noticed() -> None:
+    # Zig-zag: the lowest bit is the sign.
+    assert refusal(edited(layout.HEADER_BYTES, ">B", GOOD[layout.HEADER_BYTES] | 1)) is ErrorCode.INVALID_RECORD
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_damaged_payload_is_final(codec: CompressionType) -> None:
     data = bytes(make_batch([b"abc" * 50], compression=codec))
