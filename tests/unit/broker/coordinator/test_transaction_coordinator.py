@@ -1,0 +1,193 @@
+"""The coordinator with logs, time and a disk of the test's own: markers that wait, time-outs, restarts, look-ups."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_sink.broker.coordinator.transaction_coordinator import MARKER_RETRY_MS
+from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
+from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kafka_sink.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tests.fakes.broker_node import BrokerNode
+from tests.fakes.record_batches import make_batch
+
+ID = "orders"
+PARTITION = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def node() -> BrokerNode:
+    """Node 1 of two: it leads "t", only node 2 can lead "lost"."""
+    made = BrokerNode(nodes=2)
+    made.cluster.create_topic("t", assignment=[[1], [1]])
+    made.cluster.create_topic("lost", assignment=[[2]])
+    made.transactions.start()
+    return made
+
+
+def state(node: BrokerNode, transactional_id: str = ID) -> TransactionMetadata:
+    found = node.transactions.find(transactional_id)
+    assert found is not None
+    return found
+
+
+def begin(node: BrokerNode, *partitions: TopicPartition, timeout_ms: int = 60_000) -> ProducerIdAndEpoch:
+    producer = node.transactions.init_producer_id(ID, timeout_ms, None)
+    node.transactions.add_partitions(ID, producer, frozenset(partitions), 2)
+    return producer
+
+
+def end(node: BrokerNode, producer: ProducerIdAndEpoch, *, committed: bool = True) -> ProducerIdAndEpoch:
+    after = node.transactions.end_transaction(ID, producer, 2, committed=committed)
+    node.transactions.write_markers(ID)
+    return after
+
+
+def pass_time(node: BrokerNode, ms: int) -> None:
+    node.clock.advance(ms)
+    node.timer.run_due(node.clock.monotonic_ms())
+
+
+def write(node: BrokerNode, producer: ProducerIdAndEpoch, sequence: int = 0) -> int:
+    request = ProduceRequest(
+        ID,
+        -1,
+        1000,
+        [TopicProduceData("t", partition_data=[PartitionProduceData(0, _batch(node, producer, sequence))])],
+    )
+    answer = node.call(ApiKey.PRODUCE, 12, request)
+    assert isinstance(answer, ProduceResponse)
+    return answer.responses[0].partition_responses[0].error_code
+
+
+def test_a_participant_without_leader_is_waited_for(node: BrokerNode) -> None:
+    lost = TopicPartition("lost", 0)
+    producer = begin(node, PARTITION, lost)
+    node.cluster.node_down(2)
+    after = end(node, producer)
+    assert state(node).state is TransactionState.PREPARE_COMMIT
+    # Decided, and told to those who can be told; time-outs have nothing to say any more.
+    assert state(node).partitions == {lost}
+    log = node.logs.get(PARTITION)
+    assert log is not None and log.end_offset == 1
+    for _ in range(3):
+        pass_time(node, 60_000)
+        with pytest.raises(ApiError) as caught:
+            end(node, producer)
+        assert caught.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert log.end_offset == 1
+    node.cluster.nodes_up({2: node.cluster.nodes[1]})
+    pass_time(node, MARKER_RETRY_MS)
+    assert state(node).state is TransactionState.COMPLETE_COMMIT
+    assert end(node, producer) == after
+
+
+def test_a_participant_that_was_deleted_is_waited_for_no_longer(node: BrokerNode) -> None:
+    producer = begin(node, TopicPartition("lost", 0))
+    node.cluster.node_down(2)
+    end(node, producer)
+    node.cluster.delete_topic("lost", lambda topic: None)
+    pass_time(node, MARKER_RETRY_MS)
+    assert state(node).state is TransactionState.COMPLETE_COMMIT
+
+
+def test_many_that_wait_do_not_keep_one_that_need_not(node: BrokerNode) -> None:
+    node.cluster.node_down(2)
+    for number in range(120):
+        name = f"stuck-{number}"
+        producer = node.transactions.init_producer_id(name, 60_000, None)
+        node.transactions.add_partitions(name, producer, frozenset({TopicPartition("lost", 0)}), 2)
+        node.transactions.end_transaction(name, producer, 2, committed=True)
+        node.transactions.write_markers(name)
+    producer = begin(node, PARTITION)
+    # The process ended right after the answer: nobody has written the markers.
+    node.transactions.end_transaction(ID, producer, 2, committed=True)
+    for _ in range(4):
+        pass_time(node, MARKER_RETRY_MS)
+    assert state(node).state is TransactionState.COMPLETE_COMMIT
+    assert state(node, "stuck-7").state is TransactionState.PREPARE_COMMIT
+
+
+def test_old_transactions_are_aborted_at_the_next_look(node: BrokerNode) -> None:
+    producer = begin(node, PARTITION, timeout_ms=3000)
+    assert write(node, producer) == 0
+    pass_time(node, 2000)
+    node.transactions.add_partitions(ID, producer, frozenset({TopicPartition("t", 1)}), 2)
+    pass_time(node, 7999)
+    assert state(node).state is TransactionState.ONGOING
+    pass_time(node, 1)
+    assert state(node).state is TransactionState.COMPLETE_ABORT
+    assert state(node).producer_epoch == producer.epoch + 1
+    assert write(node, producer, 1) == ErrorCode.INVALID_PRODUCER_EPOCH
+    with pytest.raises(ApiError) as caught:
+        end(node, producer)
+    assert caught.value.code is ErrorCode.INVALID_TXN_STATE
+    end(node, producer, committed=False)
+
+
+def test_more_old_transactions_than_one_step_may_take(node: BrokerNode) -> None:
+    for number in range(130):
+        producer = node.transactions.init_producer_id(f"id-{number}", 1, None)
+        node.transactions.add_partitions(f"id-{number}", producer, frozenset({PARTITION}), 2)
+    pass_time(node, 10_000)
+    assert {each.state for each in node.transactions.all()} == {TransactionState.COMPLETE_ABORT}
+
+
+def test_ids_that_nobody_uses_are_forgotten_but_no_open_transaction(node: BrokerNode) -> None:
+    node.transactions.init_producer_id("unused", 60_000, None)
+    week_ms = 7 * 24 * 3600 * 1000
+    pass_time(node, week_ms)
+    begin(node, PARTITION)
+    pass_time(node, 3_600_000)
+    assert node.transactions.find("unused") is None
+    with pytest.raises(ApiError) as caught:
+        node.transactions.add_partitions("unused", ProducerIdAndEpoch(0, 0), frozenset({PARTITION}), 2)
+    assert caught.value.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert state(node)
+
+
+def test_a_fetch_of_committed_records_waits_for_the_end_of_the_transaction(node: BrokerNode) -> None:
+    producer = begin(node, PARTITION)
+    parts = [FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)]
+    request = FetchRequest(
+        max_wait_ms=30_000, min_bytes=1, isolation_level=1, topics=[FetchTopic("t", partitions=parts)]
+    )
+    node.send(ApiKey.FETCH, 12, request)
+    for sequence in range(3):
+        node.send(
+            ApiKey.PRODUCE,
+            12,
+            ProduceRequest(
+                ID,
+                -1,
+                1000,
+                [TopicProduceData("t", partition_data=[PartitionProduceData(0, _batch(node, producer, sequence))])],
+            ),
+        )
+        assert isinstance(node.answer(ApiKey.PRODUCE, 12), ProduceResponse)
+        assert node.responses == []
+    end(node, producer)
+    answer = node.answer(ApiKey.FETCH, 12)
+    assert isinstance(answer, FetchResponse)
+    (part,) = answer.responses[0].partitions
+    assert (part.last_stable_offset, part.high_watermark, part.aborted_transactions) == (4, 4, [])
+
+
+def _batch(node: BrokerNode, producer: ProducerIdAndEpoch, sequence: int) -> bytearray:
+    return make_batch(
+        [b"v"],
+        base_timestamp=node.clock.wall_ms(),
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
