@@ -114,6 +114,35 @@ def test_kills_restarts_and_moves_lose_repeat_and_reorder_nothing(brokers: Broke
     assert verdict.is_clean, verdict
 
 
+def test_transactions_over_all_processes_are_seen_whole_or_not_at_all(brokers: Brokers, figure: Figure) -> None:
+    rounds, in_each = 12, 5 * PARTITIONS
+    with (
+        AdminClient(bootstrap(brokers)) as admin,
+        KafkaProducer({"bootstrap.servers": bootstrap(brokers), "transactional.id": "writer"}) as producer,
+    ):
+        admin.create_topic("rounds", PARTITIONS, replication_factor=3)
+        producer.init_transactions()
+        started = time.monotonic()
+        for number in range(rounds):
+            producer.begin_transaction()
+            for index in range(in_each):
+                value = b"%d" % (number * in_each + index)
+                producer.send(ProducerRecord("rounds", value, partition=index % PARTITIONS))
+            producer.send_offsets_to_transaction({TopicPartition("rounds", 0): number}, "readers")
+            if number % 3 == 2:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+            if number == rounds // 2:
+                brokers[2].kill()
+        figure("transactions, a broker killed on the way", f"{rounds} in {time.monotonic() - started:.1f} s")
+        assert leaders(admin, "rounds").count(None) == 0
+    found = sorted(int(message.value or b"") for message in read_topic(bootstrap(brokers), "rounds"))
+    assert found == [
+        number * in_each + index for number in range(rounds) if number % 3 != 2 for index in range(in_each)
+    ]
+
+
 def test_every_process_hears_of_topics_settings_and_leaders_soon(brokers: Brokers, figure: Figure) -> None:
     with AdminClient(brokers[1].bootstrap_servers) as first, AdminClient(brokers[3].bootstrap_servers) as last:
         started = time.monotonic()
