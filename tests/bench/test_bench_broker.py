@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.bench import resources
 from tests.bench.bench_broker import WORKS, Work, embedded, measure
+from tests.conftest import Figure
 
 
 @pytest.mark.parametrize("work", [work for work in WORKS if "Java" not in work.name], ids=lambda work: work.name)
@@ -12,3 +14,10 @@ def test_every_record_is_stored_and_read(work: Work) -> None:
     with embedded() as (bootstrap_servers, pid):
         found = measure(work, bootstrap_servers, pid, 10_000)
     assert found["records_per_s"] > 0
+
+
+def test_an_idle_node_is_small(figure: Figure) -> None:
+    with embedded() as (_, pid):
+        idle_mib = resources.resident_bytes(pid) / 2**20
+    figure("memory of an idle node", f"{idle_mib:.0f} MiB")
+    assert idle_mib < 80
