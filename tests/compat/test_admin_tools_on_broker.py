@@ -1,0 +1,63 @@
+"""Apache Kafka's own command line tools on the embedded broker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_sink import EmbeddedCluster
+from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.cluster import PartitionInfo
+from tests.compat.conftest import TOOL_TIMEOUT_S, run_script
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
+        pytest.skip("KAFKALITE_NO_KAFKA is set")
+    with EmbeddedCluster(nodes=2) as running:
+        yield running
+
+
+def tool(cluster: EmbeddedCluster, class_name: str, *arguments: str) -> str:
+    server = ("--bootstrap-server", cluster.bootstrap_servers)
+    return run_script("run", class_name, *server, *arguments, timeout_s=TOOL_TIMEOUT_S)
+
+
+def test_topics_settings_and_leaders_by_kafkas_tools(cluster: EmbeddedCluster) -> None:
+    tool(cluster, TOPICS, "--create", "--topic", "t", "--partitions", "2", "--replication-factor", "2")
+    tool(cluster, TOPICS, "--alter", "--topic", "t", "--partitions", "3")
+    topic = ("--entity-type", "topics", "--entity-name", "t")
+    tool(cluster, CONFIGS, *topic, "--alter", "--add-config", "retention.ms=5000,segment.bytes=4096")
+    tool(cluster, CONFIGS, *topic, "--alter", "--delete-config", "segment.bytes")
+    everyone = ("--entity-type", "brokers", "--entity-default")
+    tool(cluster, CONFIGS, *everyone, "--alter", "--add-config", "log.segment.bytes=8192")
+    described = tool(cluster, TOPICS, "--describe", "--topic", "t")
+    assert "PartitionCount: 3" in described and "retention.ms=5000" in described
+    settings = tool(cluster, CONFIGS, *topic, "--describe", "--all")
+    assert "retention.ms=5000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5000" in settings
+    assert (
+        "segment.bytes=8192 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:log.segment.bytes=8192" in settings
+    )
+
+
+def test_leaders_are_elected_by_kafkas_tool(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("t", 1, replication_factor=2)
+    with AdminClient(cluster.bootstrap_servers) as admin:
+
+        def partition() -> PartitionInfo:
+            return admin.describe_topics(["t"])["t"].partitions[0]
+
+        preferred, other = (node.id for node in partition().replicas)
+        cluster.move_leader("t", 0, other)
+        asked = ("--election-type", "preferred", "--topic", "t", "--partition", "0")
+        printed = tool(cluster, ELECTION, *asked)
+        assert "Successfully completed leader election (PREFERRED) for partitions t-0" in printed
+        leader = partition().leader
+        assert leader is not None and leader.id == preferred
