@@ -1,10 +1,15 @@
-"""Admin clients that we did not write, on the embedded broker: confluent-kafka and kafka-python. Java's tools are in
-``compat/test_admin_tools_on_broker.py``."""
+"""Admin clients on the embedded broker: confluent-kafka, kafka-python, our own and its commands.
+
+Java's tools are in ``compat/test_admin_tools_on_broker.py``.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +30,9 @@ from kafka.admin import NewPartitions as PythonPartitions
 from kafka.admin import NewTopic as PythonTopic
 
 from kafka_sink import EmbeddedCluster
+from kafka_sink.cli.main import run
+from kafka_sink.client.admin import AdminClient as OurClient
+from kafka_sink.common.errors import ApiError, ErrorCode
 
 LIMIT_S = 20.0
 
@@ -96,3 +104,79 @@ def test_kafka_python_does_it_all(cluster: EmbeddedCluster) -> None:
         assert len(admin.describe_cluster()["brokers"]) == 2
     finally:
         admin.close()
+
+
+def kafkalite(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """Exit code and everything that was printed."""
+    code = run([*arguments, "--bootstrap-server", cluster.bootstrap_servers])
+    printed = capsys.readouterr()
+    return code, printed.out + printed.err
+
+
+def test_our_commands_change_topics_and_move_leaders(
+    cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.create_topic("ours", 1, replication_factor=2, configs={"segment.bytes": "4096"})
+    changes = ("--config", "retention.ms=5000", "--delete-config", "segment.bytes", "--partitions", "3")
+    assert kafkalite(cluster, capsys, "topics", "alter", "ours", *changes) == (0, "altered ours\n")
+    code, text = kafkalite(cluster, capsys, "topics", "describe", "ours", "--configs", "--json")
+    configs = json.loads(text)[0]["configs"]
+    assert code == 0 and configs["retention.ms"] == {"value": "5000", "source": "topic"}
+    assert configs["segment.bytes"]["source"] == "default"
+    assert "retention.ms" in kafkalite(cluster, capsys, "topics", "describe", "ours", "--configs")[1]
+    for node_id in (1, 2, 2):
+        moved = kafkalite(cluster, capsys, "topics", "move-leader", "ours", "0", str(node_id))
+        assert moved == (0, f"broker {node_id} leads ours-0\n")
+        with OurClient(cluster.bootstrap_servers) as admin:
+            leader = admin.describe_topics(["ours"])["ours"].partitions[0].leader
+        assert leader is not None and leader.id == node_id
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["alter", "here"], 2, "Nothing to change"),
+        (["alter", "here", "--config", "retention.mss=1"], 1, "did you mean retention.ms?"),
+        (["alter", "here", "--config", "retention.ms=x"], 1, "'x' is not a whole number"),
+        (["alter", "here", "--partitions", "1"], 1, "it has more already (2)"),
+        (["alter", "nowhere", "--partitions", "9"], 1, "there is no topic 'nowhere'"),
+        (["move-leader", "here", "0", "7"], 1, "broker 7 is no replica of here-0"),
+        (["move-leader", "here", "5", "1"], 1, "there is no partition here-5"),
+    ],
+)
+def test_what_cannot_be_changed_says_why(
+    cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, text: str
+) -> None:
+    with contextlib.suppress(ApiError):
+        cluster.create_topic("here", 2, replication_factor=2)
+    found = kafkalite(cluster, capsys, "topics", *arguments, "--timeout", "3")
+    assert found[0] == code and text in found[1]
+
+
+HOSTILE = ["..", ".", "", "a/b", "../../etc/x", "x" * 250, "naïve", "a\0b", "/tmp/x", "a b"]
+
+
+def test_no_name_makes_a_file_outside_the_data_directory(tmp_path: Path) -> None:
+    with EmbeddedCluster(data_dir=tmp_path / "in" / "data") as cluster, OurClient(cluster.bootstrap_servers) as admin:
+        before = sorted(str(path) for path in tmp_path.rglob("*"))
+        for name in HOSTILE:
+            with pytest.raises(ApiError) as caught:
+                admin.create_topic(name)
+            assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION, name
+            for change in (
+                lambda name=name: admin.add_partitions(name, 5),
+                lambda name=name: admin.alter_topic_configs(name, {"retention.ms": "1"}),
+                lambda name=name: admin.topic_configs([name]),
+                lambda name=name: admin.delete_topics([name]),
+            ):
+                with pytest.raises(ApiError):
+                    change()
+        assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+        for partitions, code in (
+            (0, ErrorCode.INVALID_PARTITIONS),
+            (-5, ErrorCode.INVALID_PARTITIONS),
+            (2 * 10**9, ErrorCode.POLICY_VIOLATION),
+        ):
+            with pytest.raises(ApiError) as caught:
+                admin.create_topic("legal", partitions)
+            assert caught.value.code is code
