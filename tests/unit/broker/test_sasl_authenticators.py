@@ -1,0 +1,280 @@
+"""Client's and broker's authenticator over a pipe: the order of frames, sessions that end, and who is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.sasl_authenticator import SaslServerAuthenticator
+from kafka_sink.client.sasl_authenticator import MIN_RESERVED_CORRELATION_ID, SaslClientAuthenticator
+from kafka_sink.common.errors import AuthenticationError, ErrorCode, InvalidReceiveError, ProtocolError
+from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL
+from kafka_sink.network.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
+from kafka_sink.network.sasl.mechanism import ClientExchange
+from kafka_sink.network.sasl.plain import PlainClient, PlainServer
+from kafka_sink.network.sasl.scram import ScramClient, ScramCredential, ScramServer
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import decode_request_header, decode_response, encode_request
+from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.protocol.messages.metadata import MetadataRequest
+from kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kafka_sink.protocol.schema import Struct
+from tests.fakes.clock import FakeClock
+
+PASSWORDS = {"alice": "secret", "bob": "b"}
+KEYS = {"alice": ScramCredential.of("SCRAM-SHA-256", "secret")}
+VERSIONS = [ApiVersion(17, 0, 1), ApiVersion(36, 0, 2)]
+
+
+class End:
+    """One end of a pipe; *room* bytes may be written before nothing is taken."""
+
+    is_connected = ready = True
+    handshake_events = 0
+    peer_subject = ""
+
+    def __init__(self) -> None:
+        self.incoming = bytearray()
+        self.other: End
+        self.room = 1 << 30
+        self.requests: list[bytes] = []
+
+    def read_into(self, target: memoryview) -> int:
+        count = min(len(target), len(self.incoming))
+        target[:count] = self.incoming[:count]
+        del self.incoming[:count]
+        return count
+
+    def write(self, buffers: Sequence[memoryview]) -> int:
+        data = b"".join(buffers)[: self.room]
+        self.room -= len(data)
+        self.other.incoming += data
+        return len(data)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"an authenticator needs no {name}")
+
+
+class World:
+    """Both authenticators of one connection."""
+
+    def __init__(self, begin: ClientExchange | None = None, mechanism: str = "PLAIN", **config: Any) -> None:
+        self.clock = FakeClock()
+        self.ours, self.theirs = End(), End()
+        self.ours.other, self.theirs.other = self.theirs, self.ours
+        scratch = memoryview(bytearray(READ_AHEAD_BYTES))
+        self.reader = FrameReader("s", UNLIMITED, UNLIMITED_MEMORY_POOL, scratch)
+        self.client = SaslClientAuthenticator(
+            mechanism, begin or (lambda: PlainClient("alice", "secret")), self.ours,
+            FrameReader("c", UNLIMITED, UNLIMITED_MEMORY_POOL, memoryview(bytearray(READ_AHEAD_BYTES))),
+            clock=self.clock, client_id="me",
+        )  # fmt: skip
+        self.server = SaslServerAuthenticator(
+            {"PLAIN": lambda: PlainServer(PASSWORDS), "SCRAM-SHA-256": lambda: ScramServer("SCRAM-SHA-256", KEYS)},
+            self.theirs, self.reader, clock=self.clock, config=BrokerConfig(**config),
+            memory_pool=UNLIMITED_MEMORY_POOL,
+            answer_versions=lambda body, version: (ApiVersionsResponse(api_keys=VERSIONS), version),
+        )  # fmt: skip
+
+    def run(self) -> None:
+        for _ in range(10):
+            if not self.client.complete:
+                self.client.authenticate()
+            if not self.server.complete:
+                self.server.authenticate()
+
+    def asks(self, key: ApiKey, version: int, body: Struct, correlation_id: int = 7) -> None:
+        frame = b"".join(map(bytes, encode_request(key, version, correlation_id, None, body)))
+        self.theirs.incoming += len(frame).to_bytes(4, "big") + frame
+
+    def answers(self) -> list[bytes]:
+        frames = []
+        while self.ours.incoming:
+            size = int.from_bytes(self.ours.incoming[:4], "big")
+            frames.append(bytes(self.ours.incoming[4 : 4 + size]))
+            del self.ours.incoming[: 4 + size]
+        return frames
+
+
+def scram(name: str = "alice", password: str = "secret") -> ClientExchange:
+    return lambda: ScramClient("SCRAM-SHA-256", name, password)
+
+
+@pytest.mark.parametrize(("mechanism", "begin"), [("PLAIN", None), ("SCRAM-SHA-256", scram())])
+@pytest.mark.parametrize("room", [1, 5, 1 << 30])
+def test_both_are_content_whatever_pieces_the_bytes_come_in(mechanism: str, begin: Any, room: int) -> None:
+    world = World(begin, mechanism)
+    assert (world.client.complete, world.server.complete, world.server.principal) == (False, False, "User:ANONYMOUS")
+    for _ in range(3000):
+        world.ours.room = world.theirs.room = room
+        world.run()
+    assert (world.client.complete, world.server.complete, world.server.principal) == (True, True, "User:alice")
+    assert not world.client.wants_reauthentication
+    assert not world.server.session_expired
+
+
+def test_the_clients_requests_have_ids_of_their_own() -> None:
+    world = World()
+    ids = []
+    for _ in range(4):
+        world.client.authenticate()
+        if world.theirs.incoming:
+            header, _ = decode_request_header(bytes(world.theirs.incoming[4:]))
+            ids.append((header.api_key.name, header.api_version, header.correlation_id - MIN_RESERVED_CORRELATION_ID))
+        world.server.authenticate()
+    assert ids == [("API_VERSIONS", 0, 0), ("SASL_HANDSHAKE", 1, 1), ("SASL_AUTHENTICATE", 2, 2)]
+
+
+def test_a_refusal_is_told_only_after_its_delay_and_without_the_password() -> None:
+    world = World(lambda: PlainClient("alice", "s3cr3t"))
+    with pytest.raises(AuthenticationError, match="Invalid username or password"):
+        world.run()
+    assert not world.ours.incoming
+    world.server.send_failure()
+    with pytest.raises(AuthenticationError, match=r"the broker refuses us \(PLAIN\): Authentication failed") as error:
+        world.client.authenticate()
+    assert error.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert "s3cr3t" not in str(error.value)
+
+
+def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are() -> None:
+    world = World(mechanism="GSSAPI")
+    with pytest.raises(AuthenticationError, match="none of PLAIN, SCRAM-SHA-256"):
+        world.run()
+    with pytest.raises(AuthenticationError, match=r"set sasl\.mechanism to one of PLAIN, SCRAM-SHA-256"):
+        world.client.authenticate()
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "body"),
+    [
+        (ApiKey.METADATA, 9, MetadataRequest([])),
+        (ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret")),
+    ],
+)
+def test_requests_before_authentication_are_refused(key: ApiKey, version: int, body: Struct) -> None:
+    world = World()
+    world.asks(key, version, body)
+    with pytest.raises(AuthenticationError, match=f"unexpected {key.name} request"):
+        world.server.authenticate()
+    world.server.send_failure()
+    assert world.answers() == []
+
+
+def test_nothing_but_tokens_follows_the_handshake() -> None:
+    world = World()
+    world.asks(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"))
+    world.server.authenticate()
+    world.asks(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"))
+    with pytest.raises(AuthenticationError, match="unexpected SASL_HANDSHAKE"):
+        world.server.authenticate()
+
+
+def test_strangers_frames_are_small_and_clients_may_be_large() -> None:
+    world = World(sasl_server_max_receive_size=1000, socket_request_max_bytes=5000)
+    world.theirs.incoming += (1001).to_bytes(4, "big")
+    with pytest.raises(InvalidReceiveError, match="1001 bytes is larger than the limit of 1000"):
+        world.server.authenticate()
+    world = World(sasl_server_max_receive_size=1000, socket_request_max_bytes=5000)
+    world.run()
+    world.theirs.incoming += (5000).to_bytes(4, "big") + b"x" * 5000
+    received = world.reader.read_from(world.theirs)
+    assert received is not None
+    assert len(received.payload) == 5000
+
+
+def test_bare_tokens_follow_a_handshake_of_version_0() -> None:
+    world = World()
+    world.asks(ApiKey.SASL_HANDSHAKE, 0, SaslHandshakeRequest(mechanism="PLAIN"))
+    token = b"\0alice\0secret"
+    world.theirs.incoming += len(token).to_bytes(4, "big") + token
+    world.server.authenticate()
+    assert (world.server.principal, world.answers()[1:]) == ("User:alice", [b""])
+
+
+def test_versions_are_told_to_strangers_and_unknown_ones_cost_the_connection_elsewhere() -> None:
+    world = World()
+    world.asks(ApiKey.API_VERSIONS, 4, ApiVersionsRequest(client_software_name="x", client_software_version="1"))
+    world.server.authenticate()
+    [answer] = world.answers()
+    assert decode_response(ApiKey.API_VERSIONS, 4, answer)[0] == 7
+    frame = (17).to_bytes(2, "big") + (9).to_bytes(2, "big") + (7).to_bytes(4, "big") + b"\xff\xff\0\5PLAIN"
+    world.theirs.incoming += len(frame).to_bytes(4, "big") + frame
+    with pytest.raises(ProtocolError, match="no version 9"):
+        world.server.authenticate()
+
+
+# -- sessions
+
+
+def again(world: World) -> None:
+    """What channel and processor do: the client's first frame reaches the broker as a request."""
+    assert world.client.begin_reauthentication(None)
+    world.client.authenticate()
+    size = int.from_bytes(world.theirs.incoming[:4], "big")
+    request = NetworkReceive("s", memoryview(bytes(world.theirs.incoming[4 : 4 + size])))
+    del world.theirs.incoming[: 4 + size]
+    assert world.server.begin_reauthentication(request)
+    assert not world.server.complete
+
+
+@pytest.mark.parametrize(("mechanism", "begin"), [("PLAIN", None), ("SCRAM-SHA-256", scram())])
+def test_a_session_is_renewed_before_it_ends(mechanism: str, begin: Any) -> None:
+    world = World(begin, mechanism, connections_max_reauth_ms=10_000)
+    world.run()
+    world.clock.advance(8_499)
+    assert not world.client.wants_reauthentication
+    world.clock.advance(1_001)
+    assert (world.client.wants_reauthentication, world.server.session_expired) == (True, False)
+    # An answer to a request from before comes first, and belongs to whoever asked.
+    world.ours.incoming += b"\0\0\0\5\0\0\0\x07x"
+    again(world)
+    world.run()
+    assert (world.client.complete, world.server.complete) == (True, True)
+    received = world.client.take_received()
+    assert received is not None
+    assert (bytes(received.payload), world.client.take_received()) == (b"\0\0\0\x07x", None)
+    world.clock.advance(9_999)
+    assert not world.server.session_expired
+    world.clock.advance(2)
+    assert world.server.session_expired
+
+
+def test_whoever_authenticates_again_stays_who_they_are() -> None:
+    credentials = iter([("alice", "secret"), ("bob", "b")])
+    world = World(lambda: PlainClient(*next(credentials)), connections_max_reauth_ms=10_000)
+    world.run()
+    again(world)
+    with pytest.raises(AuthenticationError, match="must not change who the client is"):
+        world.run()
+    assert world.server.principal == "User:alice"
+
+
+def test_whoever_authenticates_again_does_it_in_the_same_way() -> None:
+    world = World(connections_max_reauth_ms=10_000)
+    world.run()
+    request = b"".join(
+        map(bytes, encode_request(ApiKey.SASL_HANDSHAKE, 1, 1, None, SaslHandshakeRequest(mechanism="SCRAM-SHA-256")))
+    )
+    assert world.server.begin_reauthentication(NetworkReceive("s", memoryview(request)))
+    world.asks(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=x"))
+    with pytest.raises(AuthenticationError, match="has to use PLAIN again"):
+        world.server.authenticate()
+
+
+def test_nobody_authenticates_again_without_need_or_all_the_time() -> None:
+    world = World()
+    world.run()
+    assert not world.server.begin_reauthentication(NetworkReceive("s", memoryview(b"")))
+    world = World(connections_max_reauth_ms=10_000)
+    world.run()
+    again(world)
+    world.run()
+    world.clock.advance(999)
+    assert not world.server.begin_reauthentication(NetworkReceive("s", memoryview(b"")))
+    world.clock.advance(1)
+    again(world)
