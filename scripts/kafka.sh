@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A real Apache Kafka for tests, benchmarks and comparisons: KRaft brokers on the loopback interface.
 #
-#   scripts/kafka.sh start [--nodes N] [--port P] [--dir DIR] [property=value …]
+#   scripts/kafka.sh start [--nodes N] [--port P] [--dir DIR] [--listener NAME:PORT …] [property=value …]
 #   scripts/kafka.sh status [--dir DIR]
 #   scripts/kafka.sh stop [--dir DIR]
 #   scripts/kafka.sh stop-node N [--dir DIR]    one node of several, in good order
@@ -10,7 +10,8 @@
 #   scripts/kafka.sh fetch                      get the jars, where they are not there yet
 #   scripts/kafka.sh run CLASS [argument …]     one of Kafka's own tools, as org.apache.kafka.tools.DumpLogSegments
 #
-# start prints `bootstrap.servers=…` when every node serves. Node i listens on P+i-1 (--port 0: on free ports). DIR
+# start prints `bootstrap.servers=…` when every node serves. Node i listens on P+i-1 (--port 0: on free ports), and for
+# every --listener on PORT+i-1; its NAME is its protocol: SSL, SASL_PLAINTEXT or SASL_SSL. DIR
 # (default .work/kafka/cluster) keeps data and logs, and a later start goes on with them. Every property=value is
 # added to each node's server.properties. The jars are fetched once into .work/kafka/libs; KAFKALITE_KAFKA_LIBS names a
 # folder that has them already. KAFKALITE_KAFKA_HEAP is the heap of one node (default 1g).
@@ -82,9 +83,14 @@ for port in range(int(sys.argv[1]), int(sys.argv[1]) + int(sys.argv[2])):
         sys.exit(f"error: port {port} cannot be used ({failure}); --port 0 takes free ones.")' "$@"
 }
 
-write_properties() { # NODE NODES PORT CONTROLLER_PORT VOTERS PROPERTY…
-    local node=$1 nodes=$2 port=$3 controller_port=$4 voters=$5 replicas min_isr
-    shift 5
+write_properties() { # NODE NODES PORT CONTROLLER_PORT VOTERS LISTENERS PROPERTY…
+    local node=$1 nodes=$2 port=$3 controller_port=$4 voters=$5 replicas min_isr listener name further="" protocols=""
+    for listener in $6; do
+        name=${listener%%:*}
+        further="$further,$name://127.0.0.1:$((${listener##*:} + node - 1))"
+        protocols="$protocols,$name:$name"
+    done
+    shift 6
     replicas=$((nodes < 3 ? nodes : 3))
     min_isr=$((nodes < 3 ? 1 : 2))
     cat <<PROPERTIES
@@ -92,9 +98,9 @@ process.roles=broker,controller
 node.id=$node
 controller.quorum.voters=$voters
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$controller_port
-advertised.listeners=PLAINTEXT://127.0.0.1:$port
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=PLAINTEXT://127.0.0.1:$port$further,CONTROLLER://127.0.0.1:$controller_port
+advertised.listeners=PLAINTEXT://127.0.0.1:$port$further
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT$protocols
 log.dirs=$DIR/node-$node/data
 default.replication.factor=$replicas
 min.insync.replicas=$min_isr
@@ -117,12 +123,13 @@ show_failure() {
 }
 
 start() {
-    local nodes=1 port=9092 properties=() node ports all controllers voters="" bootstrap="" pids="" cluster_id
+    local nodes=1 port=9092 listeners="" properties=() node ports all controllers voters="" bootstrap="" pids="" cluster_id
     while [ $# -gt 0 ]; do
         case "$1" in
             --nodes) nodes=$2 && shift 2 ;;
             --port) port=$2 && shift 2 ;;
             --dir) DIR=$2 && shift 2 ;;
+            --listener) listeners="$listeners $2" && shift 2 ;;
             *=*) properties+=("$1") && shift ;;
             *) refuse ;;
         esac
@@ -150,7 +157,7 @@ print(base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode().replace
     cluster_id=$(cat "$DIR/cluster.id")
     for ((node = 1; node <= nodes; node++)); do
         mkdir -p "$DIR/node-$node"
-        write_properties "$node" "$nodes" "${ports[node - 1]}" "${controllers[node - 1]}" "$voters" \
+        write_properties "$node" "$nodes" "${ports[node - 1]}" "${controllers[node - 1]}" "$voters" "$listeners" \
             ${properties[@]+"${properties[@]}"} >"$DIR/node-$node/server.properties"
         kafka_java warn kafka.tools.StorageTool format --ignore-formatted -t "$cluster_id" \
             -c "$DIR/node-$node/server.properties" >>"$DIR/node-$node/server.log" 2>&1 </dev/null || {

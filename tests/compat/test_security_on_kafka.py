@@ -1,0 +1,201 @@
+"""Our TLS and SASL against a real Kafka: producer and sink get in, authenticate again, and lose nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_sink.client.admin import AdminClient
+from kafka_sink.common.errors import AuthenticationError, SslAuthenticationError
+from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.producer_record import ProducerRecord
+from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, RealKafka, run_script
+from tests.support.certificates import Authority
+from tests.support.readback import read_topic
+from tests.support.secure_cluster import users
+
+Figure = Callable[[str, object], None]
+AUTHORITY = Authority()
+PLAIN_LINE = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="{}";'
+SCRAM_LINE = 'kafkashaded.org.apache.kafka.common.security.scram.ScramLoginModule required username="{}" password="{}";'
+#: What has to be escaped in SCRAM, and a password that SASLprep would change.
+SCRAM_USER, SCRAM_PASSWORD = "c=rol", "ª–\u00adb"
+REAUTHENTICATION_MS = 1500
+NAKED_PASSWORD = "PLAIN over SASL_PLAINTEXT: whoever listens reads the password of alice; SASL_SSL hides it"
+
+SPARK_JOB = """
+import json, sys
+from pyspark.sql import SparkSession
+from kafka_sink import register
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+register(spark)
+options = json.load(open(sys.argv[1]))
+
+def write(options):
+    frame = spark.range(1000).selectExpr("cast(id as string) as value")
+    frame.write.format("kafkalite").mode("append").options(**options).save()
+
+write(options)
+jaas = options["kafka.sasl.jaas.config"].partition("password=")[0] + 'password="Wr0ng";'
+try:
+    write({**options, "kafka.sasl.jaas.config": jaas})
+except Exception as error:
+    if "the broker refuses us (SCRAM-SHA-512)" in str(error):
+        print("wrong password refused")
+    print(error)
+"""
+
+
+@dataclass(frozen=True)
+class SecureKafka:
+    """A real Kafka with a listener for each security protocol."""
+
+    kafka: RealKafka
+    ports: dict[str, int]
+
+    def properties(self, protocol: str, **further: Any) -> dict[str, Any]:
+        properties = {
+            "bootstrap.servers": f"127.0.0.1:{self.ports[protocol]}",
+            "security.protocol": protocol,
+            "max.block.ms": 20_000,
+        }
+        if "SSL" in protocol:
+            properties["ssl.truststore.certificates"] = AUTHORITY.pem
+        if protocol == "SASL_PLAINTEXT":
+            properties |= {"sasl.mechanism": "PLAIN", "sasl.jaas.config": PLAIN_LINE.format("alice-s3cret")}
+        if protocol == "SASL_SSL":
+            line = SCRAM_LINE.format(SCRAM_USER, SCRAM_PASSWORD)
+            properties |= {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": line}
+        return properties | {name.replace("_", "."): value for name, value in further.items()}
+
+    def create_topic(self, name: str) -> None:
+        with AdminClient(self.kafka.bootstrap_servers) as admin:
+            admin.create_topic(name, 1, 1)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def create_scram_user(kafka: RealKafka) -> None:
+    kafka.run_tool(
+        "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter",
+        "--add-config", f"SCRAM-SHA-512=[iterations=8192,password={SCRAM_PASSWORD}]",
+        "--entity-type", "users", "--entity-name", SCRAM_USER,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
+    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
+        pytest.skip("KAFKALITE_NO_KAFKA is set")
+    directory = tmp_path_factory.mktemp("secure-kafka")
+    keystore, truststore = directory / "broker.pem", directory / "trust.pem"
+    keystore.write_text(AUTHORITY.issue("127.0.0.1").pem())
+    truststore.write_text(AUTHORITY.pem)
+    ports = {name: free_port() for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")}
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    try:
+        printed = run_script(
+            "start", "--port", "0", "--dir", str(directory),
+            *(word for name, port in ports.items() for word in ("--listener", f"{name}:{port}")),
+            "ssl.keystore.type=PEM", f"ssl.keystore.location={keystore}",
+            "ssl.truststore.type=PEM", f"ssl.truststore.location={truststore}",
+            "listener.name.ssl.ssl.client.auth=requested",
+            "listener.name.sasl_plaintext.sasl.enabled.mechanisms=PLAIN",
+            f"listener.name.sasl_plaintext.plain.sasl.jaas.config={users(alice='alice-s3cret')}",
+            "listener.name.sasl_ssl.sasl.enabled.mechanisms=SCRAM-SHA-512",
+            f"listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={scram}",
+            f"connections.max.reauth.ms={REAUTHENTICATION_MS}",
+            timeout_s=START_TIMEOUT_S,
+        )  # fmt: skip
+        kafka = RealKafka(printed.strip().removeprefix("bootstrap.servers="), directory)
+        with pytest.MonkeyPatch.context() as patch:
+            # So that Java reads the password as it is.
+            patch.setenv("LC_ALL", "C.UTF-8")
+            create_scram_user(kafka)
+        yield SecureKafka(kafka, ports)
+    finally:
+        run_script("stop", "--dir", str(directory), timeout_s=TOOL_TIMEOUT_S)
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_producer_stores_all_while_it_authenticates_again(
+    secure_kafka: SecureKafka, protocol: str, caplog: pytest.LogCaptureFixture, figure: Figure
+) -> None:
+    topic = f"again-{protocol.replace('_', '-')}"
+    secure_kafka.create_topic(topic)
+    count = 0
+    warned = [NAKED_PASSWORD] if protocol == "SASL_PLAINTEXT" else []
+    with KafkaProducer(secure_kafka.properties(protocol, linger_ms=1)) as producer:
+        began = time.monotonic()
+        while time.monotonic() - began < 3 * REAUTHENTICATION_MS / 1000:
+            for _ in range(50):
+                producer.send(ProducerRecord(topic, b"%d" % count))
+                count += 1
+            time.sleep(0.005)
+        producer.flush()
+    values = [int(message.value or b"") for message in read_topic(secure_kafka.kafka.bootstrap_servers, topic)]
+    assert values == list(range(count))
+    figure(f"records stored over {protocol}, authenticating again every {REAUTHENTICATION_MS} ms", len(values))
+    # A broker ends a session that was not renewed in time, and our client would say so.
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == warned
+
+
+def test_kafka_refuses_what_it_should_and_says_why(secure_kafka: SecureKafka) -> None:
+    unknown = Authority("x").issue()
+    shown = {"ssl_keystore_key": unknown.key_pem(), "ssl_keystore_certificate_chain": unknown.certificate_pem}
+    wrong = {"sasl_jaas_config": PLAIN_LINE.format("wrong")}
+    nobody = {"sasl_jaas_config": SCRAM_LINE.format("x", "y")}
+    other_trust = {"ssl_truststore_certificates": Authority("x").pem}
+    other_mechanism = {"sasl_mechanism": "SCRAM-SHA-256"}
+    for protocol, further, error, text in (
+        ("SASL_PLAINTEXT", wrong, AuthenticationError, r"the broker refuses us \(PLAIN\): Authentication failed"),
+        ("SASL_SSL", nobody, AuthenticationError, "invalid credentials"),
+        ("SASL_SSL", other_mechanism, AuthenticationError, r"set sasl\.mechanism to one of SCRAM-SHA-512"),
+        ("SSL", other_trust, SslAuthenticationError, "authority is not trusted"),
+        ("SSL", shown, SslAuthenticationError, "does not trust|does not accept our certificate"),
+    ):
+        with KafkaProducer(secure_kafka.properties(protocol, **further)) as producer, pytest.raises(error, match=text):
+            producer.send(ProducerRecord("never", b"x")).get(20_000)
+
+
+def test_clients_show_their_certificate(secure_kafka: SecureKafka, tmp_path: Path) -> None:
+    keystore = tmp_path / "client.pem"
+    keystore.write_text(AUTHORITY.issue(common_name="carol").pem("k3y-p4ss"))
+    secure_kafka.create_topic("mtls")
+    properties = secure_kafka.properties("SSL", ssl_keystore_location=str(keystore), ssl_key_password="k3y-p4ss")
+    with KafkaProducer(properties) as producer:
+        producer.send(ProducerRecord("mtls", b"x")).get(20_000)
+
+
+def test_the_sink_writes_over_tls_and_scram_and_shows_no_password(secure_kafka: SecureKafka, tmp_path: Path) -> None:
+    secure_kafka.create_topic("sink")
+    options = {f"kafka.{name}": str(value) for name, value in secure_kafka.properties("SASL_SSL").items()}
+    truststore = tmp_path / "trust.pem"
+    truststore.write_text(options.pop("kafka.ssl.truststore.certificates"))
+    options |= {"kafka.ssl.truststore.location": str(truststore), "topic": "sink"}
+    (tmp_path / "options.json").write_text(json.dumps(options))
+    done = subprocess.run(
+        [sys.executable, "-c", SPARK_JOB, str(tmp_path / "options.json")],
+        capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(read_topic(secure_kafka.kafka.bootstrap_servers, "sink")) == 1000
+    assert "wrong password refused" in done.stdout
+    assert SCRAM_PASSWORD not in done.stdout + done.stderr
+    assert "Wr0ng" not in done.stdout + done.stderr

@@ -1,0 +1,222 @@
+"""TLS over a pair of sockets in one thread: what the seam promises, and options that cannot be used."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.common.config import parse
+from kafka_sink.common.errors import ConfigError, SslAuthenticationError
+from kafka_sink.network.tls_config import SslConfig
+from kafka_sink.network.tls_context import TlsContexts, openssl_name
+from kafka_sink.network.tls_transport import TlsTransport
+from kafka_sink.network.transport import READ
+from tests.support.certificates import Authority, Identity
+
+AUTHORITY = Authority()
+BROKER = AUTHORITY.issue("broker.test")
+CLIENT = AUTHORITY.issue(common_name="carol")
+
+
+def config(identity: Identity | None = None, **options: object) -> SslConfig:
+    shown = (
+        {"ssl.keystore.key": identity.key_pem(), "ssl.keystore.certificate.chain": identity.certificate_pem}
+        if identity
+        else {}
+    )
+    given = {name.replace("_", "."): value for name, value in options.items()}
+    return parse(SslConfig, {"ssl.truststore.certificates": AUTHORITY.pem, **shown, **given})
+
+
+class Pair:
+    """Both ends of a connection."""
+
+    def __init__(self, ours: SslConfig, theirs: SslConfig, client_auth: str = "none") -> None:
+        left, right = socket.socketpair()
+        for end in (left, right):
+            end.setblocking(False)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        self.client = self._end(left, ours, "broker.test", "none")
+        self.broker = self._end(right, theirs, "", client_auth)
+
+    def _end(self, sock: socket.socket, ssl_config: SslConfig, peer_host: str, client_auth: str) -> TlsTransport:
+        contexts = TlsContexts(ssl_config, server=not peer_host, client_auth=client_auth)
+        return TlsTransport(
+            sock, connected=True, context=contexts.current(), server_side=contexts.server, peer_host=peer_host
+        )
+
+    def handshake(self) -> None:
+        for _ in range(10):
+            for end in (self.client, self.broker):
+                if not end.ready:
+                    end.handshake()
+
+    def close(self) -> None:
+        self.client.close()
+        self.broker.close()
+
+
+@pytest.fixture(params=["TLSv1.2", "TLSv1.3"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    made = Pair(config(CLIENT, ssl_enabled_protocols=request.param), config(BROKER), "required")
+    made.handshake()
+    yield made
+    made.close()
+
+
+def test_nothing_flows_before_the_handshake_and_then_each_knows_the_other() -> None:
+    pair = Pair(config(CLIENT), config(BROKER), "required")
+    assert (pair.client.ready, pair.client.handshake_events, pair.client.peer_subject) == (False, READ, "")
+    pair.handshake()
+    assert (pair.client.ready, pair.broker.ready) == (True, True)
+    # As Java writes a name, with what has to be escaped in it.
+    assert pair.broker.peer_subject == "CN=carol,O=Tests\\, Ltd"
+    assert pair.client.peer_subject == "CN=broker,O=Tests\\, Ltd"
+    pair.close()
+
+
+def test_what_was_taken_leaves_when_the_socket_has_room_again(pair: Pair) -> None:
+    frame = [memoryview(b"head"), memoryview(bytes(range(256)) * 8192), memoryview(b""), memoryview(b"tail")]
+    whole = b"".join(frame)
+    rest = [memoryview(whole)]
+    taken = pair.client.write(frame)
+    assert 0 < taken < len(whole)
+    assert pair.client.has_pending_writes()
+    assert pair.client.write(rest) == 0
+    received = bytearray()
+    target = memoryview(bytearray(50_000))
+    while len(received) < len(whole):
+        received += target[: pair.broker.read_into(target)]
+        if taken < len(whole):
+            taken += pair.client.write([memoryview(whole)[taken:]])
+        elif pair.client.has_pending_writes():
+            pair.client.write(())
+    assert (received == whole, pair.client.has_pending_writes()) == (True, False)
+
+
+def test_bytes_that_no_socket_event_will_announce_are_announced(pair: Pair) -> None:
+    pair.client.write([memoryview(b"abcdef")])
+    target = memoryview(bytearray(4))
+    assert pair.broker.read_into(target) == 4
+    assert pair.broker.has_bytes_buffered()
+    assert (pair.broker.read_into(target), bytes(target[:2])) == (2, b"ef")
+    assert not pair.broker.has_bytes_buffered()
+    assert pair.broker.read_into(target) == 0
+
+
+def test_a_goodbye_is_an_end_after_all_that_was_sent(pair: Pair) -> None:
+    pair.client.write([memoryview(b"last words")])
+    pair.client.close()
+    target = memoryview(bytearray(100))
+    assert pair.broker.read_into(target) == len(b"last words")
+    with pytest.raises(EOFError, match="closed by the other side"):
+        pair.broker.read_into(target)
+
+
+def test_a_broken_stream_is_an_error_and_no_plaintext(pair: Pair) -> None:
+    pair.client.write([memoryview(b"x")])
+    pair.broker.read_into(memoryview(bytearray(10)))
+    left = pair.client.fileno()
+    with socket.socket(fileno=left) as raw:
+        raw.send(b"\x17\x03\x03\x00\x20" + b"\0" * 32)
+        with pytest.raises(ConnectionError, match="TLS failed: decryption failed or bad record mac"):
+            pair.broker.read_into(memoryview(bytearray(10)))
+        raw.detach()
+
+
+def test_the_refused_side_learns_why() -> None:
+    pair = Pair(config(Authority("other").issue()), config(BROKER, ssl_enabled_protocols="TLSv1.3"), "required")
+    with pytest.raises(SslAuthenticationError, match="the client's certificate is refused"):
+        pair.handshake()
+    assert pair.client.ready
+    with pytest.raises(SslAuthenticationError, match="does not trust our certificate's authority"):
+        pair.client.read_into(memoryview(bytearray(10)))
+    pair.close()
+
+
+# -- options
+
+
+@pytest.mark.parametrize(
+    ("iana", "openssl"),
+    [
+        ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
+        ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "ECDHE-ECDSA-AES256-GCM-SHA384"),
+        ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+        ("TLS_RSA_WITH_AES_128_CBC_SHA", "AES128-SHA"),
+        ("ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
+    ],
+)
+def test_cipher_suites_have_two_names(iana: str, openssl: str) -> None:
+    assert openssl_name(iana) == openssl
+
+
+def test_cipher_suites_are_kept_to() -> None:
+    only = config(ssl_cipher_suites="TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384")
+    context = TlsContexts(only, server=False).current()
+    assert "ECDHE-ECDSA-AES256-GCM-SHA384" in [item["name"] for item in context.get_ciphers()]
+    assert context.maximum_version.name == "TLSv1_2"
+    other = config(BROKER, ssl_cipher_suites="ECDHE-ECDSA-CHACHA20-POLY1305")
+    with pytest.raises(SslAuthenticationError, match=r"no cipher suite in common|finds nothing in common"):
+        Pair(only, other).handshake()
+    for suites, protocols in (("NONSENSE", "TLSv1.2"), ("TLS_AES_256_GCM_SHA384", "TLSv1.3")):
+        with pytest.raises(ConfigError, match=r"option kafka.ssl.cipher.suites: "):
+            TlsContexts(
+                config(ssl_cipher_suites=suites, ssl_enabled_protocols=protocols), server=False, prefix="kafka."
+            )
+
+
+def test_versions_without_one_in_common_are_refused() -> None:
+    with pytest.raises(SslAuthenticationError, match=r"look at ssl\.enabled\.protocols"):
+        Pair(config(ssl_enabled_protocols="TLSv1.2"), config(BROKER, ssl_enabled_protocols="TLSv1.3")).handshake()
+    with pytest.raises(ConfigError, match=r"TLSv1.2, TLSv1.3 or both"):
+        config(ssl_enabled_protocols="TLSv1.1")
+
+
+@pytest.mark.parametrize(
+    ("options", "content", "problem"),
+    [
+        ({"ssl_truststore_certificates": "", "ssl_truststore_location": "FILE"}, None, "cannot read FILE"),
+        (
+            {"ssl_truststore_certificates": "", "ssl_truststore_location": "FILE"},
+            b"\xfe\xed\xfe\xed\0\0",
+            "a JKS or PKCS12 file, expected PEM.*keytool -list -rfc -keystore FILE > truststore.pem",
+        ),
+        (
+            {"ssl_keystore_location": "FILE"},
+            b"\x30\x82\x01",
+            "a JKS or PKCS12 file, expected PEM.*openssl pkcs12 -in keystore.p12 -out keystore.pem",
+        ),
+        ({"ssl_keystore_location": "FILE"}, b"hello", "is no PEM file"),
+        ({"ssl_keystore_location": "FILE"}, AUTHORITY.pem.encode(), "has to hold a private key"),
+        ({"ssl_truststore_certificates": "hello"}, None, "no certificate in it that can be read"),
+        ({"ssl_truststore_location": "FILE"}, b"x", "are both given"),
+        ({"ssl_keystore_location": "FILE", "ssl_keystore_key": "x"}, b"x", "are both given"),
+        ({"ssl_keystore_key": "x"}, None, "only of use together"),
+    ],
+)
+def test_files_and_text_that_cannot_be_used_are_named(
+    options: dict[str, str], content: bytes | None, problem: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "store"
+    if content is not None:
+        file.write_bytes(content)
+    given = {name: value.replace("FILE", str(file)) for name, value in options.items()}
+    with pytest.raises(ConfigError, match=problem.replace("FILE", str(file))) as error:
+        TlsContexts(config(**given), server=False, prefix="kafka.")
+    assert "kafka.ssl." in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["ssl.truststore", "ssl.keystore"])
+def test_other_forms_of_keystores_are_refused_with_the_command_that_converts_them(name: str) -> None:
+    for option, value in ((f"{name}.type", "JKS"), (f"{name}.password", "changeit")):
+        with pytest.raises(ConfigError, match=rf"option {name}.*keytool") as error:
+            parse(SslConfig, {option: value})
+        assert "changeit" not in str(error.value)
+    with pytest.raises(ConfigError, match=r"needs ssl.keystore.location"):
+        TlsContexts(config(), server=True)
+    with pytest.raises(ConfigError, match=r"ssl.client.auth=required needs ssl.truststore.location"):
+        TlsContexts(config(BROKER, ssl_truststore_certificates=""), server=True, client_auth="required")
