@@ -1,0 +1,105 @@
+"""Both protocols of exactly once on a real Kafka, in both versions of transactions; longer: KAFKALITE_DRIVER_LIVES."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from kafka_sink import ProducerRecord
+from kafka_sink.client.admin import AdminClient
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.model import OpenTransaction, Progress, TornBatchError, UndecidedError
+from kafka_sink.exactly_once.parallel import ParallelSink
+from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+from tests.compat.conftest import RealKafka
+from tests.conftest import Figure
+from tests.exactly_once.lives import run_in_process
+from tests.support.readback import read_topic
+
+LIVES = int(os.environ.get("KAFKALITE_DRIVER_LIVES", "5"))
+TIMEOUT_S = 60.0
+
+
+@pytest.mark.timeout(60 + 10 * LIVES)
+@pytest.mark.parametrize("mode", ["", "v1"], ids=["version 2", "version 1"])
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+def test_whatever_dies_nothing_is_lost_torn_or_there_twice_on_kafka(
+    real_kafka: RealKafka, protocol: str, mode: str, figure: Figure
+) -> None:
+    verdict = run_in_process(real_kafka.bootstrap_servers, protocol, LIVES, 7, mode)
+    figure(f"{protocol} {mode}".strip(), verdict["text"])
+    assert verdict["is_exact"], verdict
+
+
+class _Decided:
+    """A batch of two transactions that is decided and then left alone until the brokers have aborted one or both."""
+
+    def __init__(self, kafka: RealKafka, client: CoordinatorClient) -> None:
+        self.topic = f"torn-{os.urandom(4).hex()}"
+        self._properties = {"bootstrap.servers": kafka.bootstrap_servers}
+        self._client = client
+        with AdminClient(kafka.bootstrap_servers) as admin:
+            admin.create_topic(self.topic, 2)
+        self.sink = ParallelSink(client, self.topic, self.topic, timeout_ms=2000)
+        self.plan = self.sink.plan()
+        ids = WriterTransactions()
+        self.written = [self._write(ids, partition) for partition in (0, 1)]
+
+    def _write(self, ids: WriterTransactions, partition: int) -> OpenTransaction:
+        transaction = ids.begin(self._client, self.plan, 0)
+        with open_producer(self._properties, transaction, self.plan.flow) as producer:
+            producer.send(ProducerRecord(self.topic, b"row", partition=partition))
+            producer.flush()
+        return OpenTransaction(transaction, frozenset({TopicPartition(self.topic, partition)}))
+
+    def decide(self) -> Plan:
+        transactions = tuple(sorted(each.transaction for each in self.written))
+        self.sink._decide(self.plan.driver, self.plan.flow, Progress(1, "query", self.plan.flow, 0, transactions))
+        return self.plan
+
+    def await_abort(self, count: int) -> None:
+        names = [each.transaction.transactional_id for each in self.written]
+        deadline = time.monotonic() + TIMEOUT_S
+        while sum(each.state == "CompleteAbort" for each in self._client.describe(names).values()) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+def test_a_batch_that_was_decided_and_then_left_alone_too_long_is_reported_with_what_is_lost(
+    real_kafka: RealKafka,
+) -> None:
+    with CoordinatorClient({"bootstrap.servers": real_kafka.bootstrap_servers}) as client:
+        decided = _Decided(real_kafka, client)
+        plan = decided.decide()
+        kept, lost = (each.transaction for each in decided.written)
+        client.end([kept], plan.flow, commit=True)
+        decided.await_abort(1)
+        for _ in range(2):
+            with pytest.raises(TornBatchError) as caught:
+                decided.sink.plan()
+            assert caught.value.lost == [lost]
+            assert caught.value.committed == [kept]
+            assert str(lost) in str(caught.value)
+
+
+def test_a_batch_of_which_everything_was_aborted_counts_as_not_decided(real_kafka: RealKafka) -> None:
+    with CoordinatorClient({"bootstrap.servers": real_kafka.bootstrap_servers}) as client:
+        decided = _Decided(real_kafka, client)
+        decided.decide()
+        decided.await_abort(2)
+        plan = decided.sink.plan()
+        assert plan.must_write(0, "query", begins_at=0)
+        assert read_topic(real_kafka.bootstrap_servers, decided.topic) == []
+
+
+def test_transactions_that_timed_out_before_the_decision_are_not_committed(real_kafka: RealKafka) -> None:
+    with CoordinatorClient({"bootstrap.servers": real_kafka.bootstrap_servers}) as client:
+        decided = _Decided(real_kafka, client)
+        decided.await_abort(2)
+        with pytest.raises(UndecidedError, match="batch 0 was not committed"):
+            decided.sink.commit(decided.plan, 0, "query", decided.written)
+        assert decided.sink.plan().must_write(0, "query", begins_at=0)

@@ -1,0 +1,252 @@
+"""What both protocols promise, step by step, on the embedded broker."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_sink import EmbeddedCluster, ProducerRecord
+from kafka_sink.common.errors import TransactionStateError
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
+from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.model import (
+    ExactlyOnceError,
+    FencedError,
+    Flow,
+    OpenTransaction,
+    Progress,
+    ProgressError,
+    Transaction,
+    UndecidedError,
+)
+from kafka_sink.exactly_once.names import writer_id
+from kafka_sink.exactly_once.parallel import ParallelSink
+from kafka_sink.exactly_once.progress import ProgressStore
+from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+from tests.support.readback import read_topic
+
+PARTITIONS = 3
+QUERY = "query 1"
+
+
+class World:
+    """A cluster, a topic, and a sink with both protocols."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.bootstrap, self.topic = bootstrap, topic
+        self.properties = {"bootstrap.servers": bootstrap}
+        self.client = CoordinatorClient(self.properties, timeout_ms=20_000)
+        self.parallel = ParallelSink(self.client, topic, topic)
+        self.atomic = AtomicSink(self.client, topic, topic)
+        self.ids = WriterTransactions()
+
+    def write_task(self, plan: Plan, version: int, *values: bytes) -> OpenTransaction:
+        transaction = self.ids.begin(self.client, plan, version)
+        self.send(transaction, plan.flow, *values)
+        return OpenTransaction(transaction, frozenset({TopicPartition(self.topic, 0)}))
+
+    def send(self, transaction: Transaction, flow: Flow, *values: bytes) -> None:
+        with open_producer(self.properties, transaction, flow) as producer:
+            futures = [producer.send(ProducerRecord(self.topic, value, partition=0)) for value in values]
+            producer.flush()
+            for future in futures:
+                future.get(0)
+
+    def committed(self) -> list[bytes | None]:
+        return [message.value for message in read_topic(self.bootstrap, self.topic)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(nodes=1) as running:
+        yield running
+
+
+@pytest.fixture
+def world(cluster: EmbeddedCluster) -> Iterator[World]:
+    topic = f"sink-{os.urandom(4).hex()}"
+    cluster.create_topic(topic, partitions=PARTITIONS)
+    made = World(cluster.bootstrap_servers, topic)
+    yield made
+    made.client.close()
+
+
+def test_nothing_is_visible_before_the_commit_and_everything_after_it(world: World) -> None:
+    plan = world.parallel.plan()
+    written = [world.write_task(plan, 0, b"a", b"b"), world.write_task(plan, 0, b"c")]
+    assert world.committed() == []
+    world.parallel.commit(plan, 0, QUERY, written)
+    assert sorted(map(bytes, world.committed())) == [b"a", b"b", b"c"]  # type: ignore[arg-type]
+    assert not world.parallel.plan().must_write(0, QUERY, begins_at=0)
+    assert world.parallel.plan().must_write(1, QUERY, begins_at=0)
+
+
+def test_a_newer_driver_fences_the_older_one_and_ends_what_it_left(world: World) -> None:
+    older = world.parallel.plan()
+    written = [world.write_task(older, 0, b"old")]
+    newer = world.parallel.plan()
+    with pytest.raises(UndecidedError, match="CompleteAbort"):
+        world.parallel.commit(older, 0, QUERY, written)
+    with pytest.raises(FencedError, match="a newer driver has taken over"):
+        world.parallel._decide(older.driver, older.flow, Progress(1, QUERY, older.flow, 0))
+    world.parallel.commit(newer, 0, QUERY, [world.write_task(newer, 0, b"new")])
+    assert world.committed() == [b"new"]
+
+
+def test_what_was_decided_is_finished_by_the_next_driver(world: World) -> None:
+    plan = world.parallel.plan()
+    written = world.write_task(plan, 0, b"row")
+    world.parallel._decide(plan.driver, plan.flow, Progress(1, QUERY, plan.flow, 0, (written.transaction,)))
+    assert world.committed() == []
+    assert not world.parallel.plan().must_write(0, QUERY, begins_at=0)
+    assert world.committed() == [b"row"]
+
+
+def test_an_attempt_that_lost_is_aborted_and_keeps_no_reader_waiting(world: World) -> None:
+    plan = world.parallel.plan()
+    loser = world.write_task(plan, 0, b"row")
+    world.parallel.commit(plan, 0, QUERY, [world.write_task(plan, 0, b"row")])
+    assert world.committed() == [b"row"]
+    described = world.client.describe([loser.transaction.transactional_id])
+    assert described[loser.transaction.transactional_id].state == "CompleteAbort"
+
+
+def test_rows_that_a_task_does_not_own_up_to_keep_a_batch_from_being_decided(world: World) -> None:
+    plan = world.parallel.plan()
+    written = world.write_task(plan, 0, b"row")
+    wrong = OpenTransaction(written.transaction, frozenset({TopicPartition(world.topic, 1)}))
+    with pytest.raises(UndecidedError, match=f"has rows in .'{world.topic}-0'., its task wrote to"):
+        world.parallel.commit(plan, 0, QUERY, [wrong])
+    assert world.committed() == []
+
+
+def test_empty_batches_cost_no_transaction_once_there_is_progress(world: World) -> None:
+    world.parallel.commit(world.parallel.plan(), 0, QUERY, [])
+    for version in (1, 2):
+        plan = world.parallel.plan()
+        assert plan.progress is not None
+        assert plan.progress.next_version == 1
+        world.parallel.commit(plan, version, QUERY, [])
+    plan = world.parallel.plan()
+    world.parallel.commit(plan, 3, QUERY, [world.write_task(plan, 3, b"row")])
+    assert world.committed() == [b"row"]
+
+
+def test_ids_are_used_again_but_never_while_somebody_may_end_their_last_transaction(world: World) -> None:
+    used: list[set[str]] = []
+    for version in range(6):
+        plan = world.parallel.plan()
+        written = [world.write_task(plan, version, b"row") for _ in range(3)]
+        world.parallel.commit(plan, version, QUERY, written)
+        used.append({each.transaction.transactional_id for each in written})
+    assert len(set().union(*used)) == 6
+    assert all(not before & after for before, after in itertools.pairwise(used))
+
+
+def test_another_writer_and_missing_progress_are_refused(world: World) -> None:
+    plan = world.parallel.plan()
+    with pytest.raises(ProgressError, match=r"has no progress .* allowMissingProgress=true"):
+        plan.must_write(7, QUERY, begins_at=0)
+    assert plan.must_write(7, QUERY, begins_at=None)
+    world.parallel.commit(plan, 7, QUERY, [])
+    with pytest.raises(ProgressError, match=r"belongs to query 1, .* choose another transactionalIdPrefix"):
+        world.parallel.plan().must_write(8, "query 2", begins_at=0)
+
+
+def test_progress_of_somebody_elses_group_is_refused(world: World) -> None:
+    plan = world.parallel.plan()
+    offsets = {TopicPartition(world.topic, 0): OffsetAndMetadata(5, "theirs")}
+    world.client.commit_offsets(plan.driver, plan.flow, world.topic, offsets)
+    world.client.end([plan.driver], plan.flow, commit=True)
+    with pytest.raises(ProgressError, match=r"offset 5 with metadata 'theirs' .* is no progress of this sink"):
+        world.parallel.plan()
+
+
+def test_a_missing_progress_topic_is_refused_by_name(world: World) -> None:
+    with pytest.raises(ExactlyOnceError, match=r"topic 'nowhere', .* does not exist"):
+        ParallelSink(world.client, "sink", "nowhere").plan()
+
+
+def test_a_long_list_of_transactions_goes_on_in_other_partitions(world: World) -> None:
+    store = ProgressStore(world.client, world.topic, world.topic, PARTITIONS)
+    transactions = tuple(
+        sorted(
+            Transaction(writer_id(world.topic, bytes([1] * 6), number), 10**9 + 97 * number, 7)
+            for number in range(1500)
+        )
+    )
+    plan = world.parallel.plan()
+    store.write(plan.driver, plan.flow, Progress(4, QUERY, plan.flow, 17, transactions))
+    world.client.end([plan.driver], plan.flow, commit=True)
+    found = store.read()
+    assert found is not None
+    assert (found.next_version, found.writer, found.decided_s) == (4, QUERY, 17)
+    assert set(found.transactions) == set(transactions)
+    many = tuple(Transaction(writer_id(world.topic, os.urandom(6), 1), 10**15, 7) for _ in range(1500))
+    with pytest.raises(UndecidedError, match=r"1500 transactions needs .* partitions, but topic .* has 3"):
+        store.write(plan.driver, plan.flow, Progress(5, QUERY, plan.flow, 17, many))
+
+
+def test_one_transaction_holds_a_whole_batch_and_its_progress(world: World) -> None:
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        world.send(plan.driver, plan.flow, b"row")
+        assert world.committed() == []
+        return [[TopicPartition(world.topic, 0)]]
+
+    assert world.atomic.write(0, QUERY, write_rows, begins_at=0, attempts=2) == 1
+    assert world.committed() == [b"row"]
+    assert world.atomic.write(0, QUERY, write_rows, begins_at=0, attempts=2) == 0
+    assert world.committed() == [b"row"]
+
+
+def test_a_failed_attempt_at_an_atomic_batch_leaves_nothing(world: World) -> None:
+    tries = 0
+
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        nonlocal tries
+        tries += 1
+        world.send(plan.driver, plan.flow, b"row")
+        if tries == 1:
+            raise RuntimeError("a task failed")
+        return [[TopicPartition(world.topic, 0)]]
+
+    assert world.atomic.write(0, QUERY, write_rows, begins_at=0, attempts=2) == 2
+    assert world.committed() == [b"row"]
+
+
+def test_two_tasks_with_one_partition_are_refused(world: World) -> None:
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        world.send(plan.driver, plan.flow, b"row")
+        return [[TopicPartition(world.topic, 0)], [TopicPartition(world.topic, 0)]]
+
+    with pytest.raises(ExactlyOnceError, match=f"several tasks wrote to {world.topic}-0 in one transaction"):
+        world.atomic.write(0, QUERY, write_rows, begins_at=0, attempts=1)
+    assert world.committed() == []
+
+
+def test_a_producer_in_somebodys_transaction_can_neither_end_it_nor_begin_one(world: World) -> None:
+    plan = world.parallel.plan()
+    with open_producer(world.properties, plan.driver, plan.flow) as producer:
+        producer.send(ProducerRecord(world.topic, b"row", partition=0))
+        producer.flush()
+        for call in (producer.commit_transaction, producer.abort_transaction):
+            with pytest.raises(TransactionStateError, match="who began the joined transaction ends it"):
+                call()
+        with pytest.raises(TransactionStateError):
+            producer.begin_transaction()
+    assert world.client.describe([plan.driver.transactional_id])[plan.driver.transactional_id].is_ongoing
+
+
+@pytest.mark.parametrize("flow", list(Flow))
+def test_every_answer_about_an_ended_transaction_is_for_good(world: World, flow: Flow) -> None:
+    plan = world.parallel.plan()
+    transaction = world.ids.begin(world.client, plan, 0)
+    world.send(transaction, flow, b"row")
+    for _ in range(2):
+        assert {code.name for code in world.client.end([transaction], flow, commit=True).values()} == {"NONE"}
+    assert {code.name for code in world.client.end([transaction], flow, commit=False).values()} == {"INVALID_TXN_STATE"}

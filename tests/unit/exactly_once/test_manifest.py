@@ -1,0 +1,52 @@
+"""Lists of transactions as text, and the names of ids."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_sink.exactly_once.manifest import decode_transactions, encode_transactions
+from kafka_sink.exactly_once.model import Transaction
+from kafka_sink.exactly_once.names import driver_id, is_writer_id, writer_id
+
+SINK = "orders.eu-sink"
+TRANSACTIONS = st.builds(
+    lambda process, number, producer_id, epoch: Transaction(writer_id(SINK, process, number), producer_id, epoch),
+    st.binary(min_size=6, max_size=6),
+    st.integers(0, 2**31 - 1),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**15 - 1),
+)
+
+
+@given(st.lists(TRANSACTIONS, unique_by=lambda each: each.transactional_id, max_size=30))
+def test_what_goes_in_comes_out(transactions: list[Transaction]) -> None:
+    assert set(decode_transactions(SINK, encode_transactions(SINK, transactions))) == set(transactions)
+
+
+def test_two_hundred_tasks_of_two_processes_fit_many_times_into_an_offsets_metadata() -> None:
+    transactions = [
+        Transaction(writer_id(SINK, bytes([process] * 6), number), 4000 + 2 * number + process, 12)
+        for process in range(2)
+        for number in range(100)
+    ]
+    assert len(encode_transactions(SINK, transactions)) < 1100
+
+
+@pytest.mark.parametrize("text", ["no base64!", "AAAA", "AQEBAQEBgA=="])
+def test_anything_else_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="not a list of transactions"):
+        decode_transactions(SINK, text)
+
+
+def test_a_sink_never_takes_anothers_ids_for_its_own() -> None:
+    mine = writer_id("orders", b"\x01" * 6, 12)
+    assert is_writer_id("orders", mine)
+    for other in (
+        writer_id("orders.eu", b"\x01" * 6, 12),
+        writer_id("orders2", b"\x01" * 6, 12),
+        driver_id("orders"),
+        mine + "x",
+    ):
+        assert not is_writer_id("orders", other)
