@@ -101,21 +101,28 @@ class Writer:
 
 
 def test_a_kill_between_the_decision_and_its_markers_changes_nothing(
-    broker: BrokerProcess, figure: Callable[..., None]
+    broker: BrokerProcess, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
     with AdminClient(broker.bootstrap_servers) as admin:
         admin.create_topic("t", partitions=PARTITIONS)
     expected: list[bytes] = []
     before_the_markers = 0
-    for life in range(6):
+    # A few blows, and more until one has fallen where it hurts most.
+    for life in range(20):
+        if life >= 4 and before_the_markers:
+            break
         committed = life % 3 != 2
         writer = Writer(broker, f"id-{life}", "t")
         value = f"{life}".encode()
         writer.write(value)
         assert writer.end(committed=committed) == 0
         broker.kill()
+        with contextlib.closing(sqlite3.connect(tmp_path / FILE_NAME)) as file:
+            (state,) = file.execute(
+                "SELECT state FROM transactions WHERE transactional_id = ?", (f"id-{life}",)
+            ).fetchone()
+        before_the_markers += state.startswith("Prepare")
         broker.start()
-        before_the_markers += writer.described()[0].startswith("Prepare")
         writer.end_until_told(committed=committed)
         assert writer.end(committed=not committed) == 48
         expected += [value] * PARTITIONS if committed else []
