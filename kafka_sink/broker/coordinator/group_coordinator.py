@@ -193,7 +193,8 @@ class GroupCoordinator:
                 self._wake_for(group)
             outcomes, accepted = self._judge(offsets)
             wall_ms = self._clock.wall_ms()
-            expire_ms = wall_ms + retention_ms if retention_ms is not None else None
+            # A client may ask for more than any instant can say.
+            expire_ms = min(wall_ms + retention_ms, FOREVER_MS) if retention_ms is not None else None
             self._offsets.commit(group_id, accepted, wall_ms, expire_ms=expire_ms)
             return outcomes
 
