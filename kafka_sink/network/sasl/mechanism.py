@@ -21,10 +21,9 @@ MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 
 #: What others speak, and what to use here.
 REFUSED: Final[Mapping[str, str]] = {
-    "GSSAPI": "Kerberos needs libraries of the system; use a listener with SCRAM-SHA-512 or OAUTHBEARER, or mTLS",
+    "GSSAPI": "Kerberos is not there, use SCRAM-SHA-512, OAUTHBEARER or mTLS",
     "AWS_MSK_IAM": (
-        "use OAUTHBEARER, which MSK's IAM listeners speak too: sasl.login.callback.handler.class names a function that "
-        "returns the token of aws-msk-iam-sasl-signer-python"
+        "MSK takes OAUTHBEARER too, with aws-msk-iam-sasl-signer-python in sasl.login.callback.handler.class"
     ),
 }
 
