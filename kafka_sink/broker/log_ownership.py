@@ -116,10 +116,13 @@ class LogOwnership:
             if self._led(image, partition, held.topic_id):
                 continue
             topic = image.topics.get(partition.topic)
-            if topic is not None and topic.topic_id == held.topic_id:
-                self._logs.hand_over(partition)
-            else:
-                self._logs.delete([partition])
+            try:
+                if topic is not None and topic.topic_id == held.topic_id:
+                    self._logs.hand_over(partition)
+                else:
+                    self._logs.delete([partition])
+            except OSError as error:
+                self._log.error("the log of %s, a deleted topic, cannot be removed: %s", partition, error)
             del self._held[partition]
             held.lock.release()
 
@@ -128,10 +131,16 @@ class LogOwnership:
         for topic in before.topics.values():
             if topic.topic_id not in image.names:
                 for partition in topic.topic_partitions():
-                    lock = self._lock_of(partition)
-                    if lock is not None:
-                        with lock:
-                            self._discard_unless_of(partition, None)
+                    self._discard_if_nobody_holds(partition)
+
+    def _discard_if_nobody_holds(self, partition: TopicPartition) -> None:
+        try:
+            lock = self._lock_of(partition)
+            if lock is not None:
+                with lock:
+                    self._discard_unless_of(partition, None)
+        except OSError as error:
+            self._log.error("the log of %s, a deleted topic, cannot be removed: %s", partition, error)
 
     def _take_over(self, image: ClusterImage) -> bool:
         complete = True

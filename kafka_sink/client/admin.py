@@ -270,7 +270,7 @@ class AdminClient:
             raise error_for(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         order = [node_id, *(replica for replica in replicas if replica != node_id)]
 
-        def attempt(remaining_ms: int) -> None:
+        def attempt(remaining_ms: int) -> list[admin_requests.Outcome]:
             body = admin_requests.reassign(partition, order, self._timeout_ms)
             response = self._ask_controller(ApiKey.ALTER_PARTITION_REASSIGNMENTS, lambda _: body, remaining_ms)
             assert isinstance(response, AlterPartitionReassignmentsResponse)
@@ -279,11 +279,12 @@ class AdminClient:
             election = admin_requests.elect_preferred(partition, self._timeout_ms)
             response = self._ask_controller(ApiKey.ELECT_LEADERS, lambda _: election, remaining_ms)
             assert isinstance(response, ElectLeadersResponse)
-            for name, code, message in admin_requests.election_outcomes(response):
-                if code != ErrorCode.ELECTION_NOT_NEEDED:
-                    _raise_for(code, name, message)
+            return list(admin_requests.election_outcomes(response))
 
-        self._retrying(attempt)
+        # A broker that does not run may stay away for good: that is not waited for.
+        for name, code, message in self._retrying(attempt):
+            if code != ErrorCode.ELECTION_NOT_NEEDED:
+                _raise_for(code, name, message)
 
     def cluster(self) -> Cluster:
         """Brokers, controller and cluster id, without topics."""
