@@ -3,8 +3,10 @@ committed."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import sqlite3
 import subprocess
 import sys
 import time
@@ -24,6 +26,7 @@ from confluent_kafka import TopicPartition as ForeignPartition
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.coordinator.store import FILE_NAME
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.client.blocking import BlockingClient
 from kafka_sink.client.config import ClientConfig
@@ -236,6 +239,31 @@ def test_kafkas_own_tool_finds_transactional_batches_and_markers(
     batches = [line for line in dump.splitlines() if line.startswith("baseOffset")]
     assert all("isTransactional: true" in line and "isvalid: true" in line for line in batches)
     assert "endTxnMarker: COMMIT" in dump
+
+
+def test_kafkas_own_tool_finds_and_ends_a_hanging_transaction(tmp_path: Path) -> None:
+    """One that no coordinator knows of any more, so that nobody reads past it."""
+    tool = "org.apache.kafka.tools.TransactionsCommand"
+    hour_ago = int(time.time() * 1000) - 3_600_000
+    with EmbeddedCluster(data_dir=tmp_path) as embedded:
+        embedded.create_topic("t", partitions=1)
+        with KafkaProducer({"bootstrap.servers": embedded.bootstrap_servers, "transactional.id": "lost"}) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send(ProducerRecord("t", b"dropped", timestamp=hour_ago))
+            producer.flush()
+            producer.close(0)
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as file:
+        file.execute("DELETE FROM transactions")
+    with EmbeddedCluster(data_dir=tmp_path) as embedded:
+        server = ("--bootstrap-server", embedded.bootstrap_servers)
+        with KafkaProducer({"bootstrap.servers": embedded.bootstrap_servers}) as plain:
+            plain.send(ProducerRecord("t", b"kept")).get()
+        assert [message.value for message in read_topic(embedded.bootstrap_servers, "t")] == []
+        found = run_kafka_tool(tool, *server, "find-hanging", "--broker-id", "1")
+        assert [line.split()[:2] for line in found.splitlines()[1:] if line.strip()] == [["t", "0"]]
+        run_kafka_tool(tool, *server, "abort", "--topic", "t", "--partition", "0", "--start-offset", "0")
+        assert [message.value for message in read_topic(embedded.bootstrap_servers, "t")] == [b"kept"]
 
 
 def test_offsets_are_committed_with_the_transaction(
