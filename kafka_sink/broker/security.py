@@ -15,6 +15,7 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.sasl_authenticator import AnswerVersions, SaslServerAuthenticator
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.sasl_mechanisms import OAUTHBEARER, PLAIN
 from kafka_sink.network.authenticator import Authenticator
 from kafka_sink.network.channel_builder import (
     AuthenticatorFactory,
@@ -25,7 +26,7 @@ from kafka_sink.network.channel_builder import (
 from kafka_sink.network.memory_pool import MemoryPool
 from kafka_sink.network.receive import FrameReader
 from kafka_sink.network.sasl.jaas import parse_jaas
-from kafka_sink.network.sasl.mechanism import OAUTHBEARER, PLAIN, ServerExchange
+from kafka_sink.network.sasl.mechanism import ServerExchange
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerServer
 from kafka_sink.network.sasl.plain import PlainServer
 from kafka_sink.network.sasl.scram import ScramCredential, ScramServer, parse_credential

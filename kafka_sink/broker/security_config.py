@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.common import config as c
-from kafka_sink.network.sasl.mechanism import MECHANISMS, REFUSED
-from kafka_sink.network.tls_config import SslConfig
+from kafka_sink.common.sasl_mechanisms import MECHANISMS, REFUSED
+from kafka_sink.common.tls_config import SslConfig
 
 _INT_MAX: Final = 2**31 - 1
 _EXPECTED: Final = f"names among {', '.join(MECHANISMS)}; " + "; ".join(f"not {name}" for name in REFUSED)

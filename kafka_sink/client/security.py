@@ -15,6 +15,7 @@ from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import keys
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.plugins import load_plugin
+from kafka_sink.common.sasl_mechanisms import OAUTHBEARER, PLAIN
 from kafka_sink.network.authenticator import Authenticator
 from kafka_sink.network.channel_builder import (
     AuthenticatorFactory,
@@ -24,7 +25,7 @@ from kafka_sink.network.channel_builder import (
 )
 from kafka_sink.network.receive import FrameReader
 from kafka_sink.network.sasl.jaas import JaasEntry, parse_jaas
-from kafka_sink.network.sasl.mechanism import OAUTHBEARER, PLAIN, ClientExchange
+from kafka_sink.network.sasl.mechanism import ClientExchange
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient, TokenSource, unsecured_tokens
 from kafka_sink.network.sasl.plain import PlainClient
 from kafka_sink.network.sasl.scram import ScramClient

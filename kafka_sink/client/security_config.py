@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kafka_sink.common import config as c
-from kafka_sink.network.sasl.mechanism import MECHANISMS, REFUSED
-from kafka_sink.network.tls_config import HTTPS, SslConfig
+from kafka_sink.common.sasl_mechanisms import MECHANISMS, REFUSED
+from kafka_sink.common.tls_config import HTTPS, SslConfig
 
 PLAINTEXT: Final = "PLAINTEXT"
 SSL: Final = "SSL"

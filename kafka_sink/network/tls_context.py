@@ -17,7 +17,7 @@ from typing import Final
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.network.tls_config import TLS_1_2, TLS_1_3, SslConfig, conversion_of
+from kafka_sink.common.tls_config import TLS_1_2, TLS_1_3, SslConfig, conversion_of
 
 _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}

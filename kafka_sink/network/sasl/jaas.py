@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.network.sasl.mechanism import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from kafka_sink.common.sasl_mechanisms import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 
 #: The last part of a login module's name → the mechanisms that it is for. What stands before it depends on who has
 #: shaded Kafka's classes.

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafka_sink.common.errors import AuthenticationError, ConfigError
-from kafka_sink.network.sasl.mechanism import NO_EXPIRY, SCRAM_SHA_256, SCRAM_SHA_512
+from kafka_sink.common.sasl_mechanisms import SCRAM_SHA_256, SCRAM_SHA_512
+from kafka_sink.network.sasl.mechanism import NO_EXPIRY
 
 MIN_ITERATIONS: Final = 4096
 #: About a second of work; a server that asks for more wants to keep our processor busy (Kafka itself stores 16,384).

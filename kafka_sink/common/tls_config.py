@@ -1,7 +1,7 @@
 """The ``ssl.*`` options that clients and brokers share: Kafka's names, PEM only.
 
 Read once with the rest of the configuration, by whoever constructs a client or a broker. It opens no file: what the
-options name is read by :mod:`kafka_sink.network.tls_context`. Keys and passwords never show in a ``repr``.
+options name is read by the network, for each new connection. Keys and passwords never show in a ``repr``.
 """
 
 from __future__ import annotations
