@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
@@ -244,5 +245,17 @@ def _run(df: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], TaskCommit]) 
         commit: Any = task(batches)
         yield pyarrow.record_batch([pyarrow.array([pickle.dumps(commit)], pyarrow.binary())], names=["commit"])
 
-    rows = df.mapInArrow(run, _COMMIT_SCHEMA).collect()
+    try:
+        rows = df.mapInArrow(run, _COMMIT_SCHEMA).collect()
+    except PySparkException as error:
+        raise _task_error(error) from error
     return check_messages([pickle.loads(row.commit) for row in rows])
+
+
+def _task_error(error: PySparkException) -> Exception:
+    """What the task said, without the stacks of two languages around it; *error* itself where it was not the task."""
+    from kafka_sink.spark.task_writer import SinkWriteError
+
+    said = f"{SinkWriteError.__name__}: "
+    line = next((line for line in str(error).splitlines() if said in line), None)
+    return error if line is None else SinkWriteError(line.partition(said)[2])

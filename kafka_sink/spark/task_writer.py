@@ -73,9 +73,13 @@ def write_task(
         close_timeout_ms = FOREVER_MS
     except Exception as error:
         # Spark shows only the outermost exception, so everything a person needs is in this one line.
+        what_stays = (
+            f"{tracker.rows_acked} of the rows it had sent were acknowledged before this error and stay in the topic"
+            if open_producer is None
+            else "none of the rows it had sent will ever be visible"
+        )
         raise SinkWriteError(
-            f"{error} [task of partition {task_partition}, attempt {attempt}: {tracker.rows_acked} of the rows it had "
-            f"sent were acknowledged before this error and stay in the topic; {type(error).__name__}]"
+            f"{error} [task of partition {task_partition}, attempt {attempt}: {what_stays}; {type(error).__name__}]"
         ) from error
     finally:
         if producer is not None:

@@ -1,0 +1,212 @@
+"""``df.writeStream.format("kafkalite")`` on a real Spark and the embedded broker, read back with a foreign client."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from kafka_sink import foreach_batch, write
+from kafka_sink.common.errors import KafkaError
+from tests.support.readback import read_topic
+
+NewTopic = Callable[..., str]
+ROWS_A_FILE = 50
+
+
+class Query:
+    """A stream of files of numbers, one file a micro-batch, and where it writes."""
+
+    def __init__(self, spark: SparkSession, cluster: Any, topic: str, folder: Path) -> None:
+        self.spark, self.cluster, self.topic, self.folder = spark, cluster, topic, folder
+        self.source = folder / "source"
+        self.source.mkdir()
+        self.report = folder / "report.jsonl"
+        self.files = 0
+
+    def add_files(self, count: int) -> None:
+        for number in range(self.files, self.files + count):
+            rows = range(number * ROWS_A_FILE, (number + 1) * ROWS_A_FILE)
+            file = self.source / f"{number:03}.json"
+            file.write_text("".join(json.dumps({"id": row}) + "\n" for row in rows))
+            # Spark takes files in the order of their times.
+            os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
+        self.files += count
+
+    def frame(self) -> DataFrame:
+        numbers = self.spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(self.source))
+        return numbers.select(f.col("id").cast("string").alias("key"), f.col("id").cast("string").alias("value"))
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.cluster.bootstrap_servers, "topic": self.topic}
+
+    def run(self, frame: DataFrame | None = None, mode: str = "append", **options: str) -> None:
+        """Until everything that is there is written."""
+        stream = (self.frame() if frame is None else frame).writeStream.format("kafkalite").outputMode(mode)
+        given = {"checkpointLocation": str(self.folder / "checkpoint"), "reportPath": str(self.report), **self.options}
+        query = stream.options(**given, **options).trigger(availableNow=True).start()
+        query.awaitTermination(120)
+
+    def run_exactly_once(self, frame: DataFrame | None = None) -> None:
+        self.run(frame, deliveryGuarantee="exactly-once", transactionalIdPrefix=f"sink-{self.topic}")
+
+    def forget_commit_of(self, batch: int) -> None:
+        """As if the driver had died before Spark noted that the batch is done."""
+        for path in (self.folder / "checkpoint" / "commits").glob(f"*{batch}*"):
+            path.unlink()
+
+    def reports(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.report.read_text().splitlines()]
+
+    def found(self) -> Counter[bytes | None]:
+        return Counter(message.value for message in read_topic(self.cluster.bootstrap_servers, self.topic))
+
+    def expected(self) -> Counter[bytes | None]:
+        return Counter(b"%d" % row for row in range(self.files * ROWS_A_FILE))
+
+
+@pytest.fixture
+def query(spark: SparkSession, cluster: Any, new_topic: NewTopic, tmp_path: Path) -> Query:
+    return Query(spark, cluster, new_topic(), tmp_path)
+
+
+def test_a_stream_that_is_started_again_goes_on_exactly_once(query: Query) -> None:
+    query.add_files(2)
+    query.run_exactly_once()
+    query.forget_commit_of(1)
+    query.add_files(1)
+    query.run_exactly_once()
+    assert query.found() == query.expected()
+    assert [(each["version"], each["decision"]) for each in query.reports()] == [
+        (0, "written"),
+        (1, "written"),
+        (1, "skipped"),
+        (2, "written"),
+    ]
+
+
+def test_without_it_a_batch_that_spark_runs_again_is_there_twice(query: Query) -> None:
+    query.add_files(2)
+    query.run()
+    query.forget_commit_of(1)
+    query.run()
+    doubled = Counter(b"%d" % row for row in range(ROWS_A_FILE, 2 * ROWS_A_FILE))
+    assert query.found() == query.expected() + doubled
+
+
+def test_a_task_that_fails_leaves_nothing_and_the_next_run_writes_its_batch_once(query: Query, tmp_path: Path) -> None:
+    query.add_files(1)
+    query.run_exactly_once()
+    query.add_files(1)
+    fails = tmp_path / "fails"
+    fails.touch()
+
+    @f.udf("string")
+    def fail_late(text: str) -> str:
+        if fails.exists() and int(text) % ROWS_A_FILE == ROWS_A_FILE - 1:
+            raise ValueError("this row fails")
+        return text
+
+    frame = query.frame().repartition(3).select("key", fail_late("value").alias("value"))
+    with pytest.raises(StreamingQueryException, match="this row fails"):
+        query.run_exactly_once(frame)
+    fails.unlink()
+    query.run_exactly_once(frame)
+    assert query.found() == query.expected()
+
+
+def test_another_query_with_the_same_prefix_is_refused(query: Query) -> None:
+    query.add_files(1)
+    query.run_exactly_once()
+    (query.folder / "checkpoint").rename(query.folder / "deleted")
+    with pytest.raises(StreamingQueryException, match=r"belongs to query .*choose another transactionalIdPrefix"):
+        query.run_exactly_once()
+    assert query.found() == query.expected()
+
+
+def test_complete_mode_writes_the_whole_result_of_every_batch(query: Query) -> None:
+    query.add_files(2)
+    counts = query.frame().groupBy().count().select(f.col("count").cast("string").alias("value"))
+    query.run(counts, mode="complete", deliveryGuarantee="exactly-once", transactionalIdPrefix=query.topic)
+    assert query.found() == Counter([b"%d" % ROWS_A_FILE, b"%d" % (2 * ROWS_A_FILE)])
+
+
+def test_update_mode_is_refused_by_spark(query: Query) -> None:
+    query.add_files(1)
+    with pytest.raises(Exception, match="does not support Update mode"):
+        query.run(query.frame(), mode="update")
+
+
+@pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "parallel"])
+def test_foreach_batch_writes_every_micro_batch_once(query: Query, atomic: bool) -> None:
+    query.add_files(2)
+    write_batch = foreach_batch(
+        options={**query.options, "reportPath": str(query.report)}, app_id=f"app-{query.topic}", atomic=atomic
+    )
+    for _ in range(2):
+        stream = query.frame().writeStream.foreachBatch(write_batch).trigger(availableNow=True)
+        stream.option("checkpointLocation", str(query.folder / "checkpoint")).start().awaitTermination(120)
+        query.forget_commit_of(1)
+    assert query.found() == query.expected()
+    assert [each["decision"] for each in query.reports()] == ["written", "written", "skipped"]
+
+
+def test_a_batch_job_writes_each_version_once(query: Query) -> None:
+    frame = query.spark.range(100, numPartitions=3).select(f.col("id").cast("string").alias("value"))
+    for version in (4, 4, 3, 5):
+        writer = frame.write.format("kafkalite").mode("append").options(**query.options)
+        writer.options(txnAppId=f"job-{query.topic}", txnVersion=version, reportPath=str(query.report)).save()
+    assert [(each["version"], each["decision"]) for each in query.reports()] == [
+        (4, "written"),
+        (4, "skipped"),
+        (3, "skipped"),
+        (5, "written"),
+    ]
+    assert query.found() == Counter({b"%d" % row: 2 for row in range(100)})
+
+
+def test_write_returns_what_came_of_it(query: Query) -> None:
+    frame = query.spark.range(1000, numPartitions=3).select(
+        f.when(f.col("id") % 3 > 0, f.col("id").cast("string")).alias("key"), f.col("id").cast("string").alias("value")
+    )
+    plain = write(frame, options=query.options)
+    assert (plain.decision, plain.rows, plain.tasks) == ("written", 1000, 3)
+    once = write(frame, options=query.options, app_id=query.topic, version=0)
+    assert (once.decision, once.rows, once.attempts) == ("written", 1000, 1)
+    assert sum(part.rows for part in once.partitions.values()) == 1000
+    again = write(frame, options=query.options, app_id=query.topic, version=0)
+    assert (again.decision, again.rows, again.attempts) == ("skipped", 0, 0)
+    assert query.found() == Counter({b"%d" % row: 2 for row in range(1000)})
+
+
+def test_keys_of_an_atomic_write_go_where_java_sends_them(query: Query) -> None:
+    frame = query.spark.range(1000).select(
+        (f.col("id") % 50).cast("string").alias("key"), f.col("id").cast("string").alias("value")
+    )
+    write(frame, options=query.options, app_id=query.topic, version=0)
+    write(frame, options=query.options)
+    places: dict[bytes | None, set[int]] = {}
+    for message in read_topic(query.cluster.bootstrap_servers, query.topic):
+        places.setdefault(message.key, set()).add(message.partition)
+    assert len(places) == 50
+    assert all(len(partitions) == 1 for partitions in places.values())
+
+
+def test_an_atomic_write_whose_task_fails_leaves_nothing(query: Query) -> None:
+    frame = query.spark.range(100, numPartitions=2).select(
+        f.when(f.col("id") < 99, f.col("id").cast("string")).otherwise(f.lit("x" * 3_000_000)).alias("value")
+    )
+    with pytest.raises(
+        KafkaError, match=r"was not committed after 4 attempts; the last one: row 62 of this task .*max\.request\.size"
+    ):
+        write(frame, options=query.options, app_id=query.topic, version=0)
+    assert query.found() == Counter()
