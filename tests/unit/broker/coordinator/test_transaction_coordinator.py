@@ -11,6 +11,7 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kafka_sink.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -180,6 +181,33 @@ def test_a_fetch_of_committed_records_waits_for_the_end_of_the_transaction(node:
     assert isinstance(answer, FetchResponse)
     (part,) = answer.responses[0].partitions
     assert (part.last_stable_offset, part.high_watermark, part.aborted_transactions) == (4, 4, [])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("a+", ["aaa"]),
+        ("a", []),
+        ("a|b.*", ["b-1"]),
+        ("(?i)AAA", ["aaa"]),
+        ("", ["aaa", "b-1"]),
+        # Takes a matcher that goes back and forth longer than the universe is old.
+        ("(a*)*(a*)*(a*)*(a*)*(a*)*c" * 20, []),
+        ("a)|(b", ErrorCode.INVALID_REGULAR_EXPRESSION),
+        ("(", ErrorCode.INVALID_REGULAR_EXPRESSION),
+    ],
+)
+def test_ids_are_listed_by_pattern(pattern: str, found: list[str] | ErrorCode) -> None:
+    node = BrokerNode()
+    for name in ("aaa", "b-1"):
+        node.transactions.init_producer_id(name, 60_000, None)
+    request = ListTransactionsRequest(transactional_id_pattern=pattern)
+    answer = node.call(ApiKey.LIST_TRANSACTIONS, 2, request)
+    assert isinstance(answer, ListTransactionsResponse)
+    if isinstance(found, ErrorCode):
+        assert answer.error_code == found
+    else:
+        assert sorted(each.transactional_id for each in answer.transaction_states) == found
 
 
 def _batch(node: BrokerNode, producer: ProducerIdAndEpoch, sequence: int) -> bytearray:
