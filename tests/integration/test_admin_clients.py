@@ -29,7 +29,7 @@ from kafka.admin import ConfigResourceType, KafkaAdminClient
 from kafka.admin import NewPartitions as PythonPartitions
 from kafka.admin import NewTopic as PythonTopic
 
-from kafka_sink import EmbeddedCluster
+from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.cli.main import run
 from kafka_sink.client.admin import AdminClient as OurClient
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -180,3 +180,18 @@ def test_no_name_makes_a_file_outside_the_data_directory(tmp_path: Path) -> None
             with pytest.raises(ApiError) as caught:
                 admin.create_topic("legal", partitions)
             assert caught.value.code is code
+
+
+def test_a_running_log_keeps_to_the_settings_it_is_given(tmp_path: Path) -> None:
+    with EmbeddedCluster(data_dir=tmp_path) as cluster, OurClient(cluster.bootstrap_servers) as admin:
+        cluster.create_topic("rolls", 1)
+
+        def segments_after(records: int) -> int:
+            with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+                for _ in range(records):
+                    producer.send(ProducerRecord("rolls", b"x" * 1000)).get()
+            return len(list((tmp_path / "logs" / "rolls-0").glob("*.log")))
+
+        assert segments_after(20) == 1
+        admin.alter_topic_configs("rolls", {"segment.bytes": "4096"})
+        assert segments_after(20) >= 5
