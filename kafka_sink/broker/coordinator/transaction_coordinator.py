@@ -303,8 +303,9 @@ class TransactionCoordinator:
             self._timer.schedule(self._clock.monotonic_ms() + MARKER_RETRY_MS, self._retry_markers)
 
     def _retry_markers(self) -> None:
+        # First: whatever fails below must not keep the next decision from being told.
+        self._retry_is_due = False
         with self._current():
-            self._retry_is_due = False
             some = [each for each in islice(self._deciding, _MOST_AT_A_TIME) if each not in self._being_written]
             for transactional_id in some:
                 # To the end: what has to wait for long must not keep others from their turn.
