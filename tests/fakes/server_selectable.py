@@ -106,7 +106,7 @@ class FakeServerSelectable:
         self.closed = True
 
     def principal(self, connection_id: str) -> str:
-        return "User:ANONYMOUS"
+        return f"User:{connection_id}"
 
     def begin_reauthentication(self, connection_id: str, request: NetworkReceive) -> bool:
         self.calls.append(("reauthentication", connection_id))

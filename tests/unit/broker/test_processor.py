@@ -445,3 +445,30 @@ def test_responses_and_connections_wake_the_poll(bench: Bench) -> None:
     before = bench.selectable.wakeups
     bench.channel.send_response(NoOpResponse(request))
     assert bench.selectable.wakeups == before + 1
+
+
+def handshake() -> bytes:
+    return b"".join(map(bytes, encode_request(ApiKey.SASL_HANDSHAKE, 1, 1, None, SaslHandshakeRequest("PLAIN"))))
+
+
+def test_a_handshake_begins_a_new_authentication_where_it_is_time_and_is_a_request_else(bench: Bench) -> None:
+    connection = bench.connect()
+    bench.selectable.reauthenticates = True
+    bench.selectable.arrive(connection, handshake())
+    bench.processor.run_once()
+    assert (bench.channel.queued, connection in bench.selectable.muted) == (0, False)
+    bench.selectable.reauthenticates = False
+    bench.selectable.arrive(connection, handshake())
+    bench.processor.run_once()
+    assert (bench.channel.queued, connection in bench.selectable.muted) == (1, True)
+
+
+def test_requests_tell_whose_they_are_and_an_expired_session_ends_with_its_next_request(bench: Bench) -> None:
+    late, good = bench.connect(), bench.connect()
+    assert bench.request(late).context.principal == f"User:{late}"
+    bench.processor.enqueue_response(NoOpResponse(bench.request(good)))
+    bench.selectable.muted.clear()
+    bench.selectable.expired.add(late)
+    bench.selectable.arrive(late, frame(2))
+    bench.processor.run_once()
+    assert (bench.processor.connection_ids, bench.channel.queued) == ((good,), 0)

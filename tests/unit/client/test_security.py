@@ -1,0 +1,77 @@
+"""Options of TLS and SASL that contradict each other or are missing, and what is said to whoever gives them."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.security import create_channel_builder
+from kafka_sink.common.config import parse
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.network.channel_builder import ChannelBuilder, PlaintextChannelBuilder, SecureChannelBuilder
+from tests.fakes.clock import FakeClock
+
+SCRAM_LINE = 'ScramLoginModule required username="alice" password="s3cr3t";'
+
+
+def build(protocol: str, **options: object) -> ChannelBuilder:
+    properties = {name.replace("_", "."): value for name, value in options.items()}
+    config = parse(ClientConfig, {"bootstrap.servers": "h:1", "security.protocol": protocol, **properties})
+    return create_channel_builder(config, FakeClock(), "me")
+
+
+def test_the_protocol_chooses() -> None:
+    assert isinstance(build("PLAINTEXT"), PlaintextChannelBuilder)
+    assert isinstance(build("SSL"), SecureChannelBuilder)
+    for mechanism in ("PLAIN", "scram-sha-512"):
+        assert isinstance(
+            build("SASL_SSL", sasl_mechanism=mechanism, sasl_username="a", sasl_password="b"), SecureChannelBuilder
+        )
+    with pytest.raises(ConfigError, match="one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"):
+        build("TLS")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, r"option sasl\.mechanism is required"),
+        ({"sasl_mechanism": "PLAIN"}, "PLAIN needs a user name: give sasl.jaas.config, or sasl.username and"),
+        ({"sasl_mechanism": "PLAIN", "sasl_username": "alice"}, "PLAIN needs a password"),
+        (
+            {"sasl_mechanism": "PLAIN", "sasl_username": "a", "sasl_password": "s3cr3t\0x"},
+            "must not hold the character",
+        ),
+        ({"sasl_mechanism": "PLAIN", "sasl_jaas_config": SCRAM_LINE}, "is for SCRAM-SHA-256 and SCRAM-SHA-512, but"),
+        (
+            {"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": SCRAM_LINE, "sasl_password": "s3cr3t"},
+            "are both given; leave one out",
+        ),
+        ({"sasl_mechanism": "OAUTHBEARER"}, r"needs sasl\.login\.callback\.handler\.class: a function"),
+        ({"sasl_mechanism": "OAUTHBEARER", "sasl_login_callback_handler_class": "x.y"}, "x.y cannot be imported"),
+        ({"sasl_mechanism": "GSSAPI"}, "GSSAPI: Kerberos is not there, use SCRAM-SHA-512, OAUTHBEARER or mTLS"),
+        ({"sasl_mechanism": "AWS_MSK_IAM"}, "AWS_MSK_IAM: MSK takes OAUTHBEARER too, with aws-msk-iam-sasl-signer"),
+    ],
+)
+def test_what_is_missing_or_contradicts_itself_is_named(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as error:
+        build("SASL_SSL", **options)
+    assert "s3cr3t" not in str(error.value)
+
+
+def test_a_password_in_the_clear_and_options_without_effect_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    build("SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=SCRAM_LINE)
+    assert caplog.records == []
+    build("SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username="alice", sasl_password="s3cr3t")
+    build("PLAINTEXT", sasl_mechanism="PLAIN", sasl_password="s3cr3t", ssl_key_password="s3cr3t")
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
+        (
+            logging.WARNING,
+            "PLAIN over SASL_PLAINTEXT: whoever listens reads the password of alice; SASL_SSL hides it",
+        ),
+        (
+            logging.WARNING,
+            "security.protocol=PLAINTEXT leaves ssl.key.password, sasl.mechanism, sasl.password without effect",
+        ),
+    ]
