@@ -61,7 +61,9 @@ def bootstrap(brokers: Brokers) -> str:
 
 
 def leaders(admin: AdminClient, topic: str) -> list[int | None]:
-    return [info.leader and info.leader.id for info in admin.describe_topics([topic])[topic].partitions]
+    return [
+        None if info.leader is None else info.leader.id for info in admin.describe_topics([topic])[topic].partitions
+    ]
 
 
 def strike(brokers: Brokers, admin: AdminClient, topic: str) -> int:
