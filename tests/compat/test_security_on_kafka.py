@@ -199,3 +199,23 @@ def test_the_sink_writes_over_tls_and_scram_and_shows_no_password(secure_kafka: 
     assert "wrong password refused" in done.stdout
     assert SCRAM_PASSWORD not in done.stdout + done.stderr
     assert "Wr0ng" not in done.stdout + done.stderr
+
+
+def test_a_transaction_goes_on_through_authentications(
+    secure_kafka: SecureKafka, caplog: pytest.LogCaptureFixture, figure: Figure
+) -> None:
+    secure_kafka.create_topic("transaction")
+    count = 0
+    with KafkaProducer(secure_kafka.properties("SASL_SSL", transactional_id="through")) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        began = time.monotonic()
+        while time.monotonic() - began < 3 * REAUTHENTICATION_MS / 1000:
+            producer.send(ProducerRecord("transaction", b"%d" % count))
+            count += 1
+            time.sleep(0.002)
+        producer.commit_transaction()
+    values = [int(message.value or b"") for message in read_topic(secure_kafka.kafka.bootstrap_servers, "transaction")]
+    assert values == list(range(count))
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    figure(f"records of one transaction, authenticating again every {REAUTHENTICATION_MS} ms", len(values))
