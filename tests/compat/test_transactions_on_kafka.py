@@ -72,8 +72,7 @@ class Target:
     scope="module",
     params=[
         pytest.param((where, level), id=f"{where}, version {level}")
-        for where in ("Kafka", "embedded", "embedded, 3 nodes")
-        for level in (2, 1)
+        for where, level in (("Kafka", 2), ("Kafka", 1), ("embedded", 2), ("embedded", 1), ("embedded, 3 nodes", 2))
     ],
 )
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:

@@ -92,6 +92,7 @@ class Script:
     def run(self, sections: Mapping[str, Callable[[Script], None]]) -> dict[str, Any]:
         try:
             self._wait_for_leaders()
+            self._wait_for_producer_ids()
             for name, section in sections.items():
                 self._section = name
                 section(self)
@@ -152,6 +153,11 @@ class Script:
                 lambda body=body: self._ask(None, ApiKey.DESCRIBE_PRODUCERS, 0, body),
                 lambda answer: answer.topics[0].partitions[0].error_code,
             )
+
+    def _wait_for_producer_ids(self) -> None:
+        """A broker that has just started may not have been given any."""
+        body = InitProducerIdRequest(None, _TIMEOUT_MS)
+        self.settled(lambda: self._ask(None, ApiKey.INIT_PRODUCER_ID, 5, body), lambda answer: answer.error_code)
 
     def find_coordinator(self, name: str) -> None:
         body = FindCoordinatorRequest(key_type=1, coordinator_keys=[self.id(name)])
