@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.client.admin import AdminClient
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import AuthenticationError, ConfigError, KafkaError, SslAuthenticationError
+from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from tests.support.certificates import CLIENT, DAY, SERVER, Authority, Identity
@@ -53,7 +55,8 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stored(cluster: EmbeddedCluster) -> int:
-    return len(read_topic(cluster.bootstrap_servers, "t"))
+    with AdminClient(cluster.bootstrap_servers) as admin:
+        return admin.offsets([TopicPartition("t", 0)])[TopicPartition("t", 0)]
 
 
 # -- whose certificate is accepted

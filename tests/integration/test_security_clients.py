@@ -12,11 +12,12 @@ import aiokafka
 import kafka
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient as ForeignAdmin
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.client.admin import AdminClient
+from kafka_sink.common.model import TopicPartition
 from tests.support.certificates import Authority
-from tests.support.readback import read_topic
 from tests.support.secure_cluster import PASSWORD, address, secure_cluster
 
 AUTHORITY = Authority()
@@ -48,7 +49,8 @@ def truststore(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(cluster: EmbeddedCluster, topic: str) -> None:
-    assert [message.value for message in read_topic(cluster.bootstrap_servers, topic)] == [b"x"] * COUNT
+    with AdminClient(cluster.bootstrap_servers) as admin:
+        assert admin.offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): COUNT}
 
 
 def librdkafka_options(
@@ -75,7 +77,7 @@ def test_librdkafka(cluster: EmbeddedCluster, topic: str, protocol: str, mechani
 def test_librdkafka_is_told_of_a_wrong_password(cluster: EmbeddedCluster, mechanism: str) -> None:
     errors: list[str] = []
     options = librdkafka_options(cluster, "SASL_PLAINTEXT", mechanism, password="wrong")
-    admin = AdminClient({**options, "error_cb": lambda error: errors.append(str(error)), "log_level": 0})
+    admin = ForeignAdmin({**options, "error_cb": lambda error: errors.append(str(error)), "log_level": 0})
     for _ in range(50):
         admin.poll(0.1)
         if any("Authentication failed" in error for error in errors):
