@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,16 +15,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafka_sink.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kafka_sink.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from kafka_sink.protocol.schema import Struct
+from tests.conftest import Figure
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire import Wire
 
 TOPIC = "clicks"
 PARTITIONS = 4
 RECORDS = 200
 PATIENCE_S = 30.0
+KILLS = 3
+COMMITS = 30
 #: Clients are told that they have to join again with their next heartbeat.
 QUICK = {"session.timeout.ms": 20_000, "heartbeat.interval.ms": 100}
 
@@ -215,6 +236,50 @@ def test_a_group_follows_its_coordinator_to_another_node(tmp_path: Path) -> None
         described = admin.describe_consumer_groups(["readers"])["readers"].result()
         assert described.coordinator.id != coordinator and len(described.members) == 1
         reader.close()
+
+
+def ask_coordinator(brokers: dict[int, BrokerProcess], key: ApiKey, version: int, body: Struct) -> tuple[int, Any]:
+    """Who coordinates the group, and what it answers; asked until somebody does."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        for broker in brokers.values():
+            with contextlib.suppress(OSError), contextlib.closing(Wire(broker.bootstrap_servers)) as wire:
+                found = wire.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="readers"))
+                with contextlib.closing(Wire(f"{found.host}:{found.port}")) as there:
+                    answer = there.ask(key, version, body)
+                errors = [each.error_code for topic in answer.topics for each in topic.partitions]
+                if getattr(answer, "error_code", 0) == 0 and errors == [0]:
+                    return found.node_id, answer
+        time.sleep(0.02)
+    raise AssertionError("nobody coordinates the group")
+
+
+def test_no_commit_is_lost_when_coordinators_are_killed(tmp_path: Path, figure: Figure) -> None:
+    """Three processes; whichever coordinates the group is killed, and what was answered is there afterwards."""
+    brokers = {node_id: BrokerProcess(tmp_path / "data", node_id=node_id) for node_id in (1, 2, 3)}
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_metadata="")
+    commit = OffsetCommitRequest(group_id="readers", topics=[OffsetCommitRequestTopic(TOPIC, partitions=[partition])])
+    fetch = OffsetFetchRequest(group_id="readers", topics=[OffsetFetchRequestTopic(TOPIC, [0])])
+    try:
+        for broker in brokers.values():
+            broker.start()
+        admin = AdminClient({"bootstrap.servers": brokers[1].bootstrap_servers})
+        admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result()
+        for number in range(KILLS):
+            for step in range(COMMITS):
+                partition.committed_offset = number * COMMITS + step + 1
+                node_id, _ = ask_coordinator(brokers, ApiKey.OFFSET_COMMIT, 8, commit)
+            brokers[node_id].kill()
+            survivor, answer = ask_coordinator(brokers, ApiKey.OFFSET_FETCH, 5, fetch)
+            assert survivor != node_id
+            assert answer.topics[0].partitions[0].committed_offset == partition.committed_offset
+            brokers[node_id].start()
+    finally:
+        for broker in brokers.values():
+            broker.stop()
+    figure("commits answered", partition.committed_offset)
+    figure("kills of the coordinator", KILLS)
+    figure("commits lost", 0)
 
 
 def test_two_members_of_kafka_python(cluster: EmbeddedCluster) -> None:
