@@ -90,7 +90,13 @@ class SimCluster:
         node = BrokerNode(nodes=plan.nodes, clock=world, **plan.broker)
         for topic in plan.topics:
             node.cluster.create_topic(
-                topic.name, assignment=topic.assignment, configs={"max.message.bytes": str(topic.max_message_bytes)}
+                topic.name,
+                assignment=topic.assignment,
+                configs={
+                    "max.message.bytes": str(topic.max_message_bytes),
+                    # Records bear times of their own, far from the time that the simulation passes.
+                    "message.timestamp.after.max.ms": str(2**63 - 1),
+                },
             )
         self._disk = node.disk
         self._context = node.context
