@@ -17,10 +17,10 @@ from typing import Any, Final
 from kafka_sink.client.blocking import BlockingClient, Question
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.common import config as c
-from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
+from kafka_sink.common.errors import DisconnectError, ErrorCode, error_for
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition
+from kafka_sink.exactly_once.coordinator_requests import AGAIN, CoordinatorKey, CoordinatorRequests, gravest
 from kafka_sink.exactly_once.model import Flow, Transaction
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -33,8 +33,6 @@ from kafka_sink.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafka_sink.protocol.messages.find_coordinator import (
     GROUP,
     TRANSACTION,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
 )
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -56,25 +54,6 @@ from kafka_sink.protocol.schema import Struct
 #: The finalized feature that says how transactions run.
 _FEATURE: Final = "transaction.version"
 
-#: Answers after which the same request may succeed by itself. An unknown error says nothing about what happened, and
-#: every request here may be repeated.
-_AGAIN: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    }
-)
-
-_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION})
-
 #: What EndTxn answers where the transaction is over for good in another way than was asked for.
 _ENDED_OTHERWISE: Final = frozenset(
     {
@@ -88,11 +67,7 @@ _ENDED_OTHERWISE: Final = frozenset(
 #: Topics by id came with the next one, and nobody here has ids.
 _OFFSET_FETCH_MAX_VERSION: Final = 9
 
-_FIRST_BACKOFF_MS: Final = 10
-_LONGEST_BACKOFF_MS: Final = 500
 _IN_FLIGHT: Final = 1000
-
-_Key = tuple[int, str]
 
 
 @dataclass(frozen=True)
@@ -134,14 +109,13 @@ class CoordinatorClient:
         config = c.parse(ClientConfig, {**given, "max.in.flight.requests.per.connection": _IN_FLIGHT})
         self._clock = clock
         self._timeout_ms = timeout_ms
-        self._backoff = ExponentialBackoff(_FIRST_BACKOFF_MS, _LONGEST_BACKOFF_MS)
-        self._coordinators: dict[_Key, Node] = {}
         self._client = BlockingClient(
             config,
             client_id=config.client_id or "kafkalite-exactly-once",
             timeout_ms=timeout_ms,
             clock=clock,
         )
+        self._requests = CoordinatorRequests(self._client, timeout_ms, clock)
 
     # --- the cluster -------------------------------------------------------------------------------------------------
 
@@ -168,7 +142,7 @@ class CoordinatorClient:
         :raises KafkaTimeoutError: not within the time-out.
         """
         return self._initialized(
-            transactional_id, self._ask(*_init_question(transactional_id, transaction_timeout_ms, expected))
+            transactional_id, self._requests.ask(*_init_question(transactional_id, transaction_timeout_ms, expected))
         )
 
     def init_own_producer_id(self, transactional_id: str, transaction_timeout_ms: int) -> Transaction | None:
@@ -178,7 +152,7 @@ class CoordinatorClient:
         """
         key, question, code_of = _init_question(transactional_id, transaction_timeout_ms, None)
         try:
-            return self._initialized(transactional_id, self._ask(key, question, code_of, repeat_lost=False))
+            return self._initialized(transactional_id, self._requests.ask(key, question, code_of, repeat_lost=False))
         except DisconnectError:
             return None
 
@@ -216,7 +190,7 @@ class CoordinatorClient:
             return ErrorCode.of(body.error_code)
 
         outcomes: dict[Transaction, ErrorCode] = {}
-        self._ask_many(
+        self._requests.ask_many(
             {transaction: (TRANSACTION, transaction.transactional_id) for transaction in transactions},
             question,
             code_of,
@@ -262,10 +236,10 @@ class CoordinatorClient:
 
         def code_of(body: Struct) -> ErrorCode:
             assert isinstance(body, TxnOffsetCommitResponse)
-            return _gravest(part.error_code for topic in body.topics for part in topic.partitions)
+            return gravest(part.error_code for topic in body.topics for part in topic.partitions)
 
         question = Question(ApiKey.TXN_OFFSET_COMMIT, build, 4 if flow is Flow.V1 else None)
-        self._ask((GROUP, group), question, code_of)
+        self._requests.ask((GROUP, group), question, code_of)
 
     def _add_group(self, transaction: Transaction, group: str) -> None:
         def build(version: int) -> Struct:
@@ -281,7 +255,7 @@ class CoordinatorClient:
             return ErrorCode.of(body.error_code)
 
         key = (TRANSACTION, transaction.transactional_id)
-        self._ask(key, Question(ApiKey.ADD_OFFSETS_TO_TXN, build), code_of)
+        self._requests.ask(key, Question(ApiKey.ADD_OFFSETS_TO_TXN, build), code_of)
 
     def fetch_offsets(self, group: str, topic: str, partitions: Sequence[int]) -> dict[int, OffsetAndMetadata]:
         """The committed offsets of *group*; partitions without one are missing. Waits while a transaction that would
@@ -312,10 +286,10 @@ class CoordinatorClient:
 
         def code_of(body: Struct) -> ErrorCode:
             code, parts = parts_of(body)
-            return _gravest([code, *(part.error_code for part in parts)])
+            return gravest([code, *(part.error_code for part in parts)])
 
         question = Question(ApiKey.OFFSET_FETCH, build, _OFFSET_FETCH_MAX_VERSION)
-        _, parts = parts_of(self._ask((GROUP, group), question, code_of))
+        _, parts = parts_of(self._requests.ask((GROUP, group), question, code_of))
         return {
             part.partition_index: OffsetAndMetadata(part.committed_offset, part.metadata or "")
             for part in parts
@@ -335,14 +309,14 @@ class CoordinatorClient:
         attempts = 0
         while open_ids:
             by_node: dict[Node, list[str]] = {}
-            self._locate([(TRANSACTION, name) for name in open_ids], deadline_ms)
+            self._requests.locate([(TRANSACTION, name) for name in open_ids], deadline_ms)
             for name in open_ids:
-                by_node.setdefault(self._coordinators[TRANSACTION, name], []).append(name)
+                by_node.setdefault(self._requests.coordinator((TRANSACTION, name)), []).append(name)
             open_ids = []
             for node, names in by_node.items():
                 open_ids += self._describe_at(node, names, found, deadline_ms)
             if open_ids:
-                self._pause(attempts, deadline_ms, "DescribeTransactions")
+                self._requests.pause(attempts, deadline_ms, "DescribeTransactions")
                 attempts += 1
         return found
 
@@ -353,10 +327,13 @@ class CoordinatorClient:
         request = DescribeTransactionsRequest(transactional_ids=names)
         try:
             body = self._client.request(
-                node, ApiKey.DESCRIBE_TRANSACTIONS, lambda version: request, timeout_ms=self._left_ms(deadline_ms)
+                node,
+                ApiKey.DESCRIBE_TRANSACTIONS,
+                lambda version: request,
+                timeout_ms=self._requests.left_ms(deadline_ms),
             )
         except DisconnectError:
-            self._forget((TRANSACTION, name) for name in names)
+            self._requests.forget((TRANSACTION, name) for name in names)
             return names
         assert isinstance(body, DescribeTransactionsResponse)
         again: list[str] = []
@@ -364,8 +341,8 @@ class CoordinatorClient:
             code = ErrorCode.of(state.error_code)
             if code is ErrorCode.NONE:
                 found[state.transactional_id] = _description(state)
-            elif code in _AGAIN:
-                self._forget([(TRANSACTION, state.transactional_id)])
+            elif code in AGAIN:
+                self._requests.forget([(TRANSACTION, state.transactional_id)])
                 again.append(state.transactional_id)
             elif code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise error_for(state.error_code, f"transactional id {state.transactional_id!r}")
@@ -391,130 +368,6 @@ class CoordinatorClient:
             names += [state.transactional_id for state in body.transaction_states]
         return names
 
-    # --- how ---------------------------------------------------------------------------------------------------------
-
-    def _ask(
-        self,
-        key: _Key,
-        question: Question,
-        code_of: Callable[[Struct], ErrorCode],
-        *,
-        repeat_lost: bool = True,
-    ) -> Struct:
-        """The answer of *key*'s coordinator, asked again until it has no error that may pass by itself."""
-        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
-        attempts = 0
-        while True:
-            self._locate([key], deadline_ms)
-            node = self._coordinators[key]
-            last = f"{node} was lost"
-            try:
-                body = self._client.request(
-                    node,
-                    question.api_key,
-                    question.build,
-                    max_version=question.max_version,
-                    timeout_ms=self._left_ms(deadline_ms),
-                )
-                code = code_of(body)
-                if code is ErrorCode.NONE:
-                    return body
-                if code not in _AGAIN:
-                    raise error_for(code, f"{question.api_key.name} for {key[1]!r}")
-                last = code.name
-                if code in _MOVED:
-                    self._forget([key])
-            except DisconnectError:
-                self._forget([key])
-                if not repeat_lost:
-                    raise
-            self._pause(attempts, deadline_ms, f"{question.api_key.name} for {key[1]!r} ({last})")
-            attempts += 1
-
-    def _ask_many(
-        self,
-        keys: Mapping[Transaction, _Key],
-        question: Callable[[Transaction], Question],
-        code_of: Callable[[Struct], ErrorCode],
-        outcomes: dict[Transaction, ErrorCode],
-    ) -> None:
-        """Ask for each of *keys*, pipelined, until all have an answer that is for good."""
-        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
-        attempts = 0
-        while waiting := [item for item in keys if item not in outcomes]:
-            self._locate([keys[item] for item in waiting], deadline_ms)
-            by_node: dict[Node, list[Transaction]] = {}
-            for item in waiting:
-                by_node.setdefault(self._coordinators[keys[item]], []).append(item)
-            for node, items in by_node.items():
-                answers = self._client.request_all(
-                    node, [question(item) for item in items], timeout_ms=self._left_ms(deadline_ms)
-                )
-                for item, answer in zip(items, answers, strict=True):
-                    code = self._code(answer, code_of)
-                    if code not in _AGAIN:
-                        outcomes[item] = code
-                    elif code in _MOVED:
-                        self._forget([keys[item]])
-            left = [item for item in keys if item not in outcomes]
-            if left:
-                self._pause(attempts, deadline_ms, f"ending {len(left)} of {len(keys)} transactions, as {left[0]},")
-                attempts += 1
-
-    @staticmethod
-    def _code(answer: Struct | ApiError, code_of: Callable[[Struct], ErrorCode]) -> ErrorCode:
-        if isinstance(answer, DisconnectError | KafkaTimeoutError):
-            return ErrorCode.NETWORK_EXCEPTION
-        if isinstance(answer, ApiError):
-            raise answer
-        return code_of(answer)
-
-    def _locate(self, keys: Iterable[_Key], deadline_ms: int) -> None:
-        """Find out who coordinates each of *keys*."""
-        attempts = 0
-        while missing := [key for key in dict.fromkeys(keys) if key not in self._coordinators]:
-            key_type = missing[0][0]
-            names = [name for kind, name in missing if kind == key_type]
-
-            def build(version: int, key_type: int = key_type, names: list[str] = names) -> Struct:
-                if version >= 4:
-                    return FindCoordinatorRequest(key_type=key_type, coordinator_keys=names)
-                return FindCoordinatorRequest(key_type=key_type, key=names[0])
-
-            body = self._client.request(None, ApiKey.FIND_COORDINATOR, build, timeout_ms=self._left_ms(deadline_ms))
-            assert isinstance(body, FindCoordinatorResponse)
-            if not self._take_coordinators(body, key_type, names[0]):
-                self._pause(attempts, deadline_ms, f"finding a coordinator of {names[0]!r}")
-                attempts += 1
-
-    def _take_coordinators(self, body: FindCoordinatorResponse, key_type: int, first: str) -> bool:
-        """False when something was not there yet."""
-        found: list[tuple[str, Any]] = [(each.key, each) for each in body.coordinators] or [(first, body)]
-        complete = True
-        for name, answer in found:
-            code = ErrorCode.of(answer.error_code)
-            if code is ErrorCode.NONE:
-                self._coordinators[key_type, name] = Node(answer.node_id, answer.host, answer.port)
-            elif code in _AGAIN:
-                complete = False
-            else:
-                kind = "consumer group" if key_type == GROUP else "transactional id"
-                raise error_for(answer.error_code, f"no coordinator for the {kind} {name!r}")
-        return complete
-
-    def _forget(self, keys: Iterable[_Key]) -> None:
-        for key in keys:
-            self._coordinators.pop(key, None)
-
-    def _left_ms(self, deadline_ms: int) -> int:
-        return max(deadline_ms - self._clock.monotonic_ms(), 1)
-
-    def _pause(self, attempts: int, deadline_ms: int, what: str) -> None:
-        backoff_ms = self._backoff.backoff_ms(attempts)
-        if self._clock.monotonic_ms() + backoff_ms >= deadline_ms:
-            raise KafkaTimeoutError(f"{what} did not come to an end within {self._timeout_ms} ms")
-        self._client.idle(backoff_ms)
-
     def close(self) -> None:
         """Close all connections. Closing again does nothing."""
         self._client.close()
@@ -530,7 +383,7 @@ class CoordinatorClient:
 
 def _init_question(
     transactional_id: str, transaction_timeout_ms: int, expected: Transaction | None
-) -> tuple[_Key, Question, Callable[[Struct], ErrorCode]]:
+) -> tuple[CoordinatorKey, Question, Callable[[Struct], ErrorCode]]:
     def build(version: int) -> Struct:
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
@@ -552,12 +405,6 @@ def _require(api_key: ApiKey, version: int, flow: Flow, least: int) -> None:
             ErrorCode.UNSUPPORTED_VERSION,
             f"the transaction runs in version 2, but this broker knows {api_key.name} up to {version} only",
         )
-
-
-def _gravest(codes: Iterable[int]) -> ErrorCode:
-    """The code to act on: an error that stays before one that may pass."""
-    found = {ErrorCode.of(code) for code in codes if code}
-    return next((code for code in found if code not in _AGAIN), next(iter(found), ErrorCode.NONE))
 
 
 def _description(state: TransactionState) -> TransactionDescription:

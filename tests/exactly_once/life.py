@@ -153,7 +153,7 @@ class PlainOffsetsClient(DyingClient):
             return ErrorCode.of(body.topics[0].partitions[0].error_code)
 
         request = OffsetCommitRequest(group_id=group, topics=topics)
-        self._ask((GROUP, group), Question(ApiKey.OFFSET_COMMIT, lambda version: request, 8), code_of)
+        self._requests.ask((GROUP, group), Question(ApiKey.OFFSET_COMMIT, lambda version: request, 8), code_of)
 
 
 class Life:

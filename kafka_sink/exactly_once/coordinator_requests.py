@@ -1,0 +1,193 @@
+"""Requests to coordinators: found, asked, and asked again until the answer is for good.
+
+Blocking, on the calling thread. It remembers who coordinates what; what a request means is its caller's.
+
+Source: FindCoordinator; KIP-699 (many keys in one request).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from kafka_sink.client.blocking import BlockingClient, Question
+from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
+from kafka_sink.common.model import Node
+from kafka_sink.exactly_once.model import Transaction
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.find_coordinator import (
+    GROUP,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from kafka_sink.protocol.schema import Struct
+
+#: Answers after which the same request may succeed by itself. An unknown error says nothing about what happened, and
+#: every request here may be repeated.
+AGAIN: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+
+_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION})
+
+_FIRST_BACKOFF_MS: Final = 10
+_LONGEST_BACKOFF_MS: Final = 500
+
+#: Who coordinates what: key type and key, as FindCoordinator asks for it.
+CoordinatorKey = tuple[int, str]
+
+
+class CoordinatorRequests:
+    """*timeout_ms* is how long each of its calls may take altogether."""
+
+    def __init__(self, client: BlockingClient, timeout_ms: int, clock: Clock) -> None:
+        self._client = client
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._backoff = ExponentialBackoff(_FIRST_BACKOFF_MS, _LONGEST_BACKOFF_MS)
+        self._coordinators: dict[CoordinatorKey, Node] = {}
+
+    def coordinator(self, key: CoordinatorKey) -> Node:
+        """After :meth:`locate`."""
+        return self._coordinators[key]
+
+    def ask(
+        self,
+        key: CoordinatorKey,
+        question: Question,
+        code_of: Callable[[Struct], ErrorCode],
+        *,
+        repeat_lost: bool = True,
+    ) -> Struct:
+        """The answer of *key*'s coordinator, asked again until it has no error that may pass by itself."""
+        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        attempts = 0
+        while True:
+            self.locate([key], deadline_ms)
+            node = self._coordinators[key]
+            last = f"{node} was lost"
+            try:
+                body = self._client.request(
+                    node,
+                    question.api_key,
+                    question.build,
+                    max_version=question.max_version,
+                    timeout_ms=self.left_ms(deadline_ms),
+                )
+                code = code_of(body)
+                if code is ErrorCode.NONE:
+                    return body
+                if code not in AGAIN:
+                    raise error_for(code, f"{question.api_key.name} for {key[1]!r}")
+                last = code.name
+                if code in _MOVED:
+                    self.forget([key])
+            except DisconnectError:
+                self.forget([key])
+                if not repeat_lost:
+                    raise
+            self.pause(attempts, deadline_ms, f"{question.api_key.name} for {key[1]!r} ({last})")
+            attempts += 1
+
+    def ask_many(
+        self,
+        keys: Mapping[Transaction, CoordinatorKey],
+        question: Callable[[Transaction], Question],
+        code_of: Callable[[Struct], ErrorCode],
+        outcomes: dict[Transaction, ErrorCode],
+    ) -> None:
+        """Ask for each of *keys*, pipelined, until all have an answer that is for good."""
+        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        attempts = 0
+        while waiting := [item for item in keys if item not in outcomes]:
+            self.locate([keys[item] for item in waiting], deadline_ms)
+            by_node: dict[Node, list[Transaction]] = {}
+            for item in waiting:
+                by_node.setdefault(self._coordinators[keys[item]], []).append(item)
+            for node, items in by_node.items():
+                answers = self._client.request_all(
+                    node, [question(item) for item in items], timeout_ms=self.left_ms(deadline_ms)
+                )
+                for item, answer in zip(items, answers, strict=True):
+                    code = self._code(answer, code_of)
+                    if code not in AGAIN:
+                        outcomes[item] = code
+                    elif code in _MOVED:
+                        self.forget([keys[item]])
+            left = [item for item in keys if item not in outcomes]
+            if left:
+                self.pause(attempts, deadline_ms, f"ending {len(left)} of {len(keys)} transactions, as {left[0]},")
+                attempts += 1
+
+    @staticmethod
+    def _code(answer: Struct | ApiError, code_of: Callable[[Struct], ErrorCode]) -> ErrorCode:
+        if isinstance(answer, DisconnectError | KafkaTimeoutError):
+            return ErrorCode.NETWORK_EXCEPTION
+        if isinstance(answer, ApiError):
+            raise answer
+        return code_of(answer)
+
+    def locate(self, keys: Iterable[CoordinatorKey], deadline_ms: int) -> None:
+        """Find out who coordinates each of *keys*."""
+        attempts = 0
+        while missing := [key for key in dict.fromkeys(keys) if key not in self._coordinators]:
+            key_type = missing[0][0]
+            names = [name for kind, name in missing if kind == key_type]
+
+            def build(version: int, key_type: int = key_type, names: list[str] = names) -> Struct:
+                if version >= 4:
+                    return FindCoordinatorRequest(key_type=key_type, coordinator_keys=names)
+                return FindCoordinatorRequest(key_type=key_type, key=names[0])
+
+            body = self._client.request(None, ApiKey.FIND_COORDINATOR, build, timeout_ms=self.left_ms(deadline_ms))
+            assert isinstance(body, FindCoordinatorResponse)
+            if not self._take_coordinators(body, key_type, names[0]):
+                self.pause(attempts, deadline_ms, f"finding a coordinator of {names[0]!r}")
+                attempts += 1
+
+    def _take_coordinators(self, body: FindCoordinatorResponse, key_type: int, first: str) -> bool:
+        """False when something was not there yet."""
+        found: list[tuple[str, Any]] = [(each.key, each) for each in body.coordinators] or [(first, body)]
+        complete = True
+        for name, answer in found:
+            code = ErrorCode.of(answer.error_code)
+            if code is ErrorCode.NONE:
+                self._coordinators[key_type, name] = Node(answer.node_id, answer.host, answer.port)
+            elif code in AGAIN:
+                complete = False
+            else:
+                kind = "consumer group" if key_type == GROUP else "transactional id"
+                raise error_for(answer.error_code, f"no coordinator for the {kind} {name!r}")
+        return complete
+
+    def forget(self, keys: Iterable[CoordinatorKey]) -> None:
+        for key in keys:
+            self._coordinators.pop(key, None)
+
+    def left_ms(self, deadline_ms: int) -> int:
+        return max(deadline_ms - self._clock.monotonic_ms(), 1)
+
+    def pause(self, attempts: int, deadline_ms: int, what: str) -> None:
+        backoff_ms = self._backoff.backoff_ms(attempts)
+        if self._clock.monotonic_ms() + backoff_ms >= deadline_ms:
+            raise KafkaTimeoutError(f"{what} did not come to an end within {self._timeout_ms} ms")
+        self._client.idle(backoff_ms)
+
+
+def gravest(codes: Iterable[int]) -> ErrorCode:
+    """The code to act on: an error that stays before one that may pass."""
+    found = {ErrorCode.of(code) for code in codes if code}
+    return next((code for code in found if code not in AGAIN), next(iter(found), ErrorCode.NONE))
