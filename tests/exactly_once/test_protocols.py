@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -28,6 +29,7 @@ from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+from tests.conftest import Figure
 from tests.support.readback import read_topic
 
 PARTITIONS = 3
@@ -250,3 +252,12 @@ def test_every_answer_about_an_ended_transaction_is_for_good(world: World, flow:
     for _ in range(2):
         assert {code.name for code in world.client.end([transaction], flow, commit=True).values()} == {"NONE"}
     assert {code.name for code in world.client.end([transaction], flow, commit=False).values()} == {"INVALID_TXN_STATE"}
+
+
+def test_many_transactions_are_ended_together(world: World, figure: Figure) -> None:
+    plan = world.parallel.plan()
+    transactions = [world.ids.begin(world.client, plan, 0) for _ in range(200)]
+    started = time.monotonic()
+    outcomes = world.client.end(transactions, plan.flow, commit=False)
+    figure("200 transactions", f"{(time.monotonic() - started) * 1000:.0f} ms")
+    assert {code.name for code in outcomes.values()} == {"NONE"}

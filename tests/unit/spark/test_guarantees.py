@@ -1,0 +1,92 @@
+"""Options and messages of streams and numbered batches, without Spark and without a cluster."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kafka_sink.common.errors import ConfigError, KafkaError
+from kafka_sink.exactly_once.model import ExactlyOnceError
+from kafka_sink.spark.commit_message import TaskCommit, TransactionalCommit
+from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.row_schema import RowSchema
+from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
+
+REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}
+EXACTLY_ONCE = {**REQUIRED, "deliveryguarantee": "exactly-once", "transactionalidprefix": "sink"}
+SCHEMA = RowSchema(False, False, False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_stream", "says"),
+    [
+        ({"deliveryguarantee": "exactly-once"}, True, "belong together: set both"),
+        ({"transactionalidprefix": "sink"}, True, "belong together: set both"),
+        ({"deliveryguarantee": "once"}, True, "deliveryGuarantee.*'once'.*at-least-once"),
+        ({"txnappid": "a", "txnversion": "1"}, True, "option txnAppId is for batch writes"),
+        ({"deliveryguarantee": "exactly-once"}, False, "are for writeStream; number the writes"),
+        ({"txnappid": "a"}, False, "txnAppId and txnVersion belong together"),
+        ({"txnversion": "1"}, False, "txnAppId and txnVersion belong together"),
+        ({"txnappid": "a", "txnversion": "-1"}, False, "txnVersion.*'-1'"),
+        ({"progresstopic": "p"}, False, "progressTopic means nothing without"),
+        (
+            {"txnappid": "a", "txnversion": "1", "kafka.acks": "1"},
+            False,
+            "kafka.acks: '1' does not go with exactly-once",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: dict[str, str], is_stream: bool, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        parse_options({**REQUIRED, **options}, is_stream=is_stream)
+
+
+def test_the_progress_needs_a_topic_where_rows_name_theirs() -> None:
+    options = {name: value for name, value in EXACTLY_ONCE.items() if name != "topic"}
+    with pytest.raises(ConfigError, match="set option progressTopic"):
+        parse_options(options, is_stream=True)
+    assert parse_options({**options, "progresstopic": "p"}, is_stream=True).progress_topic == "p"
+
+
+def test_what_spark_adds_to_a_streams_options_is_no_option_of_ours() -> None:
+    parsed = parse_options({**EXACTLY_ONCE, "checkpointlocation": "/c", "queryname": "q"}, is_stream=True)
+    assert parsed.transactional_id_prefix == "sink"
+    assert parsed.transaction_timeout_ms is None
+    timed = parse_options({**EXACTLY_ONCE, "kafka.transaction.timeout.ms": "60000"}, is_stream=True)
+    assert timed.transaction_timeout_ms == 60_000
+
+
+def make_commit(**more: object) -> TransactionalCommit:
+    return TransactionalCommit(0, 0, 0, 0, 0, 0, 0, 0, {}, writer="query", **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("guarantee", [REQUIRED, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
+def test_an_epoch_of_a_continuous_trigger_is_an_error_that_says_what_is_lost(guarantee: dict[str, str]) -> None:
+    options = parse_options(guarantee, is_stream=True)
+    kind = KafkaliteExactlyOnceStreamWriter if guarantee is EXACTLY_ONCE else KafkaliteStreamWriter
+    with pytest.raises(KafkaError, match=r"trigger\(continuous=…\) does not hand rows .* they are LOST"):
+        kind(options, SCHEMA).commit([None, None], 3)
+
+
+def test_messages_of_another_version_or_of_no_transaction_are_never_committed() -> None:
+    writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True), SCHEMA)
+    for messages in ([make_commit(version=4)], [TaskCommit(0, 0, 1, 1, 1, 1, 1, 1, {})]):
+        with pytest.raises(ExactlyOnceError, match="not all of version 3"):
+            writer.commit(messages, 3)
+    with pytest.raises(KafkaError, match="1 of 2 tasks reported nothing"):
+        writer.commit([make_commit(version=3), None], 3)
+
+
+def test_a_version_that_was_committed_before_needs_no_cluster_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True), SCHEMA)
+    with caplog.at_level(logging.WARNING):
+        writer.commit([make_commit(version=3)], 3)
+    assert "version 3 of sink was committed before: nothing was written" in caplog.text
+
+
+def test_abort_touches_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True), SCHEMA)
+    with caplog.at_level(logging.WARNING):
+        writer.abort([make_commit(version=3), None], 3)
+    assert "1 of 2 tasks had finished" in caplog.text
