@@ -23,9 +23,9 @@ def test_one_holds_it_at_a_time(tmp_path: Path, is_directory: bool) -> None:
 
 
 def test_those_who_share_keep_out_those_who_do_not(tmp_path: Path) -> None:
-    with FileLock(tmp_path / "held", shared=True), FileLock(tmp_path / "held", shared=True):
-        with pytest.raises(BlockingIOError):
-            FileLock(tmp_path / "held")
+    path = tmp_path / "held"
+    with FileLock(path, shared=True), FileLock(path, shared=True), pytest.raises(BlockingIOError):
+        FileLock(path)
 
 
 def test_what_was_moved_away_is_not_at_its_place(tmp_path: Path) -> None:
