@@ -64,6 +64,13 @@ def produce(bootstrap_servers: str, first: int = 0, count: int = RECORDS) -> Non
     assert producer.flush(PATIENCE_S) == 0
 
 
+def admin_of(bootstrap_servers: str) -> AdminClient:
+    """An administrator that has a connection: without one it may wait for a coordinator until it gives up."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin.list_topics(timeout=PATIENCE_S)
+    return admin
+
+
 def until(reached: Callable[[], bool], step: Callable[[], Any]) -> None:
     """Go on with *step* until *reached*; the test fails when that takes too long."""
     deadline = time.monotonic() + PATIENCE_S
@@ -125,7 +132,7 @@ def test_administrators_see_list_change_and_delete_groups(cluster: EmbeddedClust
     reader = Reader(cluster.bootstrap_servers)
     until(lambda: len(reader.seen) == RECORDS, reader.poll)
     reader.consumer.commit(asynchronous=False)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin = admin_of(cluster.bootstrap_servers)
 
     listed = {each.group_id: each.state for each in admin.list_consumer_groups().result().valid}
     assert listed == {"readers": ConsumerGroupState.STABLE}
@@ -223,7 +230,7 @@ def test_a_group_follows_its_coordinator_to_another_node(tmp_path: Path) -> None
         reader = Reader(cluster.bootstrap_servers)
         until(lambda: len(reader.seen) == RECORDS, reader.poll)
         reader.consumer.commit(asynchronous=False)
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        admin = admin_of(cluster.bootstrap_servers)
         coordinator = admin.describe_consumer_groups(["readers"])["readers"].result().coordinator.id
 
         cluster.stop_node(coordinator)
@@ -232,7 +239,7 @@ def test_a_group_follows_its_coordinator_to_another_node(tmp_path: Path) -> None
         until(lambda: len(reader.seen) >= 2 * RECORDS, reader.poll)
         reader.consumer.commit(asynchronous=False)
         # A new one: the old one remembers where the coordinator was, and waits for that node.
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        admin = admin_of(cluster.bootstrap_servers)
         described = admin.describe_consumer_groups(["readers"])["readers"].result()
         assert described.coordinator.id != coordinator and len(described.members) == 1
         reader.close()
@@ -263,7 +270,7 @@ def test_no_commit_is_lost_when_coordinators_are_killed(tmp_path: Path, figure: 
     try:
         for broker in brokers.values():
             broker.start()
-        admin = AdminClient({"bootstrap.servers": brokers[1].bootstrap_servers})
+        admin = admin_of(brokers[1].bootstrap_servers)
         admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result()
         for number in range(KILLS):
             for step in range(COMMITS):
@@ -326,7 +333,7 @@ def test_two_members_of_kafka_python(cluster: EmbeddedCluster) -> None:
     two.commit()
     one.close()
     two.close()
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin = admin_of(cluster.bootstrap_servers)
     found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("readers")])["readers"].result()
     assert sum(each.offset for each in found.topic_partitions) == RECORDS
 
@@ -368,6 +375,6 @@ def test_two_members_of_aiokafka(cluster: EmbeddedCluster) -> None:
             await two.stop()
 
     asyncio.run(share())
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin = admin_of(cluster.bootstrap_servers)
     found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("readers")])["readers"].result()
     assert sum(each.offset for each in found.topic_partitions) == RECORDS
