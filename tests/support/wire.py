@@ -17,21 +17,27 @@ PATIENCE_S = 40.0
 class Wire:
     """A blocking socket to the first of *bootstrap_servers*."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, *, patience_s: float = PATIENCE_S) -> None:
         host, _, port = bootstrap_servers.split(",")[0].rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        self._socket = socket.create_connection((host, int(port)), timeout=patience_s)
 
     def ask(self, key: ApiKey, version: int, body: Struct) -> Any:
         self.send(key, version, body)
         return self.receive(key, version)
 
     def send(self, key: ApiKey, version: int, body: Struct) -> None:
-        frame = b"".join(map(bytes, encode_request(key, version, 1, "script", body)))
-        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        self.send_frame(b"".join(map(bytes, encode_request(key, version, 1, "script", body))))
 
     def receive(self, key: ApiKey, version: int) -> Any:
+        return decode_response(key, version, self.receive_frame())[1]
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send a request that is encoded already, header included."""
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def receive_frame(self) -> bytes:
         (size,) = struct.unpack(">i", self._read(4))
-        return decode_response(key, version, self._read(size))[1]
+        return self._read(size)
 
     def _read(self, size: int) -> bytes:
         data = b""
