@@ -34,6 +34,7 @@ from tests.support.readback import read_topic
 
 PARTITIONS = 3
 QUERY = "query 1"
+ABORTED = ("PrepareAbort", "CompleteAbort")
 
 
 class World:
@@ -92,7 +93,7 @@ def test_a_newer_driver_fences_the_older_one_and_ends_what_it_left(world: World)
     older = world.parallel.plan()
     written = [world.write_task(older, 0, b"old")]
     newer = world.parallel.plan()
-    with pytest.raises(UndecidedError, match="CompleteAbort"):
+    with pytest.raises(UndecidedError, match="PrepareAbort|CompleteAbort"):
         world.parallel.commit(older, 0, QUERY, written)
     with pytest.raises(FencedError, match="a newer driver has taken over"):
         world.parallel._decide(older.driver, older.flow, Progress(1, QUERY, older.flow, 0))
@@ -115,7 +116,7 @@ def test_an_attempt_that_lost_is_aborted_and_keeps_no_reader_waiting(world: Worl
     world.parallel.commit(plan, 0, QUERY, [world.write_task(plan, 0, b"row")])
     assert world.committed() == [b"row"]
     described = world.client.describe([loser.transaction.transactional_id])
-    assert described[loser.transaction.transactional_id].state == "CompleteAbort"
+    assert described[loser.transaction.transactional_id].state in ABORTED
 
 
 def test_rows_that_a_task_does_not_own_up_to_keep_a_batch_from_being_decided(world: World) -> None:
@@ -213,10 +214,14 @@ def test_a_failed_attempt_at_an_atomic_batch_leaves_nothing(world: World) -> Non
         nonlocal tries
         tries += 1
         world.send(plan.driver, plan.flow, b"row")
-        if tries == 1:
+        if tries <= 2:
             raise RuntimeError("a task failed")
         return [[TopicPartition(world.topic, 0)]]
 
+    with pytest.raises(ExactlyOnceError, match="was not committed after 1 attempts; the last one: a task failed"):
+        world.atomic.write(0, QUERY, write_rows, begins_at=0, attempts=1)
+    driver = f"{world.topic}.driver"
+    assert world.client.describe([driver])[driver].state in ABORTED
     assert world.atomic.write(0, QUERY, write_rows, begins_at=0, attempts=2) == 2
     assert world.committed() == [b"row"]
 
@@ -231,7 +236,9 @@ def test_two_tasks_with_one_partition_are_refused(world: World) -> None:
     assert world.committed() == []
 
 
-def test_a_producer_in_somebodys_transaction_can_neither_end_it_nor_begin_one(world: World) -> None:
+def test_a_producer_in_somebodys_transaction_can_neither_end_it_nor_begin_one(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     plan = world.parallel.plan()
     with open_producer(world.properties, plan.driver, plan.flow) as producer:
         producer.send(ProducerRecord(world.topic, b"row", partition=0))
@@ -242,6 +249,7 @@ def test_a_producer_in_somebodys_transaction_can_neither_end_it_nor_begin_one(wo
         with pytest.raises(TransactionStateError):
             producer.begin_transaction()
     assert world.client.describe([plan.driver.transactional_id])[plan.driver.transactional_id].is_ongoing
+    assert "could not be aborted" not in caplog.text
 
 
 @pytest.mark.parametrize("flow", list(Flow))
@@ -252,6 +260,9 @@ def test_every_answer_about_an_ended_transaction_is_for_good(world: World, flow:
     for _ in range(2):
         assert {code.name for code in world.client.end([transaction], flow, commit=True).values()} == {"NONE"}
     assert {code.name for code in world.client.end([transaction], flow, commit=False).values()} == {"INVALID_TXN_STATE"}
+    # Only the end of a transaction of version 2 begins the next epoch.
+    described = world.client.describe([transaction.transactional_id])[transaction.transactional_id]
+    assert described.transaction.epoch - transaction.epoch == (1 if flow is Flow.V2 else 0)
 
 
 def test_many_transactions_are_ended_together(world: World, figure: Figure) -> None:
