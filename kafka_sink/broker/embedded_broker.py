@@ -15,6 +15,8 @@ from typing import Final
 
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.connection_quotas import ConnectionLimits
+from kafka_sink.broker.faults.disk import FaultyFileSystem
+from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
 from kafka_sink.broker.running_cluster import RunningCluster
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
@@ -68,7 +70,9 @@ class EmbeddedCluster:
             config = replace(config, auto_create_topics_enable=auto_create_topics)
         self._config = config
         self._clock = clock
-        self._filesystem = filesystem or OsFileSystem()
+        #: What the cluster does wrong on purpose: nothing, until it is told to.
+        self.faults: Final = Faults()
+        self._filesystem = FaultyFileSystem(filesystem or OsFileSystem(), self.faults)
         if node_id is None:
             self._node_ids = tuple(range(FIRST_NODE_ID, FIRST_NODE_ID + nodes))
         else:
@@ -100,7 +104,13 @@ class EmbeddedCluster:
             if self._running is not None:
                 raise RuntimeError("the cluster is running already")
             self._running = RunningCluster(
-                self._config, self._clock, self._filesystem, self._node_ids, self._data_dir, shared=self._shared
+                self._config,
+                self._clock,
+                self._filesystem,
+                self._node_ids,
+                self._data_dir,
+                self.faults,
+                shared=self._shared,
             )
             try:
                 self._running.start_nodes({node_id: self._endpoints(node_id) for node_id in self._node_ids})

@@ -21,6 +21,7 @@ from kafka_sink.broker.request_channel import (
     CloseConnectionResponse,
     EndThrottlingResponse,
     NoOpResponse,
+    PieceResponse,
     Request,
     RequestChannel,
     RequestContext,
@@ -117,7 +118,7 @@ class Processor:
         self._ended_running = False
         # Only for the processor's own thread.
         self._connections: dict[str, _Connection] = {}
-        self._inflight_responses: dict[str, SendResponse] = {}
+        self._inflight_responses: dict[str, SendResponse | PieceResponse] = {}
         self._next_connection_index = 0
 
     # --- other threads -----------------------------------------------------------------------------------------------
@@ -228,7 +229,9 @@ class Processor:
                 self._try_unmute(connection_id)
             case SendResponse():
                 response.request.release()
-                self._send_response(connection_id, response)
+                self._send_response(connection_id, response, NetworkSend(connection_id, response.segments))
+            case PieceResponse():
+                self._send_response(connection_id, response, NetworkSend(connection_id, [response.data], framed=False))
             case CloseConnectionResponse():
                 self._ended(response)
                 response.request.release()
@@ -243,13 +246,13 @@ class Processor:
             case _:
                 raise TypeError(f"unknown kind of response: {type(response).__name__}")
 
-    def _send_response(self, connection_id: str, response: SendResponse) -> None:
+    def _send_response(self, connection_id: str, response: SendResponse | PieceResponse, send: NetworkSend) -> None:
         if not self._selector.is_open(connection_id):
             self._log.debug("%s is gone, dropping a response for it", connection_id)
             self._ended(response)
             return
         try:
-            self._selector.send(NetworkSend(connection_id, response.segments))
+            self._selector.send(send)
         except BaseException:
             self._ended(response)
             raise
@@ -304,8 +307,9 @@ class Processor:
                 if response is None:
                     raise RuntimeError(f"a send to {connection_id} completed that was not in flight")
                 self._ended(response)
-                self._handle_mute_event(connection_id, ChannelMuteEvent.RESPONSE_SENT)
-                self._try_unmute(connection_id)
+                if isinstance(response, SendResponse):
+                    self._handle_mute_event(connection_id, ChannelMuteEvent.RESPONSE_SENT)
+                    self._try_unmute(connection_id)
             except Exception as error:
                 self._process_channel_exception(connection_id, "processing a completed send", error)
 
@@ -323,10 +327,11 @@ class Processor:
                 self._log.info("closing %s: there are too many connections", connection_id)
                 self._close(connection_id)
 
-    def _ended(self, response: NoOpResponse | SendResponse | CloseConnectionResponse) -> None:
+    def _ended(self, response: NoOpResponse | SendResponse | PieceResponse | CloseConnectionResponse) -> None:
         """It has left, or never will."""
-        self.request_metrics.record(response.request, stopwatch_ns())
-        if isinstance(response, SendResponse):
+        if not isinstance(response, PieceResponse):
+            self.request_metrics.record(response.request, stopwatch_ns())
+        if isinstance(response, SendResponse | PieceResponse):
             response.complete()
 
     # --- connections -------------------------------------------------------------------------------------------------
@@ -380,5 +385,5 @@ class Processor:
                 response = self._responses.popleft()
             except IndexError:
                 return
-            if isinstance(response, SendResponse):
+            if isinstance(response, SendResponse | PieceResponse):
                 response.complete()

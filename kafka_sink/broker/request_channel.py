@@ -106,6 +106,22 @@ class SendResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class PieceResponse:
+    """*data* is sent as it is, without a length in front: a piece of an answer. The request stays unanswered.
+
+    *on_complete* runs once, on the processor's thread, when it has left or the connection is gone.
+    """
+
+    request: Request
+    data: Buffer
+    on_complete: Callable[[], None]
+
+    def complete(self) -> None:
+        """It has left, or never will."""
+        self.on_complete()
+
+
+@dataclass(frozen=True, slots=True)
 class CloseConnectionResponse:
     """The connection is closed."""
 
@@ -127,7 +143,12 @@ class EndThrottlingResponse:
 
 
 Response: TypeAlias = (
-    NoOpResponse | SendResponse | CloseConnectionResponse | StartThrottlingResponse | EndThrottlingResponse
+    NoOpResponse
+    | SendResponse
+    | PieceResponse
+    | CloseConnectionResponse
+    | StartThrottlingResponse
+    | EndThrottlingResponse
 )
 
 
@@ -136,6 +157,14 @@ class ResponseReceiver(Protocol):
 
     def enqueue_response(self, response: Response) -> None:
         """Take a response to send it on the processor's own thread (any thread calls this)."""
+        ...
+
+
+class ResponseSink(Protocol):
+    """Where answers go: a request channel, or what changes them on their way there."""
+
+    def send_response(self, response: Response) -> None:
+        """Take a response to a request (any thread calls this)."""
         ...
 
 
@@ -194,7 +223,7 @@ class RequestChannel:
         processor = self._processors.get(response.request.processor)
         if processor is None:
             self._log.debug("dropping a response for %s", response.request.context.connection_id)
-            if isinstance(response, SendResponse):
+            if isinstance(response, SendResponse | PieceResponse):
                 response.complete()
             return
         processor.enqueue_response(response)

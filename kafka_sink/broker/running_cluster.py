@@ -20,6 +20,7 @@ from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
+from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import HANDLERS
 from kafka_sink.broker.log.filesystem import FileSystem
@@ -41,12 +42,14 @@ class RunningCluster:
         filesystem: FileSystem,
         node_ids: tuple[int, ...],
         data_dir: Path | None,
+        faults: Faults,
         *,
         shared: bool,
     ) -> None:
         """:raises OSError: the data directory is in use or not usable. :raises ConfigError: it holds something else."""
         self._config = config
         self._clock = clock
+        self._faults = faults
         self._temporary = Path(tempfile.mkdtemp(prefix="kafkalite-")) if data_dir is None else None
         directory = data_dir if data_dir is not None else self._temporary
         assert directory is not None
@@ -124,6 +127,7 @@ class RunningCluster:
             self._groups,
             self._transactions,
             self._markers,
+            self._faults,
             {key: handler.versions for key, handler in HANDLERS.items()},
         )
 

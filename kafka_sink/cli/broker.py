@@ -17,6 +17,7 @@ import click
 
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.cli import output
 from kafka_sink.cli.metrics_file import MetricsFile
 from kafka_sink.common import config as configuration
@@ -93,6 +94,13 @@ class StopSignals:
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Where to write figures in Prometheus' text format: every 10 seconds, and at the end.",
 )
+@click.option(
+    "--fault",
+    "faults",
+    metavar="WHAT:HOW",
+    multiple=True,
+    help="Something to go wrong, such as produce:every=10,close=half or disk.write:topic=orders,times=3; may be repeated.",
+)
 def broker(
     host: str | None,
     port: int | None,
@@ -101,6 +109,7 @@ def broker(
     data_dir: Path | None,
     config_file: str | None,
     metrics_file: Path | None,
+    faults: tuple[str, ...],
 ) -> None:
     """Start a Kafka cluster in this process, or one broker of it, and run it until SIGTERM or Ctrl-C.
 
@@ -120,6 +129,8 @@ def broker(
         node_id=node_id,
         config=config,
     )
+    for text in faults:
+        set_fault(cluster.faults, text)
     with StopSignals() as stop, cluster, MetricsFile(metrics_file, cluster.prometheus, SYSTEM_CLOCK):
         where = "a temporary directory" if data_dir is None else data_dir
         _log.info("kafkalite %s; data in %s; SIGTERM or Ctrl-C stops it", VERSION, where)

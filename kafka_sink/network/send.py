@@ -31,9 +31,10 @@ class NetworkSend:
 
     __slots__ = ("_next", "_views", "destination", "remaining", "size")
 
-    def __init__(self, destination: str, segments: Sequence[Buffer]) -> None:
+    def __init__(self, destination: str, segments: Sequence[Buffer], *, framed: bool = True) -> None:
+        """*framed*: with their total length in front; otherwise they leave as they are."""
         self.destination = destination
-        self._views = [_as_bytes(segment) for segment in frame(segments)]
+        self._views = [_as_bytes(segment) for segment in (frame(segments) if framed else segments)]
         self._next = 0
         #: Bytes on the wire, the length in front included.
         self.size = sum(view.nbytes for view in self._views)

@@ -13,6 +13,7 @@ from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
+from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import HANDLERS, dispatcher
 from kafka_sink.broker.log.log_manager import LogManager
@@ -47,6 +48,7 @@ class BrokerNode:
         clock = clock or self.clock
         self.timer = Timer(clock)
         self.responses: list[Response] = []
+        self.faults = Faults()
         config = parse(BrokerConfig, {name.replace("_", "."): value for name, value in properties.items()})
         self.cluster = ClusterState(DIRECTORY, self.disk, config, range(1, nodes + 1))
         self.cluster.nodes_up(
@@ -75,6 +77,7 @@ class BrokerNode:
             self.groups,
             self.transactions,
             self.markers,
+            self.faults,
             {key: handler.versions for key, handler in HANDLERS.items()},
         )
         self._channel = RequestChannel(10, "test")

@@ -15,6 +15,7 @@ from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
+from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
@@ -23,7 +24,7 @@ from kafka_sink.broker.request_channel import (
     EndThrottlingResponse,
     NoOpResponse,
     Request,
-    RequestChannel,
+    ResponseSink,
     SendResponse,
     StartThrottlingResponse,
 )
@@ -58,6 +59,7 @@ class BrokerContext:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     markers: TransactionMarkers
+    faults: Faults
     #: What this node says it serves.
     versions: Mapping[ApiKey, VersionRange]
 
@@ -136,40 +138,41 @@ class BrokerContext:
 class ApiRequest(Generic[S_co]):
     """A decoded request and the ways to answer it. Any thread may answer."""
 
-    __slots__ = ("_channel", "_request", "body")
+    __slots__ = ("body", "request", "sink")
 
-    def __init__(self, request: Request, channel: RequestChannel, body: S_co) -> None:
-        self._request = request
-        self._channel = channel
+    def __init__(self, request: Request, sink: ResponseSink, body: S_co) -> None:
+        self.request = request
+        #: Where answers go.
+        self.sink = sink
         self.body = body
 
     @property
     def version(self) -> int:
-        return self._request.context.header.api_version
+        return self.request.context.header.api_version
 
     @property
     def size_in_bytes(self) -> int:
         """The whole frame, header included: what quotas count."""
-        return self._request.payload.nbytes
+        return self.request.payload.nbytes
 
     @property
     def client_id(self) -> str:
-        return self._request.context.header.client_id or ""
+        return self.request.context.header.client_id or ""
 
     @property
     def client_host(self) -> str:
         """Where the client is, as Java writes an address."""
-        return f"/{self._request.context.client_address}"
+        return f"/{self.request.context.client_address}"
 
     @property
     def principal(self) -> str:
         """Who the client is, as its connection has shown: ``User:name``."""
-        return self._request.context.principal
+        return self.request.context.principal
 
     @property
     def listener_name(self) -> str:
         """The listener the client came by; it is told the addresses of that one."""
-        return self._request.context.listener_name
+        return self.request.context.listener_name
 
     def respond(self, body: Struct, on_complete: Callable[[], None] | None = None) -> None:
         """Send *body* as the answer; *on_complete* runs when it has left or the connection is gone.
@@ -180,26 +183,24 @@ class ApiRequest(Generic[S_co]):
 
     def respond_in_version(self, body: Struct, version: int, on_complete: Callable[[], None] | None = None) -> None:
         """As :meth:`respond`, in another version than was asked for (ApiVersions may have to, KIP-511)."""
-        header = self._request.context.header
+        header = self.request.context.header
         segments = encode_response(header.api_key, version, header.correlation_id, body)
-        self._channel.send_response(SendResponse(self._request, segments, on_complete))
+        self.sink.send_response(SendResponse(self.request, segments, on_complete))
 
     def respond_nothing(self) -> None:
         """Done, and the client expects no answer (acks=0)."""
-        self._channel.send_response(NoOpResponse(self._request))
+        self.sink.send_response(NoOpResponse(self.request))
 
     def close_connection(self) -> None:
         """Close the connection instead of an answer."""
-        self._channel.send_response(CloseConnectionResponse(self._request))
+        self.sink.send_response(CloseConnectionResponse(self.request))
 
     def throttle(self, throttle_ms: int, timer: Timer, now_ms: int) -> None:
         """Read nothing more of this client for *throttle_ms*; call it before the answer. 0 does nothing."""
         if throttle_ms > 0:
-            self._request.throttle_ms = throttle_ms
-            self._channel.send_response(StartThrottlingResponse(self._request))
-            timer.schedule(
-                now_ms + throttle_ms, lambda: self._channel.send_response(EndThrottlingResponse(self._request))
-            )
+            self.request.throttle_ms = throttle_ms
+            self.sink.send_response(StartThrottlingResponse(self.request))
+            timer.schedule(now_ms + throttle_ms, lambda: self.sink.send_response(EndThrottlingResponse(self.request)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,11 @@ is not there, costs its connection: there is no answer a client could read. ApiV
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from kafka_sink.broker.faults.injection import handle_with_faults
 from kafka_sink.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -130,6 +132,9 @@ def dispatcher(context: BrokerContext, channel: RequestChannel) -> RequestHandle
             log.info("closing %s: %s", request.context.connection_id, error)
             channel.send_response(CloseConnectionResponse(request))
             return
-        handler.handle(context, ApiRequest(request, channel, body))
+        if context.faults.of_requests:
+            handle_with_faults(context, request, channel, body, partial(handler.handle, context), log)
+        else:
+            handler.handle(context, ApiRequest(request, channel, body))
 
     return handle

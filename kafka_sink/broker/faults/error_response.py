@@ -1,0 +1,193 @@
+"""Error answers to any request, made from the declarations of its messages; and requests of which only part fails.
+
+Pure; called by handler threads for requests that a fault befalls. A request is cut along its topics and partitions into
+what fails and what is handled, and the two answers are joined. Must never touch the records that a request carries.
+
+Source: apache/kafka ``AbstractRequest.getErrorResponse``: each partition's own code where there are partitions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from kafka_sink.broker.faults.pairing import (
+    PARTITION,
+    TOPIC,
+    TOPIC_ID,
+    Pair,
+    fields_of,
+    identities,
+    inner_pairs,
+    is_error_code,
+    pairs,
+)
+from kafka_sink.common.errors import ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.metadata import MetadataResponse
+from kafka_sink.protocol.registry import api
+from kafka_sink.protocol.schema import INT32, INT64, RECORDS, Struct
+
+#: Says whether a partition of a topic is meant; the partition is None where a request names topics alone.
+Wanted: TypeAlias = Callable[[str | None, int | None], bool]
+#: The name of the topic with an id.
+TopicName: TypeAlias = Callable[[uuid.UUID], str | None]
+
+MESSAGE: Final = "an injected fault"
+
+#: Their clients act on the code of the group as a whole, which is where Kafka puts it.
+_WHOLE: Final = frozenset({ApiKey.OFFSET_FETCH, ApiKey.LEAVE_GROUP})
+
+
+def names_topics(key: ApiKey) -> bool:
+    """Whether requests of this API name topics (in their newest version)."""
+    return key is ApiKey.METADATA or _names(key, api(key).versions.max)
+
+
+def _names(key: ApiKey, version: int) -> bool:
+    def within(level: tuple[Pair, ...]) -> bool:
+        return any(
+            pair.plain == TOPIC
+            or bool({TOPIC, TOPIC_ID} & identities(pair.response_element, version).keys())
+            or within(inner_pairs(pair, version))
+            for pair in level
+        )
+
+    return within(pairs(api(key).response, api(key).request, version))
+
+
+def error_response(key: ApiKey, version: int, body: Struct, code: ErrorCode) -> Struct:
+    """The answer that refuses all of *body* with *code*."""
+    return _Refusal(version, code, whole=key in _WHOLE).answer(api(key).response, body)
+
+
+class _Refusal:
+    def __init__(self, version: int, code: ErrorCode, *, whole: bool) -> None:
+        self._version = version
+        self._code = code
+        self._whole = whole
+
+    def answer(self, response: type[Struct], body: Struct) -> Struct:
+        """What refuses a request, or a struct in it."""
+        values = self._blank(response)
+        own = [field.name for field in fields_of(response, self._version) if is_error_code(field)]
+        if not (self._whole and own):
+            for pair in pairs(response, type(body), self._version):
+                values[pair.answer] = [self._element(pair, item) for item in getattr(body, pair.question) or ()]
+        if not any(values.get(pair.answer) for pair in pairs(response, type(body), self._version)):
+            values |= dict.fromkeys(own, self._code)
+        return response(**values)
+
+    def _element(self, pair: Pair, item: Any) -> Struct:
+        if pair.request_element is None:
+            built = pair.response_element(**self._blank(pair.response_element))
+            own = [field.name for field in fields_of(pair.response_element, self._version) if is_error_code(field)]
+            for name in own:
+                setattr(built, name, self._code)
+            setattr(built, identities(pair.response_element, self._version)[pair.plain], item)
+            return built
+        built = self.answer(pair.response_element, item)
+        theirs = identities(pair.request_element, self._version)
+        for what, name in identities(pair.response_element, self._version).items():
+            if what in theirs:
+                setattr(built, name, getattr(item, theirs[what]))
+        return built
+
+    def _blank(self, kind: type[Struct]) -> dict[str, Any]:
+        """Values that say "none" where the default would say something: offset 0, node 0."""
+        values: dict[str, Any] = {}
+        for field in fields_of(kind, self._version):
+            is_place = field.type is INT64 and ("offset" in field.name or "watermark" in field.name)
+            if is_place or (field.type is INT32 and field.name == "node_id"):
+                values[field.name] = -1
+            elif field.type is RECORDS:
+                values[field.name] = b""
+            elif field.name == "error_message":
+                values[field.name] = MESSAGE
+        return values
+
+
+def metadata_with_errors(answer: MetadataResponse, wanted: Wanted, code: ErrorCode) -> MetadataResponse:
+    """*answer* with *code* for the topics meant. Brokers stay: without them a client would know nobody to ask again."""
+    topics = [
+        dataclasses.replace(topic, error_code=code, partitions=[]) if wanted(topic.name, None) else topic
+        for topic in answer.topics
+    ]
+    return dataclasses.replace(answer, topics=topics)
+
+
+def split(
+    key: ApiKey, version: int, body: Struct, wanted: Wanted, topic_name: TopicName
+) -> tuple[Struct | None, Struct | None]:
+    """*body* as two requests: with what is meant, and with the rest; None for one that would be about nothing."""
+    return _Cut(version, wanted, topic_name).struct(body, pairs(api(key).response, api(key).request, version), None)
+
+
+class _Cut:
+    def __init__(self, version: int, wanted: Wanted, topic_name: TopicName) -> None:
+        self._version = version
+        self._wanted = wanted
+        self._topic_name = topic_name
+
+    def struct(self, body: Struct, level: tuple[Pair, ...], topic: str | None) -> tuple[Struct | None, Struct | None]:
+        hit: dict[str, list[Any]] = {}
+        rest: dict[str, list[Any]] = {}
+        for pair in level:
+            items = getattr(body, pair.question) or ()
+            for item in items:
+                one, other = self._item(pair, item, topic)
+                for half, side in ((one, hit), (other, rest)):
+                    if half is not None:
+                        side.setdefault(pair.question, []).append(half)
+        if not hit and not rest:
+            # It names nothing, or everything there is: nothing that could be meant in particular.
+            return None, body
+        questions = {pair.question for pair in level}
+        return self._half(body, questions, hit), self._half(body, questions, rest)
+
+    def _half(self, body: Struct, questions: set[str], side: dict[str, list[Any]]) -> Struct | None:
+        if not side:
+            return None
+        changed: Any = {name: side.get(name, []) for name in questions}
+        replaced: Struct = dataclasses.replace(body, **changed)  # type: ignore[type-var]
+        return replaced
+
+    def _item(self, pair: Pair, item: Any, topic: str | None) -> tuple[Any, Any]:
+        if pair.request_element is None:
+            named = (item, None) if pair.plain == TOPIC else (topic, item if pair.plain == PARTITION else None)
+            return (item, None) if self._wanted(*named) else (None, item)
+        fields = identities(pair.request_element, self._version)
+        topic = self._topic(item, fields) or topic
+        inner = inner_pairs(pair, self._version)
+        if inner:
+            return self.struct(item, inner, topic)
+        partition = getattr(item, fields[PARTITION]) if PARTITION in fields else None
+        return (item, None) if self._wanted(topic, partition) else (None, item)
+
+    def _topic(self, item: Any, fields: dict[str, str]) -> str | None:
+        name: str | None = getattr(item, fields[TOPIC]) if TOPIC in fields else None
+        if not name and TOPIC_ID in fields:
+            return self._topic_name(getattr(item, fields[TOPIC_ID]))
+        return name
+
+
+def joined(key: ApiKey, version: int, handled: Struct, refused: Struct) -> Struct:
+    """One answer out of that to the rest of a request and that to what failed of it."""
+    answer: Struct = _join(version, handled, refused, pairs(api(key).response, api(key).request, version))
+    return answer
+
+
+def _join(version: int, handled: Any, refused: Any, level: tuple[Pair, ...]) -> Any:
+    changed: dict[str, list[Any]] = {}
+    for pair in level:
+        inner = inner_pairs(pair, version)
+        names = identities(pair.response_element, version).values()
+        items = {tuple(getattr(item, name) for name in names): item for item in getattr(handled, pair.answer)}
+        for item in getattr(refused, pair.answer):
+            identity = tuple(getattr(item, name) for name in names)
+            there = items.get(identity)
+            items[identity] = item if there is None else _join(version, there, item, inner)
+        changed[pair.answer] = list(items.values())
+    return dataclasses.replace(handled, **changed)

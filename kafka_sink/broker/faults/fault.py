@@ -1,0 +1,157 @@
+"""What a fault is: which requests (or writes to the disk) it befalls, how often, and what happens to them.
+
+Plain values, made by whoever sets faults, read by handler threads. They never act themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from kafka_sink.broker.faults.error_response import names_topics
+from kafka_sink.common.config import nearest
+from kafka_sink.common.errors import ConfigError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.registry import APIS
+
+#: Instead of an API's name: every request.
+ANY: Final = "any"
+#: Instead of an API's name: a write to a partition's files, which finds the disk full; a flush of them, which fails.
+DISK_WRITE: Final = "disk.write"
+DISK_FLUSH: Final = "disk.flush"
+
+#: Answered before a request reaches its handler: there is nothing to make fail there.
+_NOT_HANDLED: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+
+DROPPED: Final = ("request", "answer")
+CLOSED: Final = ("request", "answer", "half")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The request is not handled and answered with *code*: for each partition it names, where the API has any."""
+
+    code: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """The answer waits for *delay_ms*; the request is handled at once."""
+
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """*what* is lost: the request, which is never handled, or the answer. The connection is silent from then on, as
+    that of a broker which hangs, until the client gives it up."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The connection is closed on the request, before it is handled; on the answer, instead of it; or after half of the
+    answer's bytes."""
+
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The request is handled twice, one after the other, and answered once: with the second answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """The answer's bytes leave in small pieces over *over_ms*."""
+
+    over_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailDisk:
+    """A write that finds the disk full after half of its bytes, a flush that fails."""
+
+
+Effect: TypeAlias = Answer | Delay | Drop | Close | Duplicate | Slow | FailDisk
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """*effect* befalls what *target* (an API's name in lower case, ``any``, ``disk.write``, ``disk.flush``), *topic*,
+    *partition* of it and *node* (a broker's id) say. Of that only the *nth*, one of *every* so many, or each with a
+    *probability* (from *seed*); *times* times at most.
+    """
+
+    target: str
+    effect: Effect
+    topic: str | None = None
+    partition: int | None = None
+    node: int | None = None
+    nth: int | None = None
+    every: int | None = None
+    probability: float | None = None
+    seed: int = 0
+    times: int | None = None
+
+    def __post_init__(self) -> None:
+        """:raises ConfigError: it says nothing that could happen."""
+        _check_target(self.target)
+        self._check_effect()
+        self._check_partition()
+        self._check_count()
+
+    @property
+    def is_of_disk(self) -> bool:
+        return self.target in (DISK_WRITE, DISK_FLUSH)
+
+    def _check_effect(self) -> None:
+        if isinstance(self.effect, FailDisk) != self.is_of_disk:
+            text = "a disk just fails" if self.is_of_disk else "it is no disk"
+            raise ConfigError(f"fault on {self.target}: {text}")
+        if self.is_of_disk and self.node is not None:
+            raise ConfigError(f"fault on {self.target}: all nodes of a process share the disk; leave node out")
+        match self.effect:
+            case Drop(what) if what not in DROPPED:
+                raise ConfigError(f"drop is one of {', '.join(DROPPED)}, not {what!r}{nearest(what, DROPPED)}")
+            case Close(at) if at not in CLOSED:
+                raise ConfigError(f"close is one of {', '.join(CLOSED)}, not {at!r}{nearest(at, CLOSED)}")
+            case Answer(ErrorCode.NONE):
+                raise ConfigError("error is the name of an error code; NONE would be no fault")
+            case Delay(time_ms) | Slow(time_ms) if time_ms < 1:
+                raise ConfigError(f"a delay is at least 1 ms, not {time_ms}")
+
+    def _check_partition(self) -> None:
+        if self.partition is not None and self.topic is None:
+            raise ConfigError(f"partition {self.partition} of which topic? Give topic as well")
+        if self.partition is not None and self.partition < 0:
+            raise ConfigError(f"partition is a number from 0 on, not {self.partition}")
+        has_topics = self.target == ANY or self.is_of_disk or names_topics(ApiKey[self.target.upper()])
+        if self.topic is not None and not has_topics:
+            raise ConfigError(f"{self.target} names no topics: leave topic out")
+
+    def _check_count(self) -> None:
+        given = [name for name in ("nth", "every", "probability") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ConfigError(f"{' and '.join(given)} contradict each other: give one of them")
+        for name in ("nth", "every", "times"):
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise ConfigError(f"{name} is a count from 1 on, not {count}")
+        if self.probability is not None and not 0 < self.probability <= 1:
+            raise ConfigError(f"probability is above 0 and at most 1, not {self.probability}")
+
+
+def target_names() -> list[str]:
+    """Everything that a fault may befall."""
+    return [*(key.name.lower() for key in APIS if key not in _NOT_HANDLED), ANY, DISK_WRITE, DISK_FLUSH]
+
+
+def _check_target(target: str) -> None:
+    known = target_names()
+    if target not in known:
+        raise ConfigError(
+            f"no fault can befall {target!r}{nearest(target, known)}: expected the name of an API such as produce or "
+            f"end_txn, or any, {DISK_WRITE}, {DISK_FLUSH}"
+        )

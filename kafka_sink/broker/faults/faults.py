@@ -1,0 +1,182 @@
+"""The faults of one cluster: set and removed by any thread, asked about by handler threads for every request.
+
+With none set that question is one look at an empty tuple. Must never act on a fault: it only says which are due.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+from kafka_sink.broker.faults.fault import ANY, Answer, Close, Delay, Drop, Duplicate, Effect, FailDisk, Fault, Slow
+from kafka_sink.common.errors import ConfigError, ErrorCode
+
+
+class FaultHandle:
+    """One fault that was set. As a context manager it removes the fault at the end of the block."""
+
+    def __init__(self, fault: Fault, remove: Callable[[FaultHandle], None]) -> None:
+        self.fault: Final = fault
+        self._remove = remove
+        self._random = random.Random(fault.seed)
+        self._lock = threading.Lock()
+        # Guarded by the lock.
+        self._seen = 0
+        self._hits = 0
+
+    @property
+    def hits(self) -> int:
+        """How often it has happened."""
+        return self._hits
+
+    def remove(self) -> None:
+        """Let it happen no more. Removing it again does nothing."""
+        self._remove(self)
+
+    def is_due(self) -> bool:
+        """One more of what it may befall is here: whether it befalls this one, which then counts."""
+        with self._lock:
+            self._seen += 1
+            due = self._is_chosen() and (self.fault.times is None or self._hits < self.fault.times)
+            self._hits += due
+            return due
+
+    def _is_chosen(self) -> bool:
+        fault = self.fault
+        if fault.nth is not None:
+            return self._seen == fault.nth
+        if fault.every is not None:
+            return self._seen % fault.every == 0
+        return fault.probability is None or self._random.random() < fault.probability
+
+    def __enter__(self) -> FaultHandle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+
+class Faults:
+    """What a cluster does wrong on purpose."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # Replaced as a whole under the lock, read without it.
+        self._requests: tuple[FaultHandle, ...] = ()
+        self._disk: tuple[FaultHandle, ...] = ()
+
+    def on(
+        self,
+        target: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        node: int | None = None,
+        nth: int | None = None,
+        every: int | None = None,
+        probability: float | None = None,
+        seed: int = 0,
+        times: int | None = None,
+        error: ErrorCode | None = None,
+        delay_ms: int | None = None,
+        drop: str | None = None,
+        close: str | None = None,
+        duplicate: bool = False,
+        slow_ms: int | None = None,
+    ) -> FaultHandle:
+        """Make something go wrong from now on::
+
+            with cluster.faults.on("produce", topic="orders", nth=3, error=ErrorCode.NOT_LEADER_OR_FOLLOWER) as fault:
+                ...
+            assert fault.hits == 1
+
+        *target*: the API's name in lower case; ``any``; ``disk.write`` or ``disk.flush`` of partitions' files, which
+        need no effect. *topic*, *partition*, *node* (a broker's id) narrow it down. Of what is left it befalls all,
+        only the *nth*, one of *every* so many, or each with a *probability* (from *seed*); *times* times at most.
+
+        What happens, one of: *error*, the request is not handled and answered with this code, partition by partition
+        where it names any; *delay_ms*, the answer waits; *drop*, the ``request`` or its ``answer`` is lost, and the
+        connection silent from then on; *close* of the connection on the ``request``, on its ``answer`` or after
+        ``half`` of that; *duplicate*, it is handled twice; *slow_ms*, the answer trickles out over this time.
+
+        :raises ConfigError: it says nothing that could happen.
+        """
+        effects: list[Effect] = []
+        if error is not None:
+            effects.append(Answer(error))
+        if delay_ms is not None:
+            effects.append(Delay(delay_ms))
+        if drop is not None:
+            effects.append(Drop(drop))
+        if close is not None:
+            effects.append(Close(close))
+        if duplicate:
+            effects.append(Duplicate())
+        if slow_ms is not None:
+            effects.append(Slow(slow_ms))
+        if target.startswith("disk."):
+            effects.append(FailDisk())
+        if len(effects) != 1:
+            raise ConfigError(
+                f"fault on {target}: expected one of error, delay_ms, drop, close, duplicate, slow_ms, "
+                f"got {len(effects)}; set several faults for several effects"
+            )
+        return self.set(
+            Fault(target, effects[0], topic, partition, node, nth, every, probability, seed, times),
+        )
+
+    def set(self, fault: Fault) -> FaultHandle:
+        """Make *fault* happen from now on."""
+        handle = FaultHandle(fault, self._forget)
+        with self._lock:
+            if fault.is_of_disk:
+                self._disk = (*self._disk, handle)
+            else:
+                self._requests = (*self._requests, handle)
+        return handle
+
+    def clear(self) -> None:
+        """Remove all faults."""
+        with self._lock:
+            self._requests = self._disk = ()
+
+    def _forget(self, handle: FaultHandle) -> None:
+        with self._lock:
+            self._requests = tuple(other for other in self._requests if other is not handle)
+            self._disk = tuple(other for other in self._disk if other is not handle)
+
+    @property
+    def of_requests(self) -> tuple[FaultHandle, ...]:
+        """Faults that requests may meet; mostly none."""
+        return self._requests
+
+    def may_befall(self, api_name: str, node_id: int) -> list[FaultHandle]:
+        """The faults of requests to this API on this node, whatever topics they are for."""
+        return [
+            handle
+            for handle in self._requests
+            if handle.fault.target in (api_name, ANY) and handle.fault.node in (None, node_id)
+        ]
+
+    def disk_fails(self, target: str, topic: str, partition: int) -> bool:
+        """Whether this write to (or flush of) a partition's file is to fail; asking counts."""
+        for handle in self._disk:
+            fault = handle.fault
+            if (
+                fault.target == target
+                and fault.topic in (None, topic)
+                and fault.partition in (None, partition)
+                and handle.is_due()
+            ):
+                return True
+        return False
+
+    @property
+    def of_disk(self) -> tuple[FaultHandle, ...]:
+        """Faults of the disk; mostly none."""
+        return self._disk
