@@ -93,7 +93,7 @@ def test_a_newer_driver_fences_the_older_one_and_ends_what_it_left(world: World)
     older = world.parallel.plan()
     written = [world.write_task(older, 0, b"old")]
     newer = world.parallel.plan()
-    with pytest.raises(UndecidedError, match="PrepareAbort|CompleteAbort"):
+    with pytest.raises(UndecidedError, match=r"PrepareAbort|CompleteAbort"):
         world.parallel.commit(older, 0, QUERY, written)
     with pytest.raises(FencedError, match="a newer driver has taken over"):
         world.parallel._decide(older.driver, older.flow, Progress(1, QUERY, older.flow, 0))
