@@ -69,6 +69,9 @@ _OFFSET_FETCH_MAX_VERSION: Final = 9
 
 _IN_FLIGHT: Final = 1000
 
+#: Brokers learn of a new topic one after another; one that is not there now may be there in a moment.
+_PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400)
+
 
 @dataclass(frozen=True)
 class TransactionDescription:
@@ -125,7 +128,15 @@ class CoordinatorClient:
         return Flow.V2 if self._client.feature_level(_FEATURE) >= Flow.V2 else Flow.V1
 
     def partition_count(self, topic: str) -> int | None:
-        """None where there is no such topic, or it may not be seen."""
+        """None where there is no such topic, or it may not be seen.
+
+        A topic that was created just now is not known to every broker yet, so it is looked for more than once.
+        """
+        for pause_ms in _PAUSES_FOR_A_NEW_TOPIC_MS:
+            count = self._client.fetch_cluster([topic]).partition_count(topic)
+            if count is not None:
+                return count
+            self._client.idle(pause_ms)
         return self._client.fetch_cluster([topic]).partition_count(topic)
 
     # --- begin -------------------------------------------------------------------------------------------------------

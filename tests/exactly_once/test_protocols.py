@@ -272,3 +272,26 @@ def test_many_transactions_are_ended_together(world: World, figure: Figure) -> N
     outcomes = world.client.end(transactions, plan.flow, commit=False)
     figure("200 transactions", f"{(time.monotonic() - started) * 1000:.0f} ms")
     assert {code.name for code in outcomes.values()} == {"NONE"}
+
+
+def test_a_topic_that_is_created_just_now_is_waited_for_and_one_that_never_comes_is_not() -> None:
+    class LateCluster:
+        """Knows the topic at the third look."""
+
+        looks = 0
+
+        def fetch_cluster(self, topics: list[str]) -> LateCluster:
+            self.looks += 1
+            return self
+
+        def partition_count(self, topic: str) -> int | None:
+            return 4 if topic == "orders" and self.looks >= 3 else None
+
+        def idle(self, duration_ms: int) -> None:
+            """No time passes."""
+
+    client = CoordinatorClient({"bootstrap.servers": "127.0.0.1:1"})
+    client._client.close()
+    client._client = LateCluster()  # type: ignore[assignment]
+    assert client.partition_count("orders") == 4
+    assert client.partition_count("absent") is None
