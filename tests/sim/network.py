@@ -107,7 +107,8 @@ class SimNetwork:
         self._lives: dict[int, int] = {}
         #: Until when the next polls may last, because the application's own thread goes on then.
         self.horizon_ms = FOREVER_MS
-        self.polls = 0
+        #: Until when the client has nothing to do, as far as it knows; now if it learnt something.
+        self.sleeps_until_ms = 0
         self._idle_polls = 0
         self._links: dict[str, Link] = {}
         self._link_count = 0
@@ -134,6 +135,12 @@ class SimNetwork:
         links = [link for link in self._links.values() if not link.gone]
         if links:
             self._lose(self._world.rng.choice(links), "connection reset by peer")
+
+    def lose_all(self) -> None:
+        """The client's process is gone: nothing more leaves it, and nothing gets to it."""
+        for link in self._links.values():
+            link.gone = True
+        self._links.clear()
 
     def stop_node(self, node_id: int) -> None:
         """The node's process is gone, with its connections and with what it has not handled yet."""
@@ -228,7 +235,6 @@ class SimNetwork:
             raise ViolationError(f"poll with the time-out {timeout_ms}")
         world = self._world
         began_ms = world.now_ms
-        self.polls += 1
         self.completed_sends, self.completed_receives = [], []
         self.connected, self.disconnected = [], {}
         end_ms = min(world.now_ms + timeout_ms, FOREVER_MS)
@@ -237,7 +243,9 @@ class SimNetwork:
             self._gather()
             if self.completed_sends or self.completed_receives or self.connected or self.disconnected or self._woken:
                 self._idle_polls = 0
+                self.sleeps_until_ms = world.now_ms
                 break
+            self.sleeps_until_ms = end_ms
             stop_ms = min(end_ms, self.horizon_ms)
             if world.now_ms >= stop_ms:
                 break
@@ -246,7 +254,7 @@ class SimNetwork:
                 raise ViolationError("the sender sleeps and nothing will ever wake it")
             world.now_ms = max(next_ms, world.now_ms)
         self._woken = False
-        self._idle_polls = self._idle_polls + 1 if world.now_ms == began_ms else 0
+        self._idle_polls = self._idle_polls + 1 if end_ms <= began_ms else 0
         if self._idle_polls > _MOST_IDLE_POLLS:
             raise ViolationError("the sender spins: it polls again and again without letting time pass")
 

@@ -28,6 +28,7 @@ from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, ProducerRecord
 from tests.fakes.chunks import Row, make_chunk
 from tests.sim.cluster import SimCluster
+from tests.sim.fault_calendar import FaultCalendar
 from tests.sim.ledger import Ledger, Sending, Staged
 from tests.sim.network import SimNetwork
 from tests.sim.plan import Plan, make_plan
@@ -35,12 +36,8 @@ from tests.sim.world import ViolationError, World
 
 #: Steps of the sender after which a run is stuck, whatever its clock says.
 _MOST_STEPS = 30_000
-#: Of one kind of fault that comes by the calendar.
-_MOST_STRIKES = 250
 #: Simulated time that everything may take to settle once the faults are over, beyond the time-outs, ms.
 _GRACE_MS = 20_000
-#: The brokers are left in peace after this time at the latest, ms.
-_FAULTS_END_MS = 10_000
 #: Records of which one has to get through once the faults are over.
 _PROBES = 25
 _POISON = b"\xdd"
@@ -121,7 +118,7 @@ class PoisonedPool:
         self._exchange(buffer, sizes)
 
 
-class _ErrorLog(logging.Handler):
+class ErrorLog(logging.Handler):
     """Whatever is logged as an error in a run is one: nothing the brokers do may surprise the client."""
 
     def __init__(self) -> None:
@@ -151,8 +148,10 @@ class Simulation:
             max_in_flight=self.plan.max_in_flight,
             acks=self.plan.acks != "0",
         )
-        self.network.running = set(self.cluster.node_ids)
-        self._errors = _ErrorLog()
+        self.calendar = FaultCalendar(self.world, self.plan.faults, self.cluster)
+        self.calendar.add_network(self.network)
+        self.calendar.on_end = self._faults_ended
+        self._errors = ErrorLog()
         self._steps = 0
         self._stepping = False
         self._actions_left = self.plan.actions
@@ -166,7 +165,7 @@ class Simulation:
 
     def run(self) -> Outcome:
         """:raises ViolationError: a promise was broken."""
-        with _settled_surroundings(self.world, self._errors):
+        with settled_surroundings(self.world, self._errors):
             try:
                 self._live()
             except Exception as error:
@@ -177,7 +176,7 @@ class Simulation:
 
     def _live(self) -> None:
         self._producer = self._make_producer()
-        self._schedule_faults()
+        self.calendar.start()
         self.world.on_wait = self._wait
         if self.plan.blocking:
             self._act_between_steps()
@@ -214,7 +213,7 @@ class Simulation:
         ):
             producer = KafkaProducer(self.plan.properties, clock=self.world)
         PoisonedPool(producer._accumulator.pool)
-        _seed_all_dice(producer, self.world.rng)
+        seed_all_dice(producer, self.world.rng)
         return producer
 
     def _check_errors(self) -> None:
@@ -379,70 +378,12 @@ class Simulation:
             self.world.note("told: {} from {} on failed: {}", delivery.count, sending.first, delivery.error)
         self.ledger.told(sending, delivery)
 
-    # --- faults on the calendar --------------------------------------------------------------------------------------
-
-    def _schedule_faults(self) -> None:
-        faults = self.plan.faults
-        self._every(faults.reset_every_ms, self.network.reset_one)
-        self._every(faults.move_leaders_every_ms, self._move_leaders)
-        self._every(faults.restart_every_ms, self._restart_node)
-        self._every(faults.crash_every_ms, self._crash)
-        self.world.after(_FAULTS_END_MS, self._end_faults)
-
-    def _every(self, mean_ms: int, strike: Callable[[], None]) -> None:
-        """So many times at most: what strikes more often than the producer needs to do anything would never end."""
-        if mean_ms <= 0:
-            return
-
-        def again(left: int) -> None:
-            if left and self.network.faults_active:
-                strike()
-                self.world.after(self.world.rng.randint(1, 2 * mean_ms), lambda: again(left - 1))
-
-        self.world.after(self.world.rng.randint(1, 2 * mean_ms), lambda: again(_MOST_STRIKES))
-
-    def _some_node(self) -> int | None:
-        nodes = [node for node in self.cluster.node_ids if node not in self.cluster.down]
-        return self.world.rng.choice(nodes) if nodes else None
-
-    def _move_leaders(self) -> None:
-        node = self._some_node()
-        if node is not None:
-            self.cluster.stop_leading(node)
-            self.world.after(self.world.rng.choice([0, 10, 200]), lambda: self._back(node))
-
-    def _restart_node(self) -> None:
-        node = self._some_node()
-        if node is not None:
-            self.cluster.stop_leading(node)
-            self.network.stop_node(node)
-            self.world.after(self.world.rng.choice([5, 50, 500]), lambda: self._back(node))
-
-    def _back(self, node: int) -> None:
-        self.cluster.lead_again(node)
-        self.network.running.add(node)
-
-    def _crash(self) -> None:
-        running = sorted(self.network.running)
-        for node in running:
-            self.network.stop_node(node)
-        self.cluster.crash()
-        self.network.running.update(running)
-
-    def _end_faults(self) -> None:
-        if not self.network.faults_active:
-            return
-        self.world.note("no more faults from here on")
-        self.network.faults_active = False
-        self.cluster.faults_active = False
-        self.ledger.calm_since_ms = self.world.now_ms
-
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
         ending = self.plan.ending
         self.world.note("ending: {}", ending)
-        self._end_faults()
+        self.calendar.end()
         if ending == "quiet":
             self._settle()
             self._probe()
@@ -460,6 +401,9 @@ class Simulation:
             raise ViolationError("a closed producer took a record")
         if self._producer._accumulator.has_incomplete:
             raise ViolationError("batches are incomplete after the close")
+
+    def _faults_ended(self) -> None:
+        self.ledger.calm_since_ms = self.world.now_ms
 
     def _settle(self) -> None:
         """Nothing is left to do within bounded time, and nothing is left behind."""
@@ -506,7 +450,7 @@ class Simulation:
 
 
 @contextmanager
-def _settled_surroundings(world: World, errors: logging.Handler) -> Iterator[None]:
+def settled_surroundings(world: World, errors: logging.Handler) -> Iterator[None]:
     """Seeded dice for the whole process, and nothing logged but to *errors*; all as before afterwards."""
     logger = logging.getLogger("kafka_sink")
     before = (logger.level, logger.propagate, random.getstate())
@@ -523,7 +467,7 @@ def _settled_surroundings(world: World, errors: logging.Handler) -> Iterator[Non
         random.setstate(before[2])
 
 
-def _seed_all_dice(root: object, rng: random.Random) -> None:
+def seed_all_dice(root: object, rng: random.Random) -> None:
     """Give every random generator below *root* a seed of this run."""
     seen: set[int] = set()
     todo: list[object] = [root]
