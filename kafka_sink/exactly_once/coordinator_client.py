@@ -70,7 +70,7 @@ _OFFSET_FETCH_MAX_VERSION: Final = 9
 _IN_FLIGHT: Final = 1000
 
 #: Brokers learn of a new topic one after another; one that is not there now may be there in a moment.
-_PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400)
+_PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400, 800, 1600)
 
 
 @dataclass(frozen=True)
