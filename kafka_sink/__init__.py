@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kafka_sink.broker.embedded_broker import EmbeddedCluster
     from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
     from kafka_sink.spark.dataframe_writer import WriteReport, foreach_batch, write
+    from kafka_sink.spark.stopping import run_until_stopped
 
 __all__ = [
     "EmbeddedCluster",
@@ -23,6 +24,7 @@ __all__ = [
     "WriteReport",
     "foreach_batch",
     "register",
+    "run_until_stopped",
     "write",
 ]
 
@@ -32,6 +34,7 @@ _HOMES = {
     "ProducerRecord": "kafka_sink.producer.kafka_producer",
     "WriteReport": "kafka_sink.spark.dataframe_writer",
     "foreach_batch": "kafka_sink.spark.dataframe_writer",
+    "run_until_stopped": "kafka_sink.spark.stopping",
     "write": "kafka_sink.spark.dataframe_writer",
 }
 

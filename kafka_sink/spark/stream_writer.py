@@ -13,6 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.spark.continuous import refuse_epoch
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.transactional_write import TransactionalWrite
@@ -40,7 +41,7 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
 
         :raises KafkaError: a task's message is missing or does not add up.
         """
-        _refuse_continuous(messages, batchId)
+        refuse_epoch(messages, batchId)
         publish(report_of(check_messages(messages), batch=batchId), self._options.report_path)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -77,17 +78,9 @@ class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
 
         :raises ExactlyOnceError: it was not committed, or not as a whole; the text says which.
         """
-        _refuse_continuous(messages, batchId)
+        refuse_epoch(messages, batchId)
         self._write.commit(messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """See :meth:`TransactionalWrite.abort`."""
         self._write.abort(messages, batchId)
-
-
-def _refuse_continuous(messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
-    if messages and all(message is None for message in messages):
-        raise KafkaError(
-            f"no task of epoch {batch} was given any row: trigger(continuous=…) does not hand rows to a sink that is "
-            "written in Python, and they are LOST; stop the query and use trigger(processingTime=…) or availableNow"
-        )

@@ -22,7 +22,7 @@ from tests.conftest import Figure
 from tests.support.broker_process import BrokerProcess
 from tests.support.readback import read_topic
 
-JOB = Path(__file__).parents[2] / "spark_jobs" / "stream_to_kafka.py"
+JOBS = Path(__file__).parents[2] / "spark_jobs"
 KILLS = int(os.environ.get("KAFKALITE_SPARK_KILLS", "1"))
 BATCHES_BETWEEN = 4
 LINES = 300
@@ -38,7 +38,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 class Job:
-    """spark_jobs/stream_to_kafka.py on a folder of files, a file a micro-batch."""
+    """A job of spark_jobs on a folder of files, a file a micro-batch."""
 
     def __init__(self, bootstrap: str, topic: str, guarantee: str, folder: Path, files: int) -> None:
         self.report = folder / "report.jsonl"
@@ -47,13 +47,14 @@ class Job:
         self._log = folder / "log.txt"
         for number in range(files):
             (self._source / f"{number:04}.txt").write_text("".join(f"{number}-{line}\n" for line in range(LINES)))
-        self._command = [sys.executable, str(JOB), "--bootstrap-servers", bootstrap, "--topic", topic, "--guarantee"]
+        job = JOBS / ("stream_to_kafka.py" if guarantee == "exactly-once" else "foreach_batch_to_kafka.py")
+        self._command = [sys.executable, str(job), "--bootstrap-servers", bootstrap, "--topic", topic, "--guarantee"]
         self._command += [guarantee, "--input", str(self._source), "--checkpoint", str(folder / "checkpoint")]
         self._command += ["--report", str(self.report), "--until-written"]
 
     def start(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        environment["PYTHONPATH"] = str(JOB.parents[1])
+        environment["PYTHONPATH"] = str(JOBS.parent)
         environment["PYSPARK_SUBMIT_ARGS"] = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
         with self._log.open("ab") as log:
             return subprocess.Popen(self._command, env=environment, stdout=log, stderr=log, start_new_session=True)

@@ -1,0 +1,174 @@
+"""The command lines of the jobs in ``spark_jobs``: from arguments to rows in the sink's columns, and its options.
+
+Called once, on the main thread of a job. It knows Spark's readers and nothing of Kafka.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType
+
+from kafka_sink.common.errors import KafkaError
+
+_FORMATS: Final = ("text", "csv", "json", "parquet", "orc")
+_HAVE_A_SCHEMA: Final = ("parquet", "orc")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        # The text may be a secret that lost its name: it is not repeated.
+        raise argparse.ArgumentTypeError("expected NAME=VALUE")
+    return name, value
+
+
+def job_parser(description: str | None, *, is_stream: bool) -> argparse.ArgumentParser:
+    """A parser with where rows come from, how they become records, and where these go."""
+    parser = argparse.ArgumentParser(description=description)
+    target = parser.add_argument_group("where to")
+    target.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
+    target.add_argument("--topic", help="needed unless the rows name their topics (--as-is with a column topic)")
+    target.add_argument(
+        "--option",
+        dest="sink_options",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any option of the sink, as kafka.compression.type=zstd; may be repeated",
+    )
+    target.add_argument("--report", help="file to which each committed write appends what it wrote, as one JSON line")
+    source = parser.add_argument_group("where from")
+    if is_stream:
+        source.add_argument("--source", choices=["files", "socket", "rate"], default="files")
+        source.add_argument("--files-per-batch", type=int, default=1, help="files of one micro-batch (default 1)")
+    where = "folder, HOST:PORT, or rows per second" if is_stream else "file or folder"
+    source.add_argument("--input", required=True, help=where)
+    source.add_argument("--format", choices=_FORMATS, default="text", help="of the files (default text)")
+    source.add_argument("--schema", help="columns of the files, as 'id LONG, name STRING'")
+    source.add_argument(
+        "--read-option",
+        dest="read_options",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of Spark's reader, as header=true; may be repeated",
+    )
+    records = parser.add_argument_group("records")
+    records.add_argument("--key", metavar="COLUMN", help="column whose text is the key (default: no keys)")
+    records.add_argument(
+        "--value",
+        metavar="COLUMN",
+        help="column whose text is the value (default: a line of text; else the row as JSON)",
+    )
+    records.add_argument(
+        "--as-is", action="store_true", help="the columns are the sink's already: value, key, topic, headers …"
+    )
+    return parser
+
+
+def read_records(spark: SparkSession, arguments: argparse.Namespace, *, is_stream: bool) -> DataFrame:
+    """The rows that *arguments* name, in the sink's columns.
+
+    :raises SystemExit: arguments that contradict each other; the text says what to do.
+    """
+    return _to_records(_read_stream(spark, arguments) if is_stream else _read_files(spark, arguments), arguments)
+
+
+def _read_files(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
+    reader = spark.read.options(**dict(arguments.read_options))
+    if arguments.schema:
+        reader = reader.schema(arguments.schema)
+    return reader.format(arguments.format).load(arguments.input)
+
+
+def _read_stream(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
+    reader = spark.readStream.options(**dict(arguments.read_options))
+    if arguments.source == "socket":
+        host, separator, port = arguments.input.rpartition(":")
+        if not separator or not port.isdecimal():
+            refuse(f"--input {arguments.input}: --source socket wants HOST:PORT")
+        return reader.format("socket").option("host", host).option("port", port).load()
+    if arguments.source == "rate":
+        if not arguments.input.isdecimal():
+            refuse(f"--input {arguments.input}: --source rate wants a number of rows per second")
+        return reader.format("rate").option("rowsPerSecond", arguments.input).load()
+    schema = "value STRING" if arguments.format == "text" else arguments.schema
+    if schema is None and arguments.format in _HAVE_A_SCHEMA:
+        schema = spark.read.format(arguments.format).load(arguments.input).schema
+    if schema is None:
+        refuse(f"a stream of {arguments.format} files needs --schema, as --schema 'id LONG, name STRING'")
+    reader = reader.schema(schema).option("maxFilesPerTrigger", arguments.files_per_batch)
+    return reader.format(arguments.format).load(arguments.input)
+
+
+def _to_records(rows: DataFrame, arguments: argparse.Namespace) -> DataFrame:
+    if arguments.as_is:
+        if arguments.key or arguments.value:
+            refuse("--as-is takes the columns as they are: leave --key and --value out")
+        return rows
+    for column in (arguments.key, arguments.value):
+        if column is not None and column not in rows.columns:
+            refuse(f"there is no column {column}; there are {', '.join(rows.columns)}")
+    value = arguments.value or ("value" if rows.columns == ["value"] else None)
+    columns = [f.to_json(f.struct("*")) if value is None else _bytes_of(rows, value)]
+    names = ["value"]
+    if arguments.key:
+        columns.append(_bytes_of(rows, arguments.key))
+        names.append("key")
+    return rows.select(*(column.alias(name) for column, name in zip(columns, names, strict=True)))
+
+
+def _bytes_of(rows: DataFrame, name: str) -> Any:
+    is_binary = isinstance(rows.schema[name].dataType, BinaryType)
+    return f.col(f"`{name}`") if is_binary else f.col(f"`{name}`").cast("string")
+
+
+def to_kafka(arguments: argparse.Namespace) -> dict[str, str]:
+    """The sink's options that *arguments* give."""
+    options = {"kafka.bootstrap.servers": arguments.bootstrap_servers, **dict(arguments.sink_options)}
+    if arguments.topic:
+        options["topic"] = arguments.topic
+    if arguments.report:
+        options["reportPath"] = arguments.report
+    return options
+
+
+def sink_name(arguments: argparse.Namespace) -> str:
+    """The sink's name: --name, or else the topic's."""
+    name = arguments.name or arguments.topic
+    if not name:
+        refuse("where rows name their topics, the sink needs a name of its own: --name")
+    return str(name)
+
+
+def refuse(text: str) -> NoReturn:
+    """:raises SystemExit: with *text*, and the exit code of a wrong command line."""
+    sys.stderr.write(f"error: {text}\n")
+    raise SystemExit(2)
+
+
+def run_job(job: Callable[[], None]) -> None:
+    """Run *job*; an error of Kafka or Spark is one line on stderr.
+
+    :raises SystemExit: 1, after such an error.
+    """
+    try:
+        job()
+    except (KafkaError, PySparkException) as error:
+        raise SystemExit(f"error: {explain(error)}") from None
+
+
+def explain(error: Exception) -> str:
+    """What *error* says, without the stacks of two languages around it."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    ours = [line for line in lines if line.startswith(("kafka_sink.", "SinkWriteError: "))]
+    return ours[-1].partition(": ")[2] if ours else next((line for line in lines if line), type(error).__name__)

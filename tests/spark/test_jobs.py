@@ -1,0 +1,161 @@
+"""The jobs of ``spark_jobs`` by spark-submit, as a scheduler runs them, read back with a foreign client."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from kafka_sink.client.admin import AdminClient
+from tests.conftest import Figure
+from tests.support.broker_process import BrokerProcess
+from tests.support.readback import read_topic
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"))
+    process.start()
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def topic(broker: BrokerProcess) -> str:
+    name = f"job-{os.urandom(4).hex()}"
+    with AdminClient(broker.bootstrap_servers) as admin:
+        admin.create_topic(name, 2)
+    return name
+
+
+class Job:
+    """One run of a job under spark-submit, in a process group of its own."""
+
+    def __init__(self, name: str, *arguments: str, log: Path) -> None:
+        self.log = log
+        environment = {
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "PYTHONPATH": str(ROOT),
+        }
+        command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
+        command += ["--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR"]
+        command += [str(ROOT / "spark_jobs" / name), *arguments]
+        with log.open("wb") as output:
+            # What is started here is the JVM; the job's Python is its child.
+            self.process = subprocess.Popen(
+                command, env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+
+    def wait(self) -> int:
+        try:
+            return self.process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise AssertionError(self.printed()) from None
+
+    def printed(self) -> str:
+        return self.log.read_text()
+
+
+def values(broker: BrokerProcess, topic: str) -> Counter[bytes | None]:
+    return Counter(message.value for message in read_topic(broker.bootstrap_servers, topic))
+
+
+def test_a_batch_of_csv_files_is_written_once_and_then_skipped(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "orders.csv").write_text("id,customer\n1,ann\n2,bob\n3,\n")
+    arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--input", str(tmp_path)]
+    arguments += ["--format", "csv", "--schema", "id LONG, customer STRING", "--read-option", "header=true"]
+    arguments += ["--key", "customer", "--version", "7", "--option", "kafka.compression.type=zstd"]
+    for decision in ("written", "skipped"):
+        job = Job("batch_to_kafka.py", *arguments, log=tmp_path.with_suffix(".log"))
+        assert job.wait() == 0, job.printed()
+        report = json.loads(job.printed().splitlines()[-1])
+        assert report["decision"] == decision
+    found = {(message.key, message.value) for message in read_topic(broker.bootstrap_servers, topic)}
+    assert found == {
+        (b"ann", b'{"id":1,"customer":"ann"}'),
+        (b"bob", b'{"id":2,"customer":"bob"}'),
+        (None, b'{"id":3}'),
+    }
+
+
+def test_sigterm_lets_the_micro_batch_end_and_the_next_start_goes_on(
+    broker: BrokerProcess, topic: str, tmp_path: Path, figure: Figure
+) -> None:
+    source, checkpoint, report = tmp_path / "source", tmp_path / "checkpoint", tmp_path / "report.jsonl"
+    source.mkdir()
+    for number in range(12):
+        (source / f"{number:02}.txt").write_text("".join(f"{number}-{line}\n" for line in range(50)))
+    arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--input", str(source)]
+    arguments += ["--checkpoint", str(checkpoint), "--report", str(report), "--trigger", "0 seconds"]
+
+    job = Job("stream_to_kafka.py", *arguments, log=tmp_path / "1.log")
+    deadline = time.monotonic() + LIMIT_S
+    while not report.exists():
+        assert job.process.poll() is None and time.monotonic() < deadline, job.printed()
+        time.sleep(0.01)
+    started = time.monotonic()
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait() == 0, job.printed()
+    stopped_s = time.monotonic() - started
+    batches = len(report.read_text().splitlines())
+    assert "the micro-batch under way is finished first" in job.printed()
+    assert batches < 12
+    # Written is done: no batch is between Kafka and Spark.
+    assert len(list((checkpoint / "commits").glob("[0-9]*"))) == batches
+
+    job = Job("stream_to_kafka.py", *arguments, "--until-written", log=tmp_path / "2.log")
+    assert job.wait() == 0, job.printed()
+    assert values(broker, topic) == Counter(f"{number}-{line}".encode() for number in range(12) for line in range(50))
+    assert [json.loads(line)["decision"] for line in report.read_text().splitlines()] == ["written"] * 12
+    figure("stopped", f"{batches} of 12 micro-batches, {stopped_s:.1f} s after SIGTERM to the JVM")
+
+
+def test_foreach_batch_of_a_socket(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.jsonl"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--source", "socket"]
+        arguments += ["--input", f"127.0.0.1:{server.getsockname()[1]}", "--checkpoint", str(tmp_path / "checkpoint")]
+        job = Job("foreach_batch_to_kafka.py", *arguments, "--report", str(report), log=tmp_path / "log")
+        server.settimeout(LIMIT_S)
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"one\ntwo\nthree\n")
+            deadline = time.monotonic() + LIMIT_S
+            while sum(values(broker, topic).values() if report.exists() else []) < 3:
+                assert job.process.poll() is None and time.monotonic() < deadline, job.printed()
+                time.sleep(0.1)
+            # As Ctrl-C on a terminal: to the JVM and to the job's Python.
+            os.killpg(job.process.pid, signal.SIGINT)
+            assert job.wait() == 0, job.printed()
+    assert values(broker, topic) == Counter([b"one", b"two", b"three"])
+
+
+def test_errors_are_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": 1}\n')
+    arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", "t", "--checkpoint", str(tmp_path / "c")]
+    job = Job("stream_to_kafka.py", *arguments, "--input", str(tmp_path), "--format", "json", log=tmp_path / "log")
+    assert job.wait() != 0
+    assert "error: a stream of json files needs --schema" in job.printed()
+    arguments += ["--source", "rate", "--input", "5", "--option", "kafka.compression.type=zip", "--until-written"]
+    job = Job("stream_to_kafka.py", *arguments, log=tmp_path / "log")
+    assert job.wait() != 0
+    assert "error: option kafka.compression.type: 'zip' is not allowed" in job.printed()
