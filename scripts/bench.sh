@@ -5,6 +5,7 @@
 #   scripts/bench.sh columns   KafkaProducer.send_columns beside Kafka's Java producer
 #   scripts/bench.sh records   KafkaProducer.send beside kafka-python, aiokafka and confluent-kafka
 #   scripts/bench.sh stream    micro-batches beside Spark's own sink and a sink that does nothing
+#   scripts/bench.sh exactly-once  what transactions cost: none, one a task, one for all
 #   scripts/bench.sh limits    memory, and speed with more rows, partitions and brokers
 #   scripts/bench.sh broker    the embedded broker beside Kafka, written to and read by the same clients
 #   scripts/bench.sh all       everything that README's table shows, and that table anew (hours)
@@ -51,6 +52,7 @@ bench_all() {
     bench bench_columns --runs 5 --results "$results"
     bench bench_records --runs 5 --results "$results"
     bench bench_stream --jars "$jars" --results "$results"
+    bench bench_exactly_once --results "$results"
     bench bench_limits --results "$results"
     bench bench_broker --broker-pids "$broker_pids" --results "$results"
     python -m tests.bench.report
@@ -88,6 +90,11 @@ case "$command" in
         prepare
         find_kafka
         bench bench_stream --jars "$jars" "$@"
+        ;;
+    exactly-once)
+        prepare
+        find_kafka
+        bench bench_exactly_once "$@"
         ;;
     limits)
         prepare
