@@ -28,7 +28,10 @@ def handle(context: BrokerContext, request: ApiRequest[AlterPartitionReassignmen
     """Reassign each partition; one that fails does not keep others from it."""
     may_grow = request.body.allow_replication_factor_change
     responses = [_reassign_topic(context, topic, may_grow=may_grow) for topic in request.body.topics]
-    request.respond(AlterPartitionReassignmentsResponse(error_message=None, responses=responses))
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=may_grow, error_message=None, responses=responses
+    )
+    request.respond(response)
 
 
 def _reassign_topic(context: BrokerContext, topic: ReassignableTopic, *, may_grow: bool) -> ReassignableTopicResponse:

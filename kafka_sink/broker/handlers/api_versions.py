@@ -25,6 +25,9 @@ VERSIONS: Final = VersionRange(0, 4)
 #: What a client may call itself (KIP-511); versions below 3 do not say.
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _FIRST_WITH_SOFTWARE: Final = 3
+#: Versions that are told of and not served, as Kafka does it (KAFKA-18659): older clients of librdkafka do not compress
+#: where Produce 0 is missing.
+_LEAST: Final = {ApiKey.PRODUCE: 0}
 _TRANSACTION_VERSION: Final = "transaction.version"
 
 
@@ -54,7 +57,10 @@ def answer(context: BrokerContext, body: ApiVersionsRequest, version: int) -> tu
 
 
 def _api_keys(context: BrokerContext) -> list[ApiVersion]:
-    return [ApiVersion(key, versions.min, versions.max) for key, versions in sorted(context.versions.items())]
+    return [
+        ApiVersion(key, _LEAST.get(key, versions.min), versions.max)
+        for key, versions in sorted(context.versions.items())
+    ]
 
 
 API: Final = ApiHandler(ApiKey.API_VERSIONS, VERSIONS, handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
@@ -13,7 +14,7 @@ from kafka_sink.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from kafka_sink.protocol.schema import VersionRange
+from kafka_sink.protocol.schema import ZERO_UUID, VersionRange
 
 VERSIONS: Final = VersionRange(1, 6)
 _FIRST_WITH_IDS: Final = 6
@@ -23,9 +24,13 @@ def handle(context: BrokerContext, request: ApiRequest[DeleteTopicsRequest]) -> 
     """Delete each topic; one that fails does not keep others from it."""
     body = request.body
     asked = body.topics if request.version >= _FIRST_WITH_IDS else [DeleteTopicState(name) for name in body.topic_names]
+    times = Counter((topic.name, topic.topic_id) for topic in asked)
     results = []
-    for topic in asked:
+    for (name, topic_id), number in times.items():
+        topic = DeleteTopicState(name, topic_id)
         try:
+            if number > 1:
+                raise ApiError(f"the topic is named {number} times", ErrorCode.INVALID_REQUEST)
             results.append(_delete(context, topic))
         except ApiError as error:
             results.append(DeletableTopicResult(topic.name, topic.topic_id, error.code, str(error)))
@@ -40,6 +45,8 @@ def _delete(context: BrokerContext, asked: DeleteTopicState) -> DeletableTopicRe
     if not context.config.delete_topic_enable:
         raise ApiError("delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED)
     name = asked.name
+    if (name is None) == (asked.topic_id == ZERO_UUID):
+        raise ApiError("a topic is named by its name or by its id, not by both or neither", ErrorCode.INVALID_REQUEST)
     if name is None:
         found = context.cluster.topic_by_id(asked.topic_id)
         if found is None:

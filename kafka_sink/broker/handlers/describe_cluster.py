@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kafka_sink.broker.handlers import authorized_operations
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
@@ -12,6 +13,7 @@ from kafka_sink.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from kafka_sink.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(0, 2)
@@ -37,6 +39,11 @@ def handle(context: BrokerContext, request: ApiRequest[DescribeClusterRequest]) 
                 for node_id, endpoints in sorted(image.nodes.items())
                 if (endpoint := endpoints.get(request.listener_name)) is not None
             ],
+            cluster_authorized_operations=(
+                authorized_operations.CLUSTER
+                if request.body.include_cluster_authorized_operations
+                else NO_AUTHORIZED_OPERATIONS
+            ),
         )
     )
 

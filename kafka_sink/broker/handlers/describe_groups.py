@@ -6,6 +6,7 @@ from typing import Final
 
 from kafka_sink.broker.coordinator.group_description import GroupDescription
 from kafka_sink.broker.coordinator.group_metadata import GroupState
+from kafka_sink.broker.handlers import authorized_operations
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
@@ -15,13 +16,10 @@ from kafka_sink.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from kafka_sink.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(0, 6)
 _FIRST_WITH_NOT_FOUND: Final = 6
-#: Everything may be done to a group, for nobody is kept from it: Read, Delete, Describe, and its settings' (KIP-430).
-_ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 def handle(context: BrokerContext, request: ApiRequest[DescribeGroupsRequest]) -> None:
@@ -31,7 +29,6 @@ def handle(context: BrokerContext, request: ApiRequest[DescribeGroupsRequest]) -
 
 
 def _describe(context: BrokerContext, group_id: str, request: ApiRequest[DescribeGroupsRequest]) -> DescribedGroup:
-    operations = _ALL_OPERATIONS if request.body.include_authorized_operations else NO_AUTHORIZED_OPERATIONS
     try:
         described = _described(context.groups_for(group_id).describe(group_id))
     except ApiError as error:
@@ -42,7 +39,8 @@ def _describe(context: BrokerContext, group_id: str, request: ApiRequest[Describ
                 described.error_message = str(error)
             else:
                 described.error_code = ErrorCode.NONE
-    described.authorized_operations = operations
+    if request.body.include_authorized_operations and described.error_code == ErrorCode.NONE:
+        described.authorized_operations = authorized_operations.GROUP
     return described
 
 

@@ -33,6 +33,10 @@ from kafka_sink.protocol.messages.fetch import (
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(4, 18)
+#: Epochs of fetches that name all their partitions (KIP-227).
+_FIRST_OF_A_SESSION: Final = 0
+_NO_SESSION: Final = -1
+_NOWHERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _FIRST_WITH_NEW_LEADER: Final = 12
 _FIRST_WITH_TOPIC_IDS: Final = 13
 _FIRST_WITH_ENDPOINTS: Final = 16
@@ -58,8 +62,8 @@ class _Reading:
 def handle(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
     """Answer at once if there is enough or something is wrong, else when there is, or when the time is up."""
     body = request.body
-    if body.session_id != 0:
-        # We never gave one out.
+    if body.session_epoch not in (_FIRST_OF_A_SESSION, _NO_SESSION):
+        # It goes on with a session, and we never gave one out.
         request.respond(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         return
     reading = _read(context, request)
@@ -181,7 +185,8 @@ def _failed(asked: FetchPartition, error: ApiError) -> PartitionData:
         partition_index=asked.partition,
         error_code=error.code,
         high_watermark=-1,
-        aborted_transactions=None,
+        # As Kafka does: empty where there is no log, null where reading it failed.
+        aborted_transactions=[] if error.code in _NOWHERE else None,
         records=b"",
     )
 

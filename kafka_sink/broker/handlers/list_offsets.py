@@ -21,12 +21,22 @@ from kafka_sink.protocol.messages.list_offsets import (
 )
 from kafka_sink.protocol.schema import VersionRange
 
-VERSIONS: Final = VersionRange(1, 8)
+VERSIONS: Final = VersionRange(1, 11)
 _FIRST_WITH_LEADER_EPOCH: Final = 4
 _MAX_TIMESTAMP: Final = -3
 _EARLIEST_LOCAL_TIMESTAMP: Final = -4
-#: Timestamps that are no times, and the versions that know them (KIP-734, KIP-405).
-_FIRST_WITH: Final = {EARLIEST_TIMESTAMP: 1, LATEST_TIMESTAMP: 1, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL_TIMESTAMP: 8}
+#: Both ask about remote storage, in which there is nothing: the last offset there, and the first that it does not have.
+_LATEST_TIERED_TIMESTAMP: Final = -5
+_EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
+#: Timestamps that are no times, and the versions that know them (KIP-734, KIP-405, KIP-1005, KIP-1023).
+_FIRST_WITH: Final = {
+    EARLIEST_TIMESTAMP: 1,
+    LATEST_TIMESTAMP: 1,
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL_TIMESTAMP: 8,
+    _LATEST_TIERED_TIMESTAMP: 9,
+    _EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
 _READ_COMMITTED: Final = 1
 _NOT_FOUND: Final = TimestampOffset(NO_TIMESTAMP, NO_OFFSET)
 
@@ -59,7 +69,8 @@ def _list_partition(
         found = _look_up(context, TopicPartition(name, asked.partition_index), asked.timestamp, committed=committed)
     except ApiError as error:
         return ListOffsetsPartitionResponse(asked.partition_index, error.code)
-    leader_epoch = state.leader_epoch if request.version >= _FIRST_WITH_LEADER_EPOCH else -1
+    told = request.version >= _FIRST_WITH_LEADER_EPOCH and found.offset != NO_OFFSET
+    leader_epoch = state.leader_epoch if told else -1
     return ListOffsetsPartitionResponse(
         asked.partition_index, ErrorCode.NONE, found.timestamp, found.offset, leader_epoch
     )
@@ -71,7 +82,7 @@ def _look_up(context: BrokerContext, partition: TopicPartition, timestamp: int, 
         return TimestampOffset(NO_TIMESTAMP, _end(log, committed=committed))
     if timestamp in (EARLIEST_TIMESTAMP, _EARLIEST_LOCAL_TIMESTAMP):
         return TimestampOffset(NO_TIMESTAMP, log.start_offset if log is not None else 0)
-    if log is None:
+    if log is None or timestamp in (_LATEST_TIERED_TIMESTAMP, _EARLIEST_PENDING_UPLOAD_TIMESTAMP):
         return _NOT_FOUND
     found = log.max_timestamp_record() if timestamp == _MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     # What a reader of committed records cannot see yet must not be where it is sent to.

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
+from kafka_sink.broker.handlers import authorized_operations
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.broker.topic_state import NO_LEADER, PartitionState, TopicState, validate_topic_name
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import (
+    NO_AUTHORIZED_OPERATIONS,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -33,6 +35,10 @@ def handle(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None
     else:
         create = body.allow_auto_topic_creation and context.config.auto_create_topics_enable
         topics = [_look_up(context, topic, request.version, create=create) for topic in body.topics or ()]
+    if body.include_topic_authorized_operations:
+        for topic in topics:
+            if topic.error_code == ErrorCode.NONE:
+                topic.topic_authorized_operations = authorized_operations.TOPIC
     nodes = context.cluster.nodes
     request.respond(
         MetadataResponse(
@@ -44,6 +50,11 @@ def handle(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None
             cluster_id=context.cluster.cluster_id,
             controller_id=context.cluster.controller_id,
             topics=topics,
+            cluster_authorized_operations=(
+                authorized_operations.CLUSTER
+                if body.include_cluster_authorized_operations
+                else NO_AUTHORIZED_OPERATIONS
+            ),
         )
     )
 
