@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
-# The whole way once: 336,776 flights from a CSV file through Spark into a Kafka topic, read back and compared.
+# The whole way, in two acts. First 336,776 flights from a CSV file through Spark into a Kafka topic, read back and
+# compared. Then the same flights as a stream, exactly once: Spark is killed with kill -9 half-way, started again, and
+# what readers of committed records see is compared with the file: nothing missing, twice, extra or out of order.
 #
 #   scripts/demo.sh [--nodes N] [--keep]            with the embedded broker, of N nodes (default 1)
 #   scripts/demo.sh --bootstrap HOST:PORT[,…]       with a Kafka that runs already
 #
-# --topic NAME (default flights; an old topic of that name is deleted), --partitions N (default 4), --compression CODEC
+# --topic NAME (default flights; old topics NAME and NAME-stream are deleted), --partitions N (default 4), --compression CODEC
 # (default lz4) and --rows N (default all) change what is written. --keep leaves the embedded broker running afterwards.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 BROKER_START_TIMEOUT_S=30
+# Small files, a micro-batch each. Spark is killed so many seconds after it began with the file in the middle.
+FILES=10
+KILL_AFTER_S=0.3
 
 nodes=1 bootstrap="" keep=0 topic=flights partitions=4 compression=lz4 rows=()
 while [ $# -gt 0 ]; do
@@ -107,28 +112,98 @@ fi
 
 [ -n "$bootstrap" ] || start_broker
 export KAFKALITE_BOOTSTRAP_SERVERS="$bootstrap"
-say "making the topic $topic with $partitions partitions on $bootstrap …"
-if kafkalite topics list | grep -qxF -- "$topic"; then kafkalite topics delete "$topic"; fi
-kafkalite topics create "$topic" --partitions "$partitions"
-
-say "writing with Spark …"
-: >"$home/spark.log"
-show_progress "$home/spark.log"
-spark-submit --properties-file "$ROOT/conf/spark-defaults.conf" "$ROOT/spark_jobs/flights_to_kafka.py" \
-    --bootstrap-servers "$bootstrap" --topic "$topic" --input "$flights" --compression "$compression" \
-    --report "$home/report.json" ${rows[@]+"${rows[@]}"} </dev/null >>"$home/spark.log" 2>&1 &
-await_job $! || {
-    stop_progress
-    what_failed "$home/spark.log" >&2
-    die "the Spark job failed."
+# new_topic NAME: empty, also where there was one.
+new_topic() {
+    say "making the topic $1 with $partitions partitions on $bootstrap …"
+    if kafkalite topics list | grep -qxF -- "$1"; then kafkalite topics delete "$1"; fi
+    kafkalite topics create "$1" --partitions "$partitions"
 }
-stop_progress
 
-say "reading back and comparing …"
-python "$ROOT/spark_jobs/verify_flights.py" \
-    --bootstrap-servers "$bootstrap" --topic "$topic" --input "$flights" --report "$home/report.json" \
-    ${rows[@]+"${rows[@]}"} </dev/null &
-await_job $!
+submit() { exec spark-submit --properties-file "$ROOT/conf/spark-defaults.conf" "$@" </dev/null; }
+
+# await_spark LOG: the end of the job $job_pid.
+await_spark() {
+    await_job "$job_pid" || {
+        stop_progress
+        what_failed "$1" >&2
+        die "the Spark job failed."
+    }
+    stop_progress
+}
+
+# read_back TOPIC WHAT REPORT: by a client that is not ours, and compared with the file.
+read_back() {
+    python "$ROOT/spark_jobs/verify_flights.py" --bootstrap-servers "$bootstrap" --topic "$1" --title "$2" \
+        --input "$flights" --report "$3" ${rows[@]+"${rows[@]}"} </dev/null &
+    await_job $!
+}
+
+first_act() {
+    new_topic "$topic"
+    say "writing with Spark …"
+    : >"$home/spark.log"
+    show_progress "$home/spark.log"
+    submit "$ROOT/spark_jobs/flights_to_kafka.py" --bootstrap-servers "$bootstrap" --topic "$topic" --input "$flights" \
+        --compression "$compression" --report "$home/report.json" ${rows[@]+"${rows[@]}"} >>"$home/spark.log" 2>&1 &
+    job_pid=$!
+    await_spark "$home/spark.log"
+    say "reading back and comparing …"
+    read_back "$topic" "written to Kafka" "$home/report.json"
+}
+
+# split_flights: the flights as FILES files, which Spark takes in the order of their times.
+split_flights() {
+    local lines number
+    mkdir "$home/source"
+    lines=${rows[1]:-$(($(wc -l <"$flights") - 1))}
+    awk -v lines="$lines" -v each=$(((lines + FILES - 1) / FILES)) -v folder="$home/source" '
+        NR == 1 { header = $0; next }
+        NR - 1 > lines { exit }
+        (NR - 2) % each == 0 { if (file) close(file); file = sprintf("%s/%02d.csv", folder, n++); print header > file }
+        { print > file }' "$flights"
+    for number in "$home"/source/*.csv; do
+        touch -t "2013010100$(basename "$number" .csv)" "$number"
+    done
+}
+
+# stream: the job that is killed, and started again, with the same checkpoint and under the same name.
+stream() {
+    submit "$ROOT/spark_jobs/stream_to_kafka.py" --bootstrap-servers "$bootstrap" --topic "$topic-stream" \
+        --guarantee exactly-once --name "$topic-stream-${home##*.}" --checkpoint "$home/checkpoint" --until-written \
+        --input "$home/source" --format csv --schema "$(cat "$ROOT/spark_jobs/flights.ddl")" \
+        --read-option header=true --read-option nullValue=NA --key tailnum \
+        --option "kafka.compression.type=$compression" --report "$home/stream.json" >>"$home/stream.log" 2>&1
+}
+
+second_act() {
+    local half=$((FILES / 2)) before
+    new_topic "$topic-stream"
+    split_flights
+    : >"$home/stream.log"
+    : >"$home/stream.json"
+    say "streaming the same flights, exactly once, from $FILES files …"
+    stream &
+    job_pid=$!
+    until [ -e "$home/checkpoint/offsets/$half" ]; do
+        kill -0 "$job_pid" 2>/dev/null || await_spark "$home/stream.log"
+        sleep 0.05
+    done
+    sleep "$KILL_AFTER_S"
+    kill -9 "$job_pid"
+    { wait "$job_pid" || true; } 2>/dev/null
+    before=$(wc -l <"$home/stream.json")
+    say "killed with kill -9 in micro-batch $((half + 1)) of $FILES ($((before)) reported); starting it again …"
+    : >"$home/stream.log"
+    show_progress "$home/stream.log"
+    stream &
+    job_pid=$!
+    await_spark "$home/stream.log"
+    say "reading what is committed and comparing …"
+    read_back "$topic-stream" "streamed to Kafka, exactly once" "$home/stream.json"
+}
+
+first_act
+second_act
 
 printf 'done in %s s; every record is there.\n' $((SECONDS - started))
 if [ "$keep" = 1 ] && [ -n "$broker_pid" ]; then

@@ -6,15 +6,12 @@ Run by spark-submit (see scripts/demo.sh). Everything that is Kafka's stays in t
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, monotonically_increasing_id, struct, to_json
 
-FLIGHTS_SCHEMA = (
-    "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, sched_arr_time INT, "
-    "arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, air_time INT, "
-    "distance INT, hour INT, minute INT, time_hour STRING"
-)
+FLIGHTS_SCHEMA = Path(__file__).with_name("flights.ddl").read_text(encoding="utf-8")
 
 
 def read_flights(spark: SparkSession, path: str, rows: int | None) -> DataFrame:

@@ -65,12 +65,19 @@ def running_in_group(group: int) -> list[str]:
     return running
 
 
-def test_every_flight_is_there() -> None:
+def test_every_flight_is_there_also_where_spark_was_killed_half_way() -> None:
     code, printed = run_demo("--nodes", "2", "--rows", "3000")
     assert code == 0, printed
     assert "every record is there" in printed
+    assert "killed with kill -9 in micro-batch 6 of 10" in printed
+    first, second = (
+        {name.strip(): value.strip() for name, value in re.findall("│ ([a-z /]+)│ +([^│]+)│", act)}
+        for act in printed.split("killed with kill -9")
+    )
+    for found in (first, second):
+        assert [found[name] for name in ("records expected", "missing", "twice", "extra")] == ["3,000", "0", "0", "0"]
     # the sink's own count
-    assert "3,000" in printed
+    assert first["rows"] == "3,000"
 
 
 def test_a_job_that_fails_says_why_in_few_lines() -> None:

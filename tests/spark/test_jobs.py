@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 from kafka_sink.client.admin import AdminClient
 from tests.conftest import Figure
@@ -77,18 +79,15 @@ def values(broker: BrokerProcess, topic: str) -> Counter[bytes | None]:
     return Counter(message.value for message in read_topic(broker.bootstrap_servers, topic))
 
 
-def test_a_batch_of_csv_files_is_written_once_and_then_skipped(
-    broker: BrokerProcess, topic: str, tmp_path: Path
-) -> None:
+def test_a_batch_of_csv_files(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
     (tmp_path / "orders.csv").write_text("id,customer\n1,ann\n2,bob\n3,\n")
     arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--input", str(tmp_path)]
     arguments += ["--format", "csv", "--schema", "id LONG, customer STRING", "--read-option", "header=true"]
     arguments += ["--key", "customer", "--version", "7", "--option", "kafka.compression.type=zstd"]
-    for decision in ("written", "skipped"):
-        job = Job("batch_to_kafka.py", *arguments, log=tmp_path.with_suffix(".log"))
-        assert job.wait() == 0, job.printed()
-        report = json.loads(job.printed().splitlines()[-1])
-        assert report["decision"] == decision
+    job = Job("batch_to_kafka.py", *arguments, log=tmp_path.with_suffix(".log"))
+    assert job.wait() == 0, job.printed()
+    report = json.loads(job.printed().splitlines()[-1])
+    assert (report["decision"], report["rows"]) == ("written", 3)
     found = {(message.key, message.value) for message in read_topic(broker.bootstrap_servers, topic)}
     assert found == {
         (b"ann", b'{"id":1,"customer":"ann"}'),
@@ -149,13 +148,38 @@ def test_foreach_batch_of_a_socket(broker: BrokerProcess, topic: str, tmp_path: 
     assert values(broker, topic) == Counter([b"one", b"two", b"three"])
 
 
-def test_errors_are_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"id": 1}\n')
-    arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", "t", "--checkpoint", str(tmp_path / "c")]
-    job = Job("stream_to_kafka.py", *arguments, "--input", str(tmp_path), "--format", "json", log=tmp_path / "log")
-    assert job.wait() != 0
-    assert "error: a stream of json files needs --schema" in job.printed()
-    arguments += ["--source", "rate", "--input", "5", "--option", "kafka.compression.type=zip", "--until-written"]
-    job = Job("stream_to_kafka.py", *arguments, log=tmp_path / "log")
-    assert job.wait() != 0
-    assert "error: option kafka.compression.type: 'zip' is not allowed" in job.printed()
+@pytest.mark.parametrize(
+    ("job", "arguments", "says"),
+    [
+        ("stream_to_kafka.py", ["--format", "json"], "a stream of json files needs --schema"),
+        ("stream_to_kafka.py", ["--source", "socket"], "--source socket wants HOST:PORT"),
+        ("foreach_batch_to_kafka.py", ["--key", "id"], "there is no column id; there are value"),
+        (
+            "stream_to_kafka.py",
+            ["--option", "kafka.compression.type=zip"],
+            "option kafka.compression.type: 'zip' is not allowed",
+        ),
+        ("batch_to_kafka.py", ["--name", "orders"], "give --version too"),
+    ],
+)
+def test_errors_are_one_line(
+    spark: SparkSession,
+    job: str,
+    arguments: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.txt").write_text("1\n")
+    given = ["--bootstrap-servers", "127.0.0.1:1", "--topic", "t", "--input", str(tmp_path / "source"), *arguments]
+    if job != "batch_to_kafka.py":
+        given += ["--checkpoint", str(tmp_path / "checkpoint"), "--until-written"]
+    monkeypatch.setattr(sys, "argv", [job, *given])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "spark_jobs" / job), run_name="__main__")
+    # What SystemExit carries as text the interpreter prints.
+    said = str(ended.value.code) if isinstance(ended.value.code, str) else capsys.readouterr().err
+    assert says in said
+    assert len(said.splitlines()) == 1

@@ -1,0 +1,141 @@
+"""What is compared of two sequences of records: 64-bit hashes of all records, and of their keys.
+
+Pure: hashes in, a verdict out. It keeps 18 bytes a record and never the record, so that more fits than memory holds;
+comparing takes about as much again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Hashes = NDArray[np.int64]
+
+#: Stands for "no key"; such records have no order among each other.
+_NO_KEY: Final = np.iinfo(np.int64).min
+#: Examples that a verdict names.
+_SHOWN: Final = 5
+
+
+class Fingerprint:
+    """The records of one side, in their order; filled once, by one thread."""
+
+    def __init__(self) -> None:
+        self._records = array("q")
+        self._keys = array("q")
+        self._partitions = array("h")
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, key: bytes | None, value: bytes | None, partition: int = 0) -> None:
+        # Python's own hash of bytes: SipHash with a secret of this process, which both sides share.
+        self._records.append(hash((key, value)))
+        self._keys.append(_NO_KEY if key is None else hash(key))
+        self._partitions.append(partition)
+
+    def add_all(self, keys: Iterable[bytes | None], values: Iterable[bytes | None]) -> None:
+        """Add a record for each pair."""
+        for key, value in zip(keys, values, strict=True):
+            self.add(key, value)
+
+    @property
+    def records(self) -> Hashes:
+        return np.frombuffer(self._records, np.int64)
+
+    @property
+    def keys(self) -> Hashes:
+        return np.frombuffer(self._keys, np.int64)
+
+    @property
+    def partitions(self) -> NDArray[np.int16]:
+        return np.frombuffer(self._partitions, np.int16)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How two sides differ. ``twice`` counts records that are there more often than expected, ``extra`` those that are
+    not expected at all. Order is judged for keys with the right records, each in one partition."""
+
+    expected: int
+    written: int
+    missing: int
+    twice: int
+    extra: int
+    keys: int
+    keys_judged: int
+    keys_out_of_order: int
+    keys_in_several_partitions: int
+    #: Where in the input the first missing records are, counted from 0.
+    missing_rows: tuple[int, ...]
+
+    @property
+    def has_the_same_records(self) -> bool:
+        return not (self.missing or self.twice or self.extra)
+
+    @property
+    def is_in_order(self) -> bool:
+        return not (self.keys_out_of_order or self.keys_in_several_partitions)
+
+
+def compare(expected: Fingerprint, written: Fingerprint) -> Verdict:
+    """How *written* differs from *expected*."""
+    known, counts = np.unique(expected.records, return_counts=True)
+    found, found_counts = np.unique(written.records, return_counts=True)
+    there = _counts_of(known, found, found_counts)
+    wanted = _counts_of(found, known, counts)
+    missing = np.maximum(counts - there, 0)
+    surplus = np.maximum(found_counts - wanted, 0)
+    keys = np.unique(expected.keys[expected.keys != _NO_KEY])
+    wrong = np.union1d(
+        expected.keys[np.isin(expected.records, known[missing > 0])],
+        written.keys[np.isin(written.records, found[surplus > 0])],
+    )
+    judged = np.setdiff1d(keys, wrong, assume_unique=True)
+    several = _in_several_partitions(written, judged)
+    rows = np.flatnonzero(np.isin(expected.records, known[missing > 0])) if missing.any() else np.empty(0, np.int64)
+    return Verdict(
+        expected=len(expected),
+        written=len(written),
+        missing=int(missing.sum()),
+        twice=int(surplus[wanted > 0].sum()),
+        extra=int(surplus[wanted == 0].sum()),
+        keys=len(keys),
+        keys_judged=len(judged),
+        keys_out_of_order=_out_of_order(expected, written, np.setdiff1d(judged, several, assume_unique=True)),
+        keys_in_several_partitions=len(several),
+        missing_rows=tuple(int(row) for row in rows[:_SHOWN]),
+    )
+
+
+def _counts_of(hashes: Hashes, others: Hashes, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How often each of *hashes* is among the *others*; both are sorted and without repetitions."""
+    if not len(others):
+        return np.zeros(len(hashes), np.int64)
+    places: Any = np.minimum(np.searchsorted(others, hashes), len(others) - 1)
+    return np.where(others[places] == hashes, counts[places], 0)
+
+
+def _by_key(side: Fingerprint, keys: Hashes) -> tuple[Hashes, Hashes, NDArray[np.int16]]:
+    """Keys, records and partitions of the records with one of *keys*, key by key and in their order."""
+    chosen = np.flatnonzero(np.isin(side.keys, keys))
+    chosen = chosen[np.argsort(side.keys[chosen], kind="stable")]
+    return side.keys[chosen], side.records[chosen], side.partitions[chosen]
+
+
+def _in_several_partitions(written: Fingerprint, keys: Hashes) -> Hashes:
+    of_key, _, partitions = _by_key(written, keys)
+    moved = (of_key[1:] == of_key[:-1]) & (partitions[1:] != partitions[:-1])
+    return np.unique(of_key[1:][moved])
+
+
+def _out_of_order(expected: Fingerprint, written: Fingerprint, keys: Hashes) -> int:
+    """How many of *keys*, which have the same records on both sides, have them in another order."""
+    of_key, wanted, _ = _by_key(expected, keys)
+    _, found, _ = _by_key(written, keys)
+    return len(np.unique(of_key[wanted != found]))

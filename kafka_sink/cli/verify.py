@@ -1,0 +1,205 @@
+"""``kafkalite verify``: whether a topic has the rows of some files, each once and those of a key in their order.
+
+Runs on the main thread. It reads committed records only and belongs to no consumer group, so it changes nothing in the
+cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import click
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from kafka_sink.cli import options, output
+from kafka_sink.cli.comparison import Fingerprint, Verdict, compare
+from kafka_sink.cli.main import EXIT_FAILURE
+from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.consumer.config import READ_COMMITTED
+from kafka_sink.consumer.log_reader import LogReader
+
+_FORMATS: Final = ("parquet", "csv", "json", "orc")
+_SUFFIXES: Final = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".orc": "orc"}
+
+Offsets = dict[int, tuple[int, int]]
+
+
+def _ranges(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> Offsets:
+    found: Offsets = {}
+    for text in texts:
+        partition, separator, rest = text.partition(":")
+        first, dash, last = rest.partition("-")
+        if not (separator and dash and partition.isdecimal() and first.isdecimal() and last.isdecimal()):
+            raise click.BadParameter(f"{text!r}: expected PARTITION:FIRST-LAST, as 0:100-199.", context, parameter)
+        found[int(partition)] = (int(first), int(last) + 1)
+    return found
+
+
+def _moment(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    """ms since 1970."""
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r}: expected ms since 1970, or as 2026-01-31T12:00:00Z.", context, parameter
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--against",
+    "paths",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    required=True,
+    help="File or folder of files with the rows that are expected; may be repeated.",
+)
+@click.option("--format", "file_format", type=click.Choice(_FORMATS), help="Of the files; by their names if not given.")
+@click.option("--value", "value_column", default="value", show_default=True, help="Column of the values.")
+@click.option("--key", "key_column", help="Column of the keys; the column key if there is one, else there are no keys.")
+@click.option(
+    "--offsets",
+    "ranges",
+    metavar="PARTITION:FIRST-LAST",
+    multiple=True,
+    callback=_ranges,
+    help="Only these offsets of these partitions, as the reports of writes name them; may be repeated.",
+)
+@click.option(
+    "--since", metavar="TIME", callback=_moment, help="From the first record of this time on (ms or ISO 8601)."
+)
+@click.option("--until", metavar="TIME", callback=_moment, help="Up to before the first record of this time.")
+@click.option("--no-order", is_flag=True, help="Do not look at the order of the records of a key.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@options.connection
+def verify(
+    topic: str,
+    paths: tuple[Path, ...],
+    file_format: str | None,
+    value_column: str,
+    key_column: str | None,
+    ranges: Offsets,
+    since: int | None,
+    until: int | None,
+    no_order: bool,
+    as_json: bool,
+    bootstrap_servers: str,
+    timeout_ms: int,
+    properties: dict[str, str],
+) -> int:
+    """Compare the committed records of TOPIC with the rows of files; exit code 1 when they are not equal.
+
+    The order of a key's rows is that of the files' names and of the rows in them. Takes about 100 MB of memory for a
+    million rows, however large they are.
+    """
+    if ranges and (since is not None or until is not None):
+        raise click.UsageError("--offsets and --since/--until exclude each other.")
+    expected = Fingerprint()
+    for keys, values in _rows(paths, file_format, key_column, value_column):
+        expected.add_all(keys, values)
+    common = {"client.id": "kafkalite-verify", "default.api.timeout.ms": timeout_ms, **properties}
+    if not ranges:
+        with AdminClient(bootstrap_servers, common) as admin:
+            ranges = _all_offsets(admin, topic, since, until)
+    written = Fingerprint()
+    reading = {"bootstrap.servers": bootstrap_servers, "isolation.level": READ_COMMITTED, **common}
+    with LogReader(reading) as reader:
+        for partition, (first, end) in sorted(ranges.items()):
+            if first >= end:
+                continue
+            for record in reader.read(topic, [partition], start=first):
+                if record.offset >= end:
+                    break
+                written.add(record.key, record.value, partition)
+    verdict = compare(expected, written)
+    is_equal = verdict.has_the_same_records and (no_order or verdict.is_in_order)
+    if as_json:
+        output.print_json({"topic": topic, "equal": is_equal, **asdict(verdict)})
+    else:
+        output.print_table([topic, "records" if is_equal else "DIFFERENT"], _lines(verdict, no_order))
+    return 0 if is_equal else EXIT_FAILURE
+
+
+def _all_offsets(admin: AdminClient, topic: str, since: int | None, until: int | None) -> Offsets:
+    """Partition → first offset and the one to stop before."""
+    partitions = [info.topic_partition for info in admin.describe_topics([topic])[topic].partitions]
+    firsts = admin.offsets(partitions, EARLIEST if since is None else since)
+    ends = admin.offsets(partitions, LATEST if until is None else until)
+    return {partition.partition: (firsts[partition], ends[partition]) for partition in partitions}
+
+
+def _lines(verdict: Verdict, no_order: bool) -> Iterator[tuple[str, str]]:
+    rows = ", ".join(str(row) for row in verdict.missing_rows)
+    yield "expected", f"{verdict.expected:,}"
+    yield "found", f"{verdict.written:,}"
+    yield "missing", f"{verdict.missing:,}" + (f"   first rows of the files: {rows}" if rows else "")
+    yield "twice", f"{verdict.twice:,}"
+    yield "extra", f"{verdict.extra:,}"
+    if not no_order:
+        yield "keys", f"{verdict.keys:,}, with the right records {verdict.keys_judged:,}"
+        yield "out of order", f"{verdict.keys_out_of_order:,}"
+        yield "in several partitions", f"{verdict.keys_in_several_partitions:,}"
+
+
+# --- the rows that are expected ---------------------------------------------------------------------------------------
+
+
+def _rows(
+    paths: tuple[Path, ...], file_format: str | None, key_column: str | None, value_column: str
+) -> Iterator[tuple[list[bytes | None], list[bytes | None]]]:
+    """Keys and values, some thousand rows at a time, in the order of the files' names.
+
+    :raises ConfigError: a file of unknown format, a column that is missing or neither text nor bytes.
+    """
+    for file in (file for path in paths for file in _files(path)):
+        kind = file_format or _SUFFIXES.get(file.suffix)
+        if kind is None:
+            raise ConfigError(f"{file}: its name does not say what it is; give --format {'|'.join(_FORMATS)}")
+        rows = ds.dataset(file, format=kind)
+        names = rows.schema.names
+        key = key_column or ("key" if "key" in names else None)
+        for name in (key, value_column):
+            if name is not None and name not in names:
+                raise ConfigError(
+                    f"{file} has no column {name!r}; name one of {', '.join(names)} with --key or --value"
+                )
+        for batch in rows.to_batches(columns=[value_column] if key is None else [value_column, key]):
+            values = _bytes_of(batch.column(value_column), value_column)
+            yield ([None] * len(values) if key is None else _bytes_of(batch.column(key), key)), values
+
+
+def _files(path: Path) -> list[Path]:
+    """*path*, or what a folder has; not what Spark and Hadoop put beside (_SUCCESS, .part-….crc)."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.rglob("*") if file.is_file() and file.name[0] not in "._")
+    if not found:
+        raise ConfigError(f"--against {path}: the folder has no files")
+    return found
+
+
+def _bytes_of(column: pa.Array, name: str) -> list[bytes | None]:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_integer(column.type):
+        # CSV has no types: digits are read as numbers, and were text.
+        column = pc.cast(column, pa.string())
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+            return list(column.to_pylist())
+        raise ConfigError(
+            f"column {name!r} is {column.type}: expected text or bytes, as they are in the records; write the files "
+            "with the columns that go to the sink"
+        )
+    return list(pc.cast(column, pa.large_binary()).to_pylist())
