@@ -1,0 +1,167 @@
+"""A real Kafka and the embedded broker get the same bytes, in all APIs and versions that both serve, and answer alike.
+
+Where they differ, the difference is listed here with its reason; what no longer differs has to be taken off the list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from kafka_sink import EmbeddedCluster
+from tests.compat.conftest import RealKafka
+from tests.conftest import Figure
+from tests.support.differential import Broker, Table, differences, name_of
+from tests.support.differential_scenarios import SCENARIOS, TOPICS
+
+
+@dataclass(frozen=True)
+class Known:
+    """A difference that is meant: what is asked (``API: label``) and where in the answer, both as patterns."""
+
+    asked: str
+    where: str
+    reason: str
+
+
+_ONE_OF_SEVERAL: Final = "of several faults in one request, another is looked for first"
+_TIME_IS_UP: Final = "Kafka refuses what should have been done before it was asked for; here it takes no time"
+_NOT_SHOWN: Final = (
+    "a request that makes Kafka fail with UNKNOWN_SERVER_ERROR gets its answer, or the error that it names"
+)
+KNOWN: Final = (
+    Known("Produce: a topic without partitions|Fetch: a topic without partitions", r"\.responses", "echoed, empty"),
+    Known(
+        "Produce: half a batch", r".*error_code", "half a batch is damaged; Kafka sees no batch and calls it invalid"
+    ),
+    Known("Fetch: an epoch of no record", ".*", "only followers say what they have; here is none"),
+    Known("(Fetch|ListOffsets): an isolation of 2", ".*", _NOT_SHOWN),
+    Known(
+        "Fetch: a session", r"\.session_id", "there are no sessions of fetches: clients name all partitions each time"
+    ),
+    Known("(Fetch|ListOffsets): a partition twice", ".*", "answered twice"),
+    Known("Metadata: (by no id|an id where only names are taken)", ".*", _NOT_SHOWN),
+    Known("Metadata: full", ".*", _NOT_SHOWN),
+    Known(
+        "Metadata: by id and by name", r"\.topics", "Kafka overlooks the names where one topic is asked for by its id"
+    ),
+    Known(
+        "CreateTopics: .*", r"\.topics\[.*\]\.configs", "only what was set is shown; DescribeConfigs shows the others"
+    ),
+    Known("DescribeConfigs: .*", ".*config_type", "INT and LONG are one kind of number"),
+    Known(
+        "DescribeConfigs: .*",
+        r".*(config_source|synonyms|configs)",
+        "Kafka keeps min.insync.replicas as a dynamic setting, and num.partitions is set here",
+    ),
+    Known("IncrementalAlterConfigs: (more|less) of a list", ".*", "there is no cleanup.policy, and no other list"),
+    Known("IncrementalAlterConfigs: an unknown operation", ".*", _NOT_SHOWN),
+    Known("IncrementalAlterConfigs: a topic without a name", ".*", "a bad name is INVALID_TOPIC_EXCEPTION everywhere"),
+    Known("ElectLeaders: (a kind of 9|full)", ".*", "said once, not for each partition"),
+    Known("ApiVersions: .*", r"\.(api_keys|.*features.*)", "compared by test_what_is_not_served_is_known"),
+    Known("(Produce|ListOffsets|CreateTopics|AddPartitionsToTxn): full", ".*error_code", _ONE_OF_SEVERAL),
+    Known("(Fetch|ListOffsets): sparse", ".*", _ONE_OF_SEVERAL),
+    Known("(CreateTopics|CreatePartitions|ElectLeaders|AlterPartitionReassignments): sparse", ".*", _TIME_IS_UP),
+    Known("WriteTxnMarkers: sparse", ".*", "a marker for no partition is answered"),
+)
+
+_ACLS: Final = "there are no ACLs"
+_SCRAM: Final = "users come from the configuration"
+_TOKENS: Final = "there are no delegation tokens"
+_QUOTAS: Final = "quotas are set on EmbeddedCluster"
+_KIP_848: Final = "the consumer protocol of KIP-848 is not served: clients fall back"
+_SHARE: Final = "there are no share groups (KIP-932)"
+_STREAMS: Final = "there is no protocol for Kafka Streams' groups (KIP-1071)"
+_METRICS: Final = "clients are asked for no metrics (KIP-714)"
+_STORES: Final = "the share coordinator's own"
+_ONE_COPY: Final = "data is stored once: there are no log directories to choose from and no reassignments to wait for"
+#: API of Kafka 4.3.0 → why the embedded broker does not serve it.
+NOT_SERVED: Final = {
+    29: _ACLS,
+    30: _ACLS,
+    31: _ACLS,
+    34: _ONE_COPY,
+    35: _ONE_COPY,
+    38: _TOKENS,
+    39: _TOKENS,
+    40: _TOKENS,
+    41: _TOKENS,
+    46: _ONE_COPY,
+    48: _QUOTAS,
+    49: _QUOTAS,
+    50: _SCRAM,
+    51: _SCRAM,
+    55: "there is no quorum of controllers",
+    57: "features are settled by the configuration",
+    64: "nodes of KRaft are not unregistered here",
+    68: _KIP_848,
+    69: _KIP_848,
+    74: _METRICS,
+    75: "Metadata says the same; clients fall back to it",
+    80: "there is no quorum of controllers",
+    81: "there is no quorum of controllers",
+    **dict.fromkeys((71, 72), _METRICS),
+    **dict.fromkeys((76, 77, 78, 79, 90, 91, 92), _SHARE),
+    **dict.fromkeys((83, 84, 85, 86, 87), _STORES),
+    **dict.fromkeys((88, 89), _STREAMS),
+}
+
+
+@pytest.fixture(scope="module")
+def pair(real_kafka: RealKafka) -> Iterator[tuple[Broker, Broker]]:
+    """Ours and theirs; one default of ours is not Kafka's."""
+    with EmbeddedCluster(num_partitions=1) as cluster:
+        brokers = Broker(cluster.bootstrap_servers), Broker(real_kafka.bootstrap_servers)
+        yield brokers
+        for broker in brokers:
+            broker.close()
+
+
+def shared(ours: Broker, theirs: Broker) -> Table:
+    return {
+        key: range(max(versions.start, theirs.versions[key].start), min(versions.stop, theirs.versions[key].stop))
+        for key, versions in ours.versions.items()
+    }
+
+
+def test_the_same_bytes_get_the_same_answers(pair: tuple[Broker, Broker], figure: Figure) -> None:
+    ours, theirs = pair
+    # Produce is told of from 0 on, which neither serves.
+    versions = {**shared(ours, theirs), 0: range(3, ours.versions[0].stop)}
+    asked = 0
+    for broker in pair:
+        broker.create_topics(TOPICS)
+        asked = sum(broker.play(scenario, asks, versions) for scenario, asks in SCENARIOS.items())
+
+    assert list(ours.answers) == list(theirs.answers)
+    unknown, used, differ = [], Counter[Known](), set()
+    for name, answer in theirs.answers.items():
+        _, api, label = name.split(": ", 2)
+        for where, mine, other in differences(ours.answers[name], answer):
+            question = f"{api.rsplit(' ', 1)[0]}: {label}"
+            known = [each for each in KNOWN if re.fullmatch(each.asked, question) and re.match(each.where, where)]
+            used.update(known[:1])
+            differ.add(name)
+            if not known:
+                unknown.append(f"{name} {where}: {mine!r:.300}, Kafka says {other!r:.300}")
+    assert not unknown, "\n".join(unknown)
+    assert [each for each in KNOWN if each not in used] == []
+    figure("APIs and versions", f"{len(versions)}, {sum(map(len, versions.values()))}")
+    figure("requests", asked)
+    figure("answers that differ, all in a way that is meant", len(differ))
+
+
+def test_what_is_not_served_is_known(pair: tuple[Broker, Broker], figure: Figure) -> None:
+    ours, theirs = pair
+    assert {name_of(key) for key in theirs.versions.keys() - ours.versions.keys()} == {
+        name_of(key) for key in NOT_SERVED.keys() & theirs.versions.keys()
+    }
+    assert {name_of(key): theirs.versions.get(key) for key, versions in ours.versions.items()} == {
+        name_of(key): versions for key, versions in ours.versions.items()
+    }
+    figure("APIs of Kafka's that are not served", len(theirs.versions) - len(ours.versions))

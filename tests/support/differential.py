@@ -1,0 +1,245 @@
+"""The same bytes to any broker: scripted requests, encoded and decoded by kafka-python, answers as trees to compare.
+
+Nothing of ours takes part in what is sent and read: requests are encoded and answers decoded by kafka-python, from the
+message schemas of Apache Kafka. The frames that two brokers get are the same, byte for byte, but for the ids of
+topics, which a cluster chooses by itself: placeholders stand for them.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafka.protocol.api_key import ApiKey as ForeignApiKey
+from kafka.protocol.api_message import ApiMessage
+
+from kafka_sink.broker.topic_config import TopicConfig
+from kafka_sink.common.config import keys
+from tests.golden.make_protocol_golden import encode_with_kafka_python, kafka_python_class, load_json
+from tests.support.wire import Wire
+
+Json = dict[str, Any]
+Table = dict[int, range]
+
+#: The coordinator's topic is being made or read: ask again, as every client does.
+_NOT_YET: Final = frozenset({14, 15, 16})
+_PATIENCE_S: Final = 20.0
+_SILENCE_S: Final = 4.0
+_NO_ID: Final = uuid.UUID(int=0)
+_CORRELATION_ID: Final = 7
+#: Times, and words for people.
+_LEFT_OUT: Final = frozenset({"throttle_time_ms", "error_message"})
+#: What brokers make of an empty member id: a client id and a UUID.
+_MEMBER_ID_CHARACTERS: Final = 36
+#: Ids of producers above this one are those of scenarios.
+_PLAYED_PRODUCER_ID: Final = 100_000
+#: With this begin the names of what scenarios make.
+_OURS: Final = "diff"
+_SETTINGS: Final = frozenset(
+    {*keys(TopicConfig), "num.partitions", "log.segment.bytes"} - {"max.decompressed.message.bytes"}
+)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request, asked in every version that both brokers serve and that lies in *versions*.
+
+    *values* are the request's fields by snake-case name, of all versions together: each takes those it has. A ``{v}``
+    in a string becomes the API and version, so that each version has topics and groups of its own. Fields that are not
+    named have the schema's default.
+    """
+
+    api: str
+    label: str
+    values: Json
+    versions: range = range(100)
+    #: Codes that tell to ask again are the answer here.
+    final: bool = False
+    #: The answer lists all that there is.
+    everything: bool = False
+
+    @property
+    def key(self) -> int:
+        return int(load_json(f"{self.api}Request")["apiKey"])
+
+
+def topic_id(name: str) -> uuid.UUID:
+    """What stands in a request for the id that the broker has given to the topic *name*."""
+    return uuid.uuid5(uuid.NAMESPACE_DNS, name)
+
+
+def filled(value: Any, mark: str) -> Any:
+    """*value* with every ``{v}`` replaced, and values of Python as the golden encoder takes them."""
+    if isinstance(value, dict):
+        return {name: filled(item, mark) for name, item in value.items()}
+    if isinstance(value, list):
+        return [filled(item, mark) for item in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    return value.replace("{v}", mark) if isinstance(value, str) else value
+
+
+class Broker:
+    """One side of the comparison; the answers are collected by what was asked."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._port = int(bootstrap_servers.rpartition(":")[2])
+        self._names: dict[str, str] = {}
+        self._ids: dict[str, uuid.UUID] = {}
+        self._producer_ids: dict[int, str] = {}
+        self._wire = Wire(bootstrap_servers, patience_s=_SILENCE_S)
+        self.answers: dict[str, Any] = {}
+        self.versions = self._table()
+
+    def close(self) -> None:
+        self._wire.close()
+
+    def _table(self) -> Table:
+        answer = self._exchange("ApiVersions", 0, b"")
+        return {entry["api_key"]: range(entry["min_version"], entry["max_version"] + 1) for entry in answer["api_keys"]}
+
+    def create_topics(self, topics: Mapping[str, Json]) -> None:
+        """Make *topics* (name → values of CreateTopics) and wait until the broker knows leaders and ids."""
+        asked = [{"name": name, "replication_factor": 1, **values} for name, values in topics.items()]
+        body = encode_with_kafka_python("CreateTopicsRequest", 5, filled({"topics": asked, "timeout_ms": 9000}, ""))
+        created = self._exchange("CreateTopics", 5, body)
+        assert [topic["error_code"] for topic in created["topics"]] == [0] * len(topics), created
+        deadline = time.monotonic() + _PATIENCE_S
+        body = encode_with_kafka_python("MetadataRequest", 12, {"topics": [{"name": name} for name in topics]})
+        while time.monotonic() < deadline:
+            described = self._exchange("Metadata", 12, body)["topics"]
+            if all(topic["error_code"] == 0 for topic in described):
+                self._ids = {topic["name"]: uuid.UUID(str(topic["topic_id"])) for topic in described}
+                self._names = {str(number): f"id of {name}" for name, number in self._ids.items()}
+                break
+            time.sleep(0.05)
+        # Kafka's metadata names a leader before that leader knows.
+        wanted = [
+            {
+                "name": name,
+                "partitions": [{"partition_index": n, "timestamp": -1} for n in range(values["num_partitions"])],
+            }
+            for name, values in topics.items()
+        ]
+        body = encode_with_kafka_python("ListOffsetsRequest", 1, {"replica_id": -1, "topics": wanted})
+        while time.monotonic() < deadline:
+            if _codes(self._exchange("ListOffsets", 1, body)) == {0}:
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"the topics have no leaders after {_PATIENCE_S} s")
+
+    def play(self, scenario: str, asks: Sequence[Ask], versions: Table) -> int:
+        """Ask everything in the versions of *versions*; returns how many requests that were."""
+        number = 0
+        for ask in asks:
+            for version in versions.get(ask.key, range(0)):
+                if version in ask.versions:
+                    mark = f"{ask.api.lower()}-{version}"
+                    body = encode_with_kafka_python(f"{ask.api}Request", version, filled(ask.values, mark))
+                    self.note(f"{scenario}: {ask.api} v{version}: {ask.label}", ask, version, body)
+                    number += 1
+        return number
+
+    def note(self, name: str, ask: Ask, version: int, body: bytes) -> None:
+        """Ask *body*, and write down what came under *name*."""
+        for wanted, given in self._ids.items():
+            body = body.replace(topic_id(wanted).bytes, given.bytes)
+        deadline = time.monotonic() + _PATIENCE_S
+        answer = self._exchange(ask.api, version, body)
+        while not ask.final and _codes(answer) & _NOT_YET and time.monotonic() < deadline:
+            time.sleep(0.05)
+            answer = self._exchange(ask.api, version, body)
+        assert name not in self.answers, name
+        self.answers[name] = self._plain(_ours(answer) if ask.everything else answer, "")
+
+    def _exchange(self, api: str, version: int, body: bytes) -> Any:
+        schema = load_json(f"{api}Request")
+        flexible = schema["flexibleVersions"].rstrip("+")
+        tags = b"\0" * (flexible != "none" and version >= int(flexible))
+        header = struct.pack(">hhih", schema["apiKey"], version, _CORRELATION_ID, 4) + b"diff"
+        try:
+            self._wire.send_frame(header + tags + body)
+            frame = self._wire.receive_frame()
+        except TimeoutError:
+            return self._lost("no answer")
+        except ConnectionError:
+            return self._lost("the connection is closed")
+        assert frame[:4] == struct.pack(">i", _CORRELATION_ID)
+        # The answer to ApiVersions has the oldest header in every version (KIP-511).
+        begin = 4 + (len(tags) if api != "ApiVersions" else 0)
+        kind: Any = kafka_python_class(f"{api}Response")
+        # Not kind.decode, by which every error of ApiVersions is written in version 0.
+        return ApiMessage.decode.__func__(kind, frame[begin:], version=version).to_dict(json=False)  # type: ignore[attr-defined]
+
+    def _lost(self, what: str) -> str:
+        self._wire.close()
+        self._wire = Wire(self._bootstrap_servers, patience_s=_SILENCE_S)
+        return what
+
+    def _plain(self, value: Any, name: str) -> Any:
+        """*value* without what any two clusters have to differ in; lists in an order of their own."""
+        if isinstance(value, dict):
+            return {key: self._plain(item, key) for key, item in value.items() if key not in _LEFT_OUT}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return sorted((self._plain(item, name) for item in value if _is_compared(name, item)), key=repr)
+        if isinstance(value, uuid.UUID):
+            return "no id" if value == _NO_ID else self._names.get(str(value), "an id")
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value).hex()
+        if name == "port" and value == self._port:
+            return "its port"
+        if name == "cluster_id" and value:
+            return "its cluster"
+        if (name == "member_id" and len(value) > _MEMBER_ID_CHARACTERS) or (name == "session_id" and value > 0):
+            return f"a {name}"
+        if name == "producer_id" and 0 <= value < _PLAYED_PRODUCER_ID:
+            return self._producer_ids.setdefault(value, f"producer {len(self._producer_ids)}")
+        return value
+
+
+def _is_compared(name: str, item: Any) -> bool:
+    """Of settings, those that both have."""
+    return name != "configs" or item["name"] in _SETTINGS
+
+
+def _ours(answer: Any) -> Any:
+    """Of a list of everything that there is, what scenarios have made: other tests leave something there too."""
+    if not isinstance(answer, dict):
+        return answer
+    kept = {}
+    for name, value in answer.items():
+        of = {"topics": "name", "groups": "group_id", "transaction_states": "transactional_id"}.get(name)
+        kept[name] = value if of is None else [item for item in value if (item[of] or _OURS).startswith(_OURS)]
+    return kept
+
+
+def _codes(answer: Any) -> set[int]:
+    """All error codes in *answer*, at any depth."""
+    if isinstance(answer, dict):
+        own = {answer["error_code"]} if isinstance(answer.get("error_code"), int) else set()
+        return own.union(*(_codes(item) for item in answer.values()))
+    return set().union(*(_codes(item) for item in answer)) if isinstance(answer, list) else set()
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every place where two trees differ: its path, and what stands there in each."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key in sorted({*ours, *theirs}):
+            yield from differences(ours.get(key, "absent"), theirs.get(key, "absent"), f"{path}.{key}")
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for number, pair in enumerate(zip(ours, theirs, strict=True)):
+            yield from differences(*pair, f"{path}[{number}]")
+    elif ours != theirs:
+        yield path, ours, theirs
+
+
+def name_of(key: int) -> str:
+    """Kafka's name of an API."""
+    return str(ForeignApiKey(key).name)
