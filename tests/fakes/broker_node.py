@@ -57,7 +57,8 @@ class BrokerNode:
         self.logs = LogManager(DIRECTORY / "logs", self.disk, clock)
         self.purgatory = DelayedOperationPurgatory(self.timer)
         self._coordinators_directory = TemporaryDirectory()
-        store = CoordinatorStore(Path(self._coordinators_directory.name), flush_writes=False)
+        self.coordinators_directory = Path(self._coordinators_directory.name)
+        self.store = store = CoordinatorStore(self.coordinators_directory, flush_writes=False)
         self.groups = GroupCoordinator(config, store, clock, self.timer, self.cluster, range(1, nodes + 1))
         self.markers = TransactionMarkers(self.cluster, self.logs, self.groups, clock, self.purgatory.check)
         self.transactions = TransactionCoordinator(

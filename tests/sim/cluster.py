@@ -6,10 +6,13 @@ that is down leads nothing and hears nothing. A crash throws every object away a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from kafka_sink.broker.cluster_state import ClusterState
+from kafka_sink.broker.coordinator.store import CoordinatorStore
+from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
+from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.handlers.dispatch import dispatcher
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
@@ -22,8 +25,10 @@ from kafka_sink.broker.request_channel import (
     Response,
     SendResponse,
 )
+from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.consumer.fetched_partition import AbortedTransactions, ConsumedRecord, FetchedPartition
 from kafka_sink.network.receive import NetworkReceive
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import (
@@ -34,6 +39,7 @@ from kafka_sink.protocol.header import (
     encode_request,
     encode_response,
 )
+from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
 from kafka_sink.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -44,6 +50,7 @@ from kafka_sink.protocol.messages.produce import (
 from kafka_sink.records.batch import parse_header
 from kafka_sink.records.reader import read_batches
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
+from tests.sim.coordination import REFUSALS, refusal, started
 from tests.sim.ledger import Ledger
 from tests.sim.network import Answer, Frame
 from tests.sim.plan import Plan
@@ -69,6 +76,15 @@ _REFUSALS_FOR_GOOD = (
     ErrorCode.POLICY_VIOLATION,
 )
 _EVERYTHING = 2**30
+_FETCH_VERSION = 11
+#: So little that a reader has to ask several times.
+_FETCH_BYTES = 1000
+_OF_TRANSACTIONS = (
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+)
 
 
 @dataclass(slots=True)
@@ -98,6 +114,9 @@ class SimCluster:
                     "message.timestamp.after.max.ms": str(2**63 - 1),
                 },
             )
+        # Its coordinators' files go when it goes.
+        self._node = node
+        self._store = node.store
         self._disk = node.disk
         self._context = node.context
         self._endpoints = dict(node.cluster.nodes)
@@ -106,6 +125,8 @@ class SimCluster:
         self._responses: list[Response] = []
         self._handlers: dict[int, RequestHandler] = {}
         self.down: set[int] = set()
+        self._keeps_time = False
+        self._timer_due_ms = FOREVER_MS
         self._make_handlers()
 
     def _make_handlers(self) -> None:
@@ -144,8 +165,103 @@ class SimCluster:
         logs.open_existing(log_config)
         cluster.nodes_up({node_id: self._endpoints[node_id] for node_id in self.node_ids if node_id not in self.down})
         self._context = replace(self._context, cluster=cluster, logs=logs)
+        if self._keeps_time:
+            self._start_coordinators()
         self._make_handlers()
         self._world.note("all brokers crashed and recovered")
+
+    # --- transactions ------------------------------------------------------------------------------------------------
+
+    def coordinate(self, ids: Iterable[TransactionMetadata]) -> None:
+        """Have transactions in this run: coordinators that know *ids*, and a timer that runs."""
+        store = TransactionStore(self._store)
+        for metadata in ids:
+            store.save(metadata)
+        self._keeps_time = True
+        self._start_coordinators()
+        self._make_handlers()
+
+    def _start_coordinators(self) -> None:
+        self._store.close()
+        self._store = CoordinatorStore(self._node.coordinators_directory, flush_writes=False)
+        waits = self._plan.faults.markers_wait
+        self._context = started(self._context, self._store, self.node_ids, lambda: self._strikes(waits))
+        self._context.transactions.start()
+        self._timer_due_ms = FOREVER_MS
+        self._run_timer()
+
+    def _run_timer(self) -> None:
+        """What the timer's thread does: whatever is due, and then again when something is."""
+        timer = self._context.timer
+        due_ms = timer.run_due(self._world.now_ms)
+        if due_ms >= self._timer_due_ms:
+            return
+        self._timer_due_ms = due_ms
+
+        def run() -> None:
+            if self._context.timer is timer and self._timer_due_ms == due_ms:
+                self._timer_due_ms = FOREVER_MS
+                self._run_timer()
+
+        self._world.at(due_ms, run)
+
+    def committed_offsets(self, group: str) -> dict[TopicPartition, int]:
+        """The offsets of a consumer group that count."""
+        return {partition: found.offset for partition, found in self._context.groups.fetch(group).items()}
+
+    def is_stable(self, partition: TopicPartition) -> bool:
+        """No transaction is open there."""
+        log = self._context.logs.get(partition)
+        return log is None or log.last_stable_offset == log.end_offset
+
+    def read_committed(self, partition: TopicPartition) -> list[ConsumedRecord]:
+        """All that a reader of committed records gets, as it gets it; nothing while nobody leads."""
+        topic = self._context.cluster.topic(partition.topic)
+        assert topic is not None
+        leader = topic.partitions[partition.partition].leader
+        if leader not in self._handlers:
+            return []
+        records: list[ConsumedRecord] = []
+        offset = 0
+        while True:
+            answer = self._fetch(leader, partition, offset)
+            fetched = FetchedPartition(
+                partition,
+                answer.records or b"",  # type: ignore[arg-type]
+                offset,
+                aborted=AbortedTransactions(
+                    (each.producer_id, each.first_offset) for each in answer.aborted_transactions or ()
+                ),
+            )
+            records += fetched
+            if fetched.next_offset == offset:
+                return records
+            offset = fetched.next_offset
+
+    def _fetch(self, leader: int, partition: TopicPartition, offset: int) -> PartitionData:
+        request = FetchRequest(
+            isolation_level=1,
+            topics=[
+                FetchTopic(
+                    topic=partition.topic,
+                    partitions=[
+                        FetchPartition(
+                            partition=partition.partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES
+                        )
+                    ],
+                )
+            ],
+        )
+        payload = b"".join(map(bytes, encode_request(ApiKey.FETCH, _FETCH_VERSION, 1, "reader", request)))
+        header, body_at = decode_request_header(payload)
+        answer = self._call(leader, payload, header, body_at)
+        assert isinstance(answer, bytes), answer
+        _, body = decode_response(ApiKey.FETCH, _FETCH_VERSION, answer)
+        assert isinstance(body, FetchResponse)
+        found = body.responses[0].partitions[0]
+        if found.error_code:
+            raise ViolationError(f"{partition} cannot be read from {offset} on: {ErrorCode.of(found.error_code).name}")
+        return found
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -159,15 +275,29 @@ class SimCluster:
         self._world.note("node {} gets {} {}", node_id, header.api_key.name, header.correlation_id)
         if header.api_key is ApiKey.PRODUCE:
             return self._produce(node_id, frame, header, offset)
+        if header.api_key in _OF_TRANSACTIONS and self._strikes(self._plan.faults.coordinator_refuses):
+            return self._refuse(frame, header, offset)
         answer = self._call(node_id, frame.payload, header, offset)
         if header.api_key is ApiKey.INIT_PRODUCER_ID and isinstance(answer, bytes):
             answer = self._init_producer_id(header, answer)
         return Answer(answer, lambda: None) if isinstance(answer, bytes) else answer
 
+    def _refuse(self, frame: Frame, header: RequestHeader, offset: int) -> Answer:
+        code = self._world.rng.choice(REFUSALS)
+        if header.api_key is ApiKey.TXN_OFFSET_COMMIT and code is ErrorCode.CONCURRENT_TRANSACTIONS:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        self._world.note("  it is refused: {}", code.name)
+        body = refusal(decode_request_body(header, frame.payload, offset), code)
+        assert body is not None
+        segments = encode_response(header.api_key, header.api_version, header.correlation_id, body)
+        return Answer(b"".join(map(bytes, segments)), lambda: None)
+
     def _call(self, node_id: int, payload: bytes, header: RequestHeader, offset: int) -> bytes | str | None:
         self._responses.clear()
         context = RequestContext(header, "connection", "127.0.0.1", "PLAINTEXT")
         self._handlers[node_id](Request(0, context, NetworkReceive("connection", memoryview(payload)), offset))
+        if self._keeps_time:
+            self._run_timer()
         for response in self._responses:
             if isinstance(response, SendResponse):
                 return b"".join(map(bytes, response.segments))

@@ -38,6 +38,12 @@ class Mutation:
     #: One that noticed it when this was written: where to look first.
     likely_seed: int = 0
 
+    def run(self, seed: int) -> None:
+        """:raises ViolationError: it was noticed."""
+        plan = make_plan(seed)
+        self.focus(plan)
+        Simulation(seed, plan=plan).run()
+
     @contextmanager
     def applied(self) -> Iterator[None]:
         true = getattr(self.owner, self.method)
@@ -218,9 +224,7 @@ def catches(mutation: Mutation, seed: int) -> str | None:
     """What run *seed* says of *mutation*; None when it notices nothing."""
     with mutation.applied():
         try:
-            plan = make_plan(seed)
-            mutation.focus(plan)
-            Simulation(seed, plan=plan).run()
+            mutation.run(seed)
         except ViolationError as error:
             return str(error)
     return None
@@ -236,13 +240,16 @@ def first_catch(mutation: Mutation, seeds: Iterable[int]) -> tuple[int, str] | N
 
 
 def main() -> None:
+    # Here, for it is made of what this module has.
+    from tests.sim.transaction_mutations import TRANSACTION_MUTATIONS
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sim-runs", type=int, default=100)
     parser.add_argument("--only", default="", help="part of a name")
     args = parser.parse_args()
     runs = args.sim_runs
     print(f"| broken rule | caught by, of {runs} seeds | first seed | what it says |\n| --- | --- | --- | --- |")
-    for mutation in MUTATIONS:
+    for mutation in (*MUTATIONS, *TRANSACTION_MUTATIONS):
         if args.only not in mutation.name:
             continue
         caught = [(seed, said) for seed in range(runs) if (said := catches(mutation, seed)) is not None]

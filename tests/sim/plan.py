@@ -36,6 +36,9 @@ class Faults:
     refused_for_good: float = 0.0
     pause_share: float = 0.0
     pause_ms: int = 0
+    #: Of the requests of transactions, and of the participants that are to be told of an outcome.
+    coordinator_refuses: float = 0.0
+    markers_wait: float = 0.0
 
 
 @dataclass(slots=True)

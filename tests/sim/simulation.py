@@ -16,22 +16,19 @@ from dataclasses import dataclass
 from types import ModuleType
 from unittest import mock
 
-import numpy as np
-
 from kafka_sink.client.factory import create_client
 from kafka_sink.common.clock import FOREVER_MS
-from kafka_sink.common.errors import ApiError, KafkaError
-from kafka_sink.common.model import Header
+from kafka_sink.common.errors import KafkaError
 from kafka_sink.producer import kafka_producer
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, ProducerRecord
-from tests.fakes.chunks import Row, make_chunk
+from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from tests.sim.cluster import SimCluster
 from tests.sim.fault_calendar import FaultCalendar
 from tests.sim.ledger import Ledger, Sending, Staged
 from tests.sim.network import SimNetwork
 from tests.sim.plan import Plan, make_plan
+from tests.sim.workload import Workload
 from tests.sim.world import ViolationError, World
 
 #: Steps of the sender after which a run is stuck, whatever its clock says.
@@ -160,6 +157,7 @@ class Simulation:
         self._pending: Callable[[], None] | None = None
         self._thread: SimThread
         self._producer: KafkaProducer
+        self._workload: Workload
 
     # --- the run -----------------------------------------------------------------------------------------------------
 
@@ -176,6 +174,7 @@ class Simulation:
 
     def _live(self) -> None:
         self._producer = self._make_producer()
+        self._workload = Workload(self.world, self.plan, self.ledger, self._producer, self._told)
         self.calendar.start()
         self.world.on_wait = self._wait
         if self.plan.blocking:
@@ -311,10 +310,10 @@ class Simulation:
         topic = self.world.rng.choice(self.plan.topics)
         count = self.world.rng.randint(1, self.plan.burst)
         if self.world.chance(self.plan.columns_share):
-            self._send_columns(topic.name, len(topic.assignment), count * 3)
+            self._workload.send_columns(topic.name, count * 3)
         else:
             for _ in range(count):
-                self._send(topic.name, len(topic.assignment))
+                self._workload.send(topic.name)
 
     def _flush(self) -> None:
         self.world.note("flush")
@@ -327,50 +326,6 @@ class Simulation:
         for sending in before:
             if sending.told != sending.count:
                 raise ViolationError(f"a flush has ended, but not the records from {sending.first} on")
-
-    def _staged(self, topic: str, partitions: int, *, has_headers: bool, has_timestamp: bool) -> Staged:
-        rng, number = self.world.rng, len(self.ledger.records)
-        key = b"key%d" % rng.randrange(8) if rng.random() < 0.5 else None
-        partition = rng.randrange(partitions) if rng.random() < 0.3 else None
-        value = b"%d." % number + b"xyz"[number % 3 :][:1] * rng.randrange(self.plan.record_bytes)
-        headers: tuple[Header, ...] = (("h", b"%d" % number), ("n", None)) if has_headers else ()
-        timestamp = 5_000_000 + rng.randrange(1000) if has_timestamp else self.world.now_ms
-        staged = Staged(number, topic, partition, key, value, headers, timestamp)
-        self.ledger.records[number] = staged
-        return staged
-
-    def _send(self, topic: str, partitions: int, partition: int | None = None) -> None:
-        rng = self.world.rng
-        sending = self.ledger.stage(1)
-        staged = self._staged(topic, partitions, has_headers=rng.random() < 0.2, has_timestamp=rng.random() < 0.7)
-        if partition is not None:
-            staged.partition = partition
-        record = ProducerRecord(topic, staged.value, staged.key, staged.partition, staged.timestamp, staged.headers)
-        future = self._producer.send(record, lambda delivery: self._told(sending, delivery))
-        sending.accepted = True
-        self.world.note("sent {} to {}", staged.number, topic)
-        if future.done() != (sending.told == 1):
-            raise ViolationError(f"the future of record {staged.number} is done: {future.done()}")
-
-    def _send_columns(self, topic: str, partitions: int, count: int) -> None:
-        rng = self.world.rng
-        sending = self.ledger.stage(count)
-        has_headers = rng.random() < 0.2
-        staged = [self._staged(topic, partitions, has_headers=has_headers, has_timestamp=True) for _ in range(count)]
-        chunk = make_chunk(
-            [Row(record.value, record.key, record.headers, record.timestamp) for record in staged], has_timestamps=True
-        )
-        places = np.array(
-            [ANY_PARTITION if record.partition is None else record.partition for record in staged], dtype=np.int32
-        )
-        self.world.note("sending the chunk {} to {} to {}", sending.first, sending.first + count - 1, topic)
-        try:
-            self._producer.send_columns(topic, chunk, places, lambda delivery: self._told(sending, delivery))
-        except ApiError as error:
-            sending.accepted = False
-            self.world.note("the chunk was not taken whole: {}", error)
-        else:
-            sending.accepted = True
 
     def _told(self, sending: Sending, delivery: Delivery) -> None:
         self.world.moment += 1
@@ -423,7 +378,7 @@ class Simulation:
             for partition in range(len(topic.assignment)):
                 for _ in range(_PROBES):
                     before = self.ledger.succeeded
-                    self._send(topic.name, len(topic.assignment), partition)
+                    self._workload.send(topic.name, partition)
                     self._settle()
                     if self.ledger.succeeded > before:
                         break

@@ -1,0 +1,464 @@
+"""One run with transactions: producers that follow one another under transactional ids, from one seed.
+
+As in :mod:`tests.sim.simulation` everything but clock, network and threads is real, the brokers' coordinators included.
+Several producers run at once: every one has its own network, and between two moments of the clock each makes a step.
+Applications are generators; what they yield is how long they do something else.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Generator
+from functools import partial
+from unittest import mock
+
+from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
+from kafka_sink.client.factory import create_client
+from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.common.errors import ApiError, KafkaError, KafkaTimeoutError, TransactionAbortableError
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.producer import kafka_producer
+from kafka_sink.producer.futures import Delivery
+from kafka_sink.producer.kafka_producer import KafkaProducer
+from tests.sim.cluster import SimCluster
+from tests.sim.fault_calendar import FaultCalendar
+from tests.sim.ledger import Sending
+from tests.sim.network import SimNetwork
+from tests.sim.simulation import ErrorLog, Outcome, PoisonedPool, SimThread, seed_all_dice, settled_surroundings
+from tests.sim.transaction_ledger import Told, Transaction, TransactionLedger
+from tests.sim.transaction_plan import TransactionPlan, make_transaction_plan
+from tests.sim.workload import Workload
+from tests.sim.world import ViolationError, World
+
+#: Rounds after which a run is stuck, whatever its clock says.
+_MOST_ROUNDS = 60_000
+#: Simulated time that a call may take once the faults are over, beyond the producer's time-outs, ms.
+_GRACE_MS = 20_000
+#: Attempts of the last producer of an id, of which one has to commit.
+_LAST_ATTEMPTS = 20
+
+Script = Generator[int, None, None]
+
+
+class Life:
+    """A producer and its network, until it ends in one way or another."""
+
+    def __init__(self, producer: KafkaProducer, network: SimNetwork, thread: SimThread, number: int) -> None:
+        self.producer = producer
+        self.network = network
+        self.thread = thread
+        self.number = number
+        self.is_running = True
+        self.sleeps_until_ms = 0
+
+
+class TransactionSimulation:
+    """See the module."""
+
+    def __init__(self, seed: int, *, plan: TransactionPlan | None = None, tracing: bool = False) -> None:
+        self.plan = plan or make_transaction_plan(seed)
+        base = self.plan.base
+        self.world = World(seed, tracing=tracing)
+        self.ledger = TransactionLedger(self.world, base)
+        self.ledger.may_be_late = self.plan.zombie_sleeps_ms > 0
+        self.cluster = SimCluster(self.world, base, self.ledger)
+        self.calendar = FaultCalendar(self.world, base.faults, self.cluster)
+        self.calendar.on_end = self._faults_ended
+        self._errors = ErrorLog()
+        self._lives: list[Life] = []
+        self._scripts: list[tuple[int, Script]] = []
+        self._rounds = 0
+        self._stepping = False
+        self._had_zombies = False
+        self._partitions = [
+            TopicPartition(topic.name, index) for topic in base.topics for index in range(len(topic.assignment))
+        ]
+
+    # --- the run -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """:raises ViolationError: a promise was broken."""
+        with settled_surroundings(self.world, self._errors):
+            try:
+                self._live()
+            except Exception as error:
+                raise ViolationError(f"an exception came out of the producer: {error!r}") from error
+        return self._outcome()
+
+    def _live(self) -> None:
+        writers = [f"writer{number}" for number in range(self.plan.writers)]
+        self.cluster.coordinate(self._known_ids(writers))
+        self.world.on_wait = self._wait
+        self.calendar.start()
+        for writer in writers:
+            self._begin(self._write(writer, self._new_life(writer, 0)))
+        self._play()
+        self.calendar.end()
+        for life in self._lives:
+            if life.is_running:
+                self._close(life, timeout_ms=0)
+        for writer in writers:
+            self._begin(self._write_at_last(writer))
+        self._play()
+        self._judge(writers)
+
+    def _known_ids(self, writers: list[str]) -> list[TransactionMetadata]:
+        if self.plan.first_epoch < 0:
+            return []
+        return [
+            TransactionMetadata(writer, 1_000_000 + number, 60_000, self.world.now_ms, self.plan.first_epoch)
+            for number, writer in enumerate(writers)
+        ]
+
+    def _judge(self, writers: list[str]) -> None:
+        limit_ms = self.world.now_ms + _GRACE_MS
+        while not all(map(self.cluster.is_stable, self._partitions)):
+            if self.world.now_ms > limit_ms:
+                open_ones = [str(each) for each in self._partitions if not self.cluster.is_stable(each)]
+                raise ViolationError(f"every transaction has ended, and {open_ones} are held up by one")
+            self.world.now_ms = min(self.world.next_event_ms, limit_ms + 1)
+            self.world.run_due()
+        logs = {each: self.ledger.read(each, self.cluster.read_committed(each)) for each in self._partitions}
+        self.ledger.check_committed(logs, {writer: self._committed_offset(writer) for writer in writers})
+
+    def _committed_offset(self, writer: str) -> int | None:
+        return self.cluster.committed_offsets(writer).get(self._partitions[0])
+
+    def _outcome(self) -> Outcome:
+        ledger = self.ledger
+        return Outcome(
+            self.world.seed,
+            len(ledger.records),
+            ledger.succeeded,
+            ledger.failed,
+            ledger.stored_batches,
+            self._rounds,
+            self.world.now_ms - 1_000_000,
+            zlib.crc32(repr((sorted(ledger.logs.items()), [str(each) for each in ledger.transactions])).encode()),
+        )
+
+    def _faults_ended(self) -> None:
+        self.ledger.calm_since_ms = self.world.now_ms
+
+    # --- producers ---------------------------------------------------------------------------------------------------
+
+    def _new_life(self, writer: str, number: int) -> Life:
+        network = SimNetwork(
+            self.world,
+            self.plan.base.faults,
+            self.cluster.handle,
+            max_in_flight=self.plan.base.max_in_flight,
+            acks=True,
+        )
+        self.calendar.add_network(network)
+        threads: list[SimThread] = []
+
+        def connect(*args: object, **options: object) -> object:
+            return create_client(*args, **options, selectable=network)  # type: ignore[arg-type]
+
+        def thread(name: str, run: Callable[[], None], at_exit: Callable[[], None]) -> SimThread:
+            threads.append(SimThread(run))
+            return threads[0]
+
+        with (
+            mock.patch.object(kafka_producer, "create_client", connect),
+            mock.patch.object(kafka_producer, "start_thread", thread),
+        ):
+            producer = KafkaProducer(
+                {**self.plan.base.properties, "transactional.id": writer}, clock=self.world, option_prefix=""
+            )
+        PoisonedPool(producer._accumulator.pool)
+        seed_all_dice(producer, self.world.rng)
+        life = Life(producer, network, threads[0], number)
+        self._lives.append(life)
+        self.world.note("life {} of {} begins", number, writer)
+        return life
+
+    def _kill(self, life: Life) -> None:
+        self.world.note("life {} of {} is killed", life.number, life.producer.client_id)
+        life.is_running = False
+        life.network.lose_all()
+
+    def _close(self, life: Life, timeout_ms: int) -> None:
+        """Close it; the others stand still meanwhile."""
+        life.is_running = False
+        sender, limit_ms = life.producer._sender, self.world.now_ms + self._patience_ms
+        step = sender.run_once
+
+        def checked_step() -> None:
+            self._count_round()
+            if self.world.now_ms > limit_ms and not self._is_excused:
+                raise ViolationError("close does not come to an end")
+            step()
+
+        sender.run_once = checked_step  # type: ignore[method-assign]
+        life.producer.close(timeout_ms)
+        if not life.network.is_closed:
+            raise ViolationError("the network client was not closed")
+        if life.producer._accumulator.has_incomplete:
+            raise ViolationError("batches are incomplete after the close")
+
+    @property
+    def _patience_ms(self) -> int:
+        properties = self.plan.base.properties
+        return int(properties["delivery.timeout.ms"]) + int(properties["max.block.ms"]) + _GRACE_MS
+
+    @property
+    def _is_excused(self) -> bool:
+        """While anything may go wrong nothing has to come to an end."""
+        return self.ledger.calm_since_ms is None or self.world.now_ms < self.ledger.calm_since_ms + self._patience_ms
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def _count_round(self) -> None:
+        self._rounds += 1
+        if self._rounds > _MOST_ROUNDS:
+            raise ViolationError(f"not at an end after {_MOST_ROUNDS} rounds")
+
+    def _round(self, until_ms: int) -> None:
+        """Every producer makes a step, and then the clock goes on until somebody has something to do."""
+        if self._stepping:
+            raise ViolationError("the sender's own thread waits for the sender")
+        self._count_round()
+        self._maybe_pause()
+        now_ms = self.world.now_ms
+        wake_ms = until_ms
+        for life in self._lives:
+            if not life.is_running:
+                continue
+            if life.sleeps_until_ms <= now_ms:
+                self._step(life)
+                wake_ms = min(wake_ms, life.network.sleeps_until_ms)
+            else:
+                wake_ms = min(wake_ms, life.sleeps_until_ms)
+        wake_ms = min(wake_ms, self.world.next_event_ms)
+        if wake_ms >= FOREVER_MS:
+            raise ViolationError("everybody sleeps and nothing will ever wake them")
+        self.world.now_ms = max(wake_ms, self.world.now_ms)
+        self.world.run_due()
+
+    def _step(self, life: Life) -> None:
+        self._stepping = True
+        life.network.horizon_ms = self.world.now_ms
+        try:
+            life.producer._sender.run_once()
+        finally:
+            self._stepping = False
+            life.network.horizon_ms = FOREVER_MS
+        self._check_errors()
+
+    def _check_errors(self) -> None:
+        """Producers that were fenced say so."""
+        if "the producer cannot go on" in self._errors.first:
+            self._errors.first = ""
+        if self._errors.first:
+            raise ViolationError(f"logged as an error: {self._errors.first}")
+
+    def _maybe_pause(self) -> None:
+        faults = self.plan.base.faults
+        if not self.calendar.is_over and self.world.chance(faults.pause_share):
+            pause_ms = self.world.rng.randint(1, faults.pause_ms)
+            self.world.note("everybody sleeps for {} ms", pause_ms)
+            self.world.now_ms += pause_ms
+            self.ledger.paused_ms += pause_ms
+
+    def _wait(self, deadline_ms: int) -> None:
+        if deadline_ms > self.world.now_ms:
+            self._round(deadline_ms)
+
+    def _begin(self, script: Script) -> None:
+        self._scripts.append((self.world.now_ms, script))
+
+    def _play(self) -> None:
+        """Run all scripts to their ends."""
+        while self._scripts:
+            due_ms, script = min(self._scripts, key=lambda entry: entry[0])
+            if due_ms > self.world.now_ms:
+                self._round(due_ms)
+                if self.world.chance(0.02):
+                    self._look()
+                continue
+            self._scripts.remove((due_ms, script))
+            for pause_ms in script:
+                self._scripts.append((self.world.now_ms + pause_ms, script))
+                break
+
+    def _look(self) -> None:
+        """A reader in the middle of it all."""
+        partition = self.world.rng.choice(self._partitions)
+        self.ledger.read(partition, self.cluster.read_committed(partition))
+
+    # --- applications ------------------------------------------------------------------------------------------------
+
+    def _think_ms(self) -> int:
+        return self.world.rng.randint(0, self.plan.base.think_ms)
+
+    def _write(self, writer: str, life: Life) -> Script:
+        """One life: transactions, one after the other, until it ends, crashes, or cannot go on."""
+        try:
+            yield from self._ended(life.producer.init_transactions)
+            for _ in range(self.plan.transactions):
+                transaction = self.ledger.begin(writer, life.number)
+                life.producer.begin_transaction()
+                yield from self._transact(writer, life, transaction)
+                if not life.is_running:
+                    return
+                yield self._think_ms()
+        except TransactionAbortableError as error:
+            raise ViolationError(f"{writer} can only abort, and is in no transaction: {error}") from error
+        except KafkaError as error:
+            self.world.note("life {} of {} cannot go on: {!r}", life.number, writer, error)
+            self._check_fatal(writer, life, error)
+        self._end_life(life)
+        yield from self._successor(writer, life)
+
+    def _end_life(self, life: Life) -> None:
+        if life.is_running:
+            self._close(life, self.world.rng.choice([0, FOREVER_MS]))
+
+    def _successor(self, writer: str, life: Life) -> Script:
+        if self._is_newest(writer, life) and life.number + 1 < self.plan.lives:
+            yield from self._write(writer, self._new_life(writer, life.number + 1))
+
+    def _is_newest(self, writer: str, life: Life) -> bool:
+        return not any(
+            other.number > life.number and other.producer.client_id == life.producer.client_id for other in self._lives
+        )
+
+    def _check_fatal(self, writer: str, life: Life, error: KafkaError) -> None:
+        """Only somebody newer, or the coordinator that lost its patience, may take a producer's id away."""
+        if not self._is_newest(writer, life) or self._had_zombies or self.plan.has_short_timeout:
+            return
+        if self._was_aborted_too_soon(writer):
+            return
+        raise ViolationError(f"{writer} cannot go on, and nobody took its place: {error!r}")
+
+    def _was_aborted_too_soon(self, writer: str) -> bool:
+        """While markers are being written a coordinator takes an abort of version 2 for one of an older producer."""
+        last = next(each for each in reversed(self.ledger.transactions) if each.writer == writer)
+        return (
+            self.plan.transaction_version == 2 and last.told is Told.ABORTED and self.plan.base.faults.markers_wait > 0
+        )
+
+    def _transact(self, writer: str, life: Life, transaction: Transaction) -> Script:
+        commits = not self.world.chance(self.plan.abort_share)
+        try:
+            for _ in range(self.world.rng.randint(1, self.plan.actions)):
+                self._act(writer, life, transaction)
+                yield self._think_ms()
+                yield from self._maybe_crash(writer, life)
+                if not life.is_running:
+                    return
+            if commits:
+                transaction.told = Told.COMMITTING
+                yield from self._ended(life.producer.commit_transaction, writer, life)
+                if life.is_running:
+                    transaction.told = Told.COMMITTED
+                    self.world.note("{}", transaction)
+                return
+        except TransactionAbortableError as error:
+            self.world.note("{} has to be aborted: {}", transaction, error)
+        transaction.told = Told.ABORTED
+        yield from self._ended(life.producer.abort_transaction, writer, life)
+        self.world.note("{}", transaction)
+
+    def _ended(self, call: Callable[[int], None], writer: str = "", life: Life | None = None) -> Script:
+        """Make *call* until its outcome is known; if *writer* and *life* are given, that one may crash meanwhile."""
+        limit_ms = self.world.now_ms + self._patience_ms
+        while True:
+            try:
+                call(self.world.rng.randint(1, 300) if self.plan.waits else 0)
+                return
+            except KafkaTimeoutError:
+                if self.world.now_ms > limit_ms and not self._is_excused:
+                    raise ViolationError(f"a call has no outcome after {self._patience_ms} ms without faults") from None
+            yield self._think_ms() + 1
+            if life is not None and self.world.chance(0.1):
+                yield from self._maybe_crash(writer, life)
+                if not life.is_running:
+                    return
+
+    def _maybe_crash(self, writer: str, life: Life) -> Script:
+        if life.number + 1 >= self.plan.lives or not self._is_newest(writer, life):
+            return
+        if not self.world.chance(self.plan.crash_share):
+            return
+        is_zombie = self.world.chance(self.plan.zombie_share)
+        if not is_zombie:
+            self._kill(life)
+        self._begin(self._write(writer, self._new_life(writer, life.number + 1)))
+        if is_zombie:
+            self._had_zombies = True
+            self.world.note("life {} of {} is a zombie", life.number, writer)
+            sleep_ms = self.world.rng.randint(0, self.plan.zombie_sleeps_ms)
+            life.sleeps_until_ms = self.world.now_ms + sleep_ms
+            yield sleep_ms
+
+    def _act(self, writer: str, life: Life, transaction: Transaction) -> None:
+        rng = self.world.rng
+        if self.world.chance(self.plan.offsets_share):
+            transaction.offset = transaction.number
+            try:
+                life.producer.send_offsets_to_transaction(
+                    {self._partitions[0]: transaction.number}, writer, rng.choice([1, 50, 3000])
+                )
+            except KafkaTimeoutError as error:
+                raise TransactionAbortableError("the offsets took too long") from error
+            return
+        self._send(life, transaction, rng.choice(self.plan.base.topics).name, rng.randint(1, self.plan.base.burst))
+
+    def _send(self, life: Life, transaction: Transaction, topic: str, count: int) -> None:
+        workload = Workload(self.world, self.plan.base, self.ledger, life.producer, self._told)
+        if self.world.chance(self.plan.base.columns_share):
+            sending = workload.send_columns(topic, count * 3, partial(self.ledger.belongs, transaction))
+            transaction.is_broken |= not sending.accepted
+        else:
+            for _ in range(count):
+                workload.send(topic, on_staged=partial(self.ledger.belongs, transaction))
+
+    def _told(self, sending: Sending, delivery: Delivery) -> None:
+        self.world.moment += 1
+        if delivery.error is not None:
+            self.world.note("told: {} from {} on failed: {}", delivery.count, sending.first, delivery.error)
+            self.ledger.owners[sending.first].is_broken = True
+        self.ledger.told(sending, delivery)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _write_at_last(self, writer: str) -> Script:
+        """Whatever happened before: a new producer takes the id over, and commits to every partition."""
+        life = self._new_life(writer, self.plan.lives)
+        yield from self._ended(life.producer.init_transactions)
+        for _ in range(_LAST_ATTEMPTS):
+            transaction = self.ledger.begin(writer, life.number)
+            life.producer.begin_transaction()
+            try:
+                for topic in self.plan.base.topics:
+                    for partition in range(len(topic.assignment)):
+                        Workload(self.world, self.plan.base, self.ledger, life.producer, self._told).send(
+                            topic.name, partition, on_staged=partial(self.ledger.belongs, transaction)
+                        )
+                transaction.told = Told.COMMITTING
+                yield from self._ended(life.producer.commit_transaction)
+                transaction.told = Told.COMMITTED
+                break
+            except (TransactionAbortableError, ApiError) as error:
+                self.world.note("{} has to be aborted: {}", transaction, error)
+                transaction.told = Told.ABORTED
+                yield from self._ended(life.producer.abort_transaction)
+            yield 50
+        else:
+            raise ViolationError(f"{writer} cannot commit any more")
+        yield from self._settled(life)
+        self._close(life, FOREVER_MS)
+
+    def _settled(self, life: Life) -> Script:
+        producer = life.producer
+        limit_ms = self.world.now_ms + self._patience_ms
+        while producer._client.in_flight_request_count():
+            if self.world.now_ms > limit_ms:
+                raise ViolationError("requests stay in flight")
+            yield 10
+        pool = producer._accumulator.pool
+        if pool.available_memory != pool.total_memory:
+            raise ViolationError(f"{pool.total_memory - pool.available_memory} bytes never came back to the pool")
