@@ -393,7 +393,8 @@ class EndTxn(TransactionalRequest):
     def handle(self, body: Struct, now_ms: int) -> None:
         response = self._expect(body, EndTxnResponse)
         code = ErrorCode.of(response.error_code)
-        if code is ErrorCode.NONE:
+        never_began = code is ErrorCode.INVALID_TXN_STATE and not self._commits and self._manager.may_not_have_begun
+        if code is ErrorCode.NONE or never_began:
             self._manager.transaction_ended(self.result, response.producer_id, response.producer_epoch)
         elif not self._commits and reaction_to(self.api_key, code) in (Reaction.ABORT, Reaction.BUMP):
             # It is being aborted already: there is nothing milder left to do.

@@ -335,11 +335,10 @@ class TransactionManager:
                     return request
                 if has_incomplete:
                     return None
-                if self._started:
+                if self._started or self._start_requested:
                     return request
-                # No broker has heard of this transaction; or one has whose answer was lost, and the next epoch ends it.
+                # No broker has heard of this transaction.
                 self._requests.remove(request)
-                self._needs_new_epoch |= self._start_requested and self._bumps_epochs_itself
                 self._complete(request.result)
             return None
 
@@ -420,6 +419,11 @@ class TransactionManager:
         """The coordinator is about to be told of the transaction, and from now on may know it."""
         self._start_requested = True
 
+    @property
+    def may_not_have_begun(self) -> bool:
+        """The coordinator was told of the transaction, and nobody knows whether it heard of it."""
+        return self._start_requested and not self._started
+
     def partitions_added(self, partitions: Collection[TopicPartition]) -> None:
         with self._lock:
             self.partitions_in_transaction.update(partitions)
@@ -438,6 +442,8 @@ class TransactionManager:
         with self._lock:
             if self.has_fatal_error:
                 return
+            # What would have begun it may still be on its way: a new epoch keeps that out of the next transaction.
+            self._needs_new_epoch |= self.may_not_have_begun and self._bumps_epochs_itself
             if producer_id >= 0:
                 self.sequences.assign_producer_id(producer_id, epoch)
                 self._needs_new_epoch = False

@@ -642,10 +642,12 @@ def test_a_failed_commit_that_nobody_waited_for_can_be_aborted(world: Transactio
     world.abort()
 
 
-def test_an_aborted_transaction_that_may_have_begun_is_ended_by_the_next_epoch() -> None:
+@pytest.mark.parametrize("answer", [ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE], ids=["begun", "not begun"])
+def test_an_aborted_transaction_that_may_have_begun_is_ended_before_the_next_epoch(answer: ErrorCode) -> None:
     world = make_world(1)
     world.begin()
     world.brokers.errors[PARTITIONS].append(SILENCE)
+    world.brokers.errors[END].append(answer)
     world.send(b"a")
     for _ in range(200):
         if PARTITIONS in world.order:
@@ -654,10 +656,20 @@ def test_an_aborted_transaction_that_may_have_begun_is_ended_by_the_next_epoch()
     world.network.lose("1")
     result = world.manager.begin_abort()
     world.finish(result)
-    assert END not in world.order, "the coordinator would not know what to end, if it never heard of the partitions"
+    assert world.order[-2:] == [END, INIT], "a new epoch in an open transaction would fence its own producer"
     bump = world.brokers.requests(INIT)[-1]
     assert (bump.producer_id, bump.producer_epoch) == (PRODUCER_ID, 0)
     assert world.manager.identity == ProducerIdAndEpoch(PRODUCER_ID, 1)
+
+
+def test_a_transaction_that_has_begun_and_is_not_open_cannot_be_aborted() -> None:
+    world = make_world(1)
+    world.begin()
+    world.send(b"a")
+    world.settle()
+    world.brokers.errors[END].append(ErrorCode.INVALID_TXN_STATE)
+    with pytest.raises(KafkaError, match="INVALID_TXN_STATE"):
+        world.abort()
 
 
 # --- batches that fail -----------------------------------------------------------------------------------------------
