@@ -99,7 +99,7 @@ class StopSignals:
     "faults",
     metavar="WHAT:HOW",
     multiple=True,
-    help="Something to go wrong, such as produce:every=10,close=half or disk.write:topic=orders,times=3; may be repeated.",
+    help="What is to go wrong, such as produce:every=10,close=half or disk.write:topic=orders; may be repeated.",
 )
 def broker(
     host: str | None,

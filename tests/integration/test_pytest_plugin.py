@@ -1,0 +1,168 @@
+"""The pytest plugin in a project of somebody else: a pytest of its own, in its own folder, without our conftest."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Figure
+
+ROOT = Path(__file__).parents[2]
+RunPytest = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run_pytest(tmp_path: Path) -> RunPytest:
+    """Runs a pytest in a new project; kafkalite is installed there with the entry points of our setup.cfg."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    installed = tmp_path / "site" / "kafkalite_here-0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: kafkalite-here\nVersion: 0\n")
+    lines = setup["options.entry_points"]["pytest11"].strip()
+    (installed / "entry_points.txt").write_text(f"[pytest11]\n{lines}\n")
+    project = tmp_path / "project"
+    project.mkdir()
+
+    def run(test: str, *arguments: str, ini: str = "") -> subprocess.CompletedProcess[str]:
+        (project / "pytest.ini").write_text(f"[pytest]\n{textwrap.dedent(ini)}")
+        (project / "test_theirs.py").write_text(textwrap.dedent(test))
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+            cwd=project,
+            env={**os.environ, "PYTHONPATH": f"{installed.parent}{os.pathsep}{ROOT}"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+def test_a_foreign_project_uses_cluster_topic_and_faults(run_pytest: RunPytest) -> None:
+    done = run_pytest(
+        """
+        import pytest
+        from confluent_kafka import Consumer, KafkaException, Producer
+        from confluent_kafka.admin import AdminClient
+
+        seen = []
+
+        def write(cluster, topic, **properties):
+            failed = []
+            producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, **properties})
+            producer.produce(topic, b"hello", on_delivery=lambda error, message: failed.append(error))
+            assert producer.flush(20) == 0
+            return failed[0]
+
+        def test_written_and_read(kafkalite_cluster, kafkalite_topic):
+            seen.append(kafkalite_topic)
+            assert write(kafkalite_cluster, kafkalite_topic) is None
+            reader = Consumer({"bootstrap.servers": kafkalite_cluster.bootstrap_servers, "group.id": "g",
+                               "auto.offset.reset": "earliest"})
+            reader.subscribe([kafkalite_topic])
+            assert reader.poll(20).value() == b"hello"
+            reader.close()
+
+        @pytest.mark.kafkalite_topic(partitions=6, configs={"retention.ms": "60000"})
+        def test_marked(kafkalite_cluster, kafkalite_topic):
+            admin = AdminClient({"bootstrap.servers": kafkalite_cluster.bootstrap_servers})
+            topics = admin.list_topics(timeout=10).topics
+            assert len(topics[kafkalite_topic].partitions) == 6
+            assert seen[0] not in topics and kafkalite_topic != seen[0]
+            assert len(kafkalite_cluster.nodes) == 2
+
+        def test_fault(kafkalite_cluster, kafkalite_topic, kafkalite_faults):
+            kafkalite_faults.on("produce", drop="request")
+            failure = write(kafkalite_cluster, kafkalite_topic, **{"message.timeout.ms": 500, "linger.ms": 0})
+            assert failure.name() == "_MSG_TIMED_OUT"
+
+        def test_fault_is_over(kafkalite_cluster, kafkalite_topic):
+            assert kafkalite_cluster.faults.of_requests == ()
+            assert write(kafkalite_cluster, kafkalite_topic) is None
+        """,
+        "--strict-markers",
+        ini="""
+        kafkalite =
+            nodes = 2
+            auto.create.topics.enable = false
+        """,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
+
+
+def test_a_project_overrides_the_configuration(run_pytest: RunPytest) -> None:
+    done = run_pytest(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def kafkalite_config():
+            return {"nodes": 3, "num.partitions": 4}
+
+        def test_it(kafkalite_cluster):
+            assert len(kafkalite_cluster.nodes) == 3
+        """
+    )
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("num.partition = 3", "did you mean num.partitions?"),
+        ("nodes = three", "nodes is a whole number, not 'three'"),
+        ("nodes", "expected NAME=VALUE, such as num.partitions=3, not 'nodes'"),
+    ],
+)
+def test_a_wrong_configuration_is_named(run_pytest: RunPytest, line: str, words: str) -> None:
+    done = run_pytest("def test_it(kafkalite_cluster): ...", ini=f"kafkalite = {line}")
+    assert done.returncode != 0 and words in done.stdout, done.stdout + done.stderr
+
+
+def test_a_project_that_does_not_use_it_loads_nothing(run_pytest: RunPytest) -> None:
+    done = run_pytest(
+        """
+        import sys
+
+        def test_it(request):
+            assert request.config.pluginmanager.has_plugin("kafkalite")
+            ours = {name for name in sys.modules if name.startswith("kafka_sink")}
+            assert ours == {"kafka_sink", "kafka_sink.testing", "kafka_sink.testing.plugin"}
+            assert not {"pyspark", "numpy", "pyarrow", "click"} & set(sys.modules)
+        """,
+        "-p",
+        "no:hypothesispytest",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+START = """
+import json, time
+began = time.perf_counter()
+from kafka_sink import EmbeddedCluster
+EmbeddedCluster
+imported = time.perf_counter()
+with EmbeddedCluster() as cluster:
+    started = time.perf_counter()
+print(json.dumps({"with imports": started - began, "without": started - imported}))
+"""
+
+
+def test_a_node_starts_fast_in_a_fresh_process(figure: Figure) -> None:
+    runs = [
+        json.loads(subprocess.run([sys.executable, "-c", START], cwd=ROOT, capture_output=True, check=True).stdout)
+        for _ in range(3)
+    ]
+    for name in ("with imports", "without"):
+        figure(f"start of one node, {name}", f"{min(run[name] for run in runs):.2f} s")
