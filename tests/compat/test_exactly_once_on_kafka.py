@@ -25,13 +25,13 @@ TIMEOUT_S = 60.0
 
 
 @pytest.mark.timeout(60 + 10 * LIVES)
-@pytest.mark.parametrize("mode", ["", "v1"], ids=["version 2", "version 1"])
+@pytest.mark.parametrize("version", ["2", "1"], ids=["version 2", "version 1"])
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 def test_whatever_dies_nothing_is_lost_torn_or_there_twice_on_kafka(
-    real_kafka: RealKafka, protocol: str, mode: str, figure: Figure
+    real_kafka: RealKafka, protocol: str, version: str, figure: Figure
 ) -> None:
-    verdict = run_in_process(real_kafka.bootstrap_servers, protocol, LIVES, 7, mode)
-    figure(f"{protocol} {mode}".strip(), verdict["text"])
+    verdict = run_in_process(real_kafka.bootstrap_servers, protocol, LIVES, "--seed", "7", "--flow", version)
+    figure(f"{protocol} version {version}", verdict["text"])
     assert verdict["is_exact"], verdict
 
 

@@ -35,13 +35,14 @@ from kafka_sink.protocol.messages.offset_commit import (
 from kafka_sink.protocol.schema import Struct
 from tests.exactly_once.workers import Task, Workers
 
-PARTITIONS: Final = 4
-ROWS: Final = 40
+#: What a worker process may be given at a time is one task, and a driver has so many of them.
+WORKERS: Final = 5
 WRITER: Final = "the-query"
 FENCED: Final = 3
 FAILED: Final = 4
 
-#: Where a life may end. ``anytime`` is a moment by the clock after the tasks.
+#: Where a life may end. ``anytime`` is a moment by the clock after the tasks, ``mid-end`` is between the ends of a
+#: batch's transactions, or where it is one only, after the request and before its answer.
 POINTS: Final = (
     "mid-tasks",
     "after-tasks",
@@ -55,14 +56,30 @@ POINTS: Final = (
     "anytime",
 )
 
+#: Those that are another one's in a batch with one transaction: nothing is verified, and its end is the decision.
+NOT_IN_ATOMIC: Final = ("before-verify", "after-end")
 
-def rows_of(version: int) -> list[bytes]:
-    return [b"%d-%d" % (version, number) for number in range(ROWS)]
+
+def points_of(protocol: str) -> list[str]:
+    return [point for point in POINTS if protocol == "parallel" or point not in NOT_IN_ATOMIC]
+
+
+@dataclass(frozen=True)
+class Load:
+    """*rows* a batch over *partitions*, in one of *tasks* many tasks (a number is drawn for each run of a batch)."""
+
+    rows: int = 40
+    partitions: int = 4
+    tasks: tuple[int, ...] = (1, 2, 3, 4, 5, 6)
+
+    def rows_of(self, version: int) -> list[bytes]:
+        return [b"%d-%d" % (version, number) for number in range(self.rows)]
 
 
 @dataclass(frozen=True)
 class LifeSettings:
-    """*fault* is the point at which this life ends in its batch number *at*; None: it ends by itself after *batches*.
+    """*fault* is the point at which this life ends, in its batch number *at* or the first one after it that gets there;
+    None: it ends by itself after *batches*.
 
     *flow* is used instead of the cluster's own. *control* leaves out a part that the protocol needs: "no-record",
     "id-per-task" or "plain-offsets".
@@ -80,6 +97,7 @@ class LifeSettings:
     freezes: bool
     control: str | None = None
     flow: Flow | None = None
+    load: Load = Load()
 
 
 class DyingClient(CoordinatorClient):
@@ -119,6 +137,8 @@ class DyingClient(CoordinatorClient):
         if [each.transactional_id for each in given] == [driver_id(self._settings.sink)]:
             if self._settings.control in ("no-record", "plain-offsets"):
                 return {given[0]: ErrorCode.NONE}
+            if self._settings.protocol == "atomic":
+                self._life.reach_soon("mid-end", 0.003)
             outcomes = super().end(given, flow, commit=commit)
             self._life.reach("after-decision")
             return outcomes
@@ -162,9 +182,10 @@ class Life:
     def __init__(self, settings: LifeSettings) -> None:
         self._settings = settings
         self._random = random.Random(settings.seed)
-        self._workers = Workers(settings.bootstrap, 5)
+        self._workers = Workers(settings.bootstrap, WORKERS)
         self._busy: set[int] = set()
         self._batch = 0
+        self._is_past_fault = False
         client = PlainOffsetsClient if settings.control == "plain-offsets" else DyingClient
         self._client = client(self, settings)
         #: Without a record in the driver's transaction nobody can ask for progress.
@@ -175,8 +196,13 @@ class Life:
     def reach(self, point: str) -> None:
         """Die here, or freeze, if that was said."""
         settings = self._settings
-        if point == settings.fault and self._batch == settings.at:
+        if point == settings.fault and self._batch >= settings.at and not self._is_past_fault:
+            self._is_past_fault = True
             os.kill(os.getpid(), signal.SIGSTOP if settings.freezes else signal.SIGKILL)
+
+    def reach_soon(self, point: str, within_s: float) -> None:
+        if point == self._settings.fault:
+            threading.Timer(self._random.uniform(0, within_s), self.reach, [point]).start()
 
     def run(self) -> int:
         for batch in range(self._settings.batches):
@@ -211,8 +237,8 @@ class Life:
         plan = self._sink.plan()
         if not plan.must_write(version, WRITER, begins_at=self._begins_at):
             return
-        count = self._random.randint(1, 6)
-        rows = [(self._random.randrange(PARTITIONS), value) for value in rows_of(version)]
+        count = self._random.choice(self._settings.load.tasks)
+        rows = self._rows(version)
         written = self._run_tasks(plan, version, [tuple(rows[index::count]) for index in range(count)], is_atomic=False)
         self._tasks_done()
         self._sink.commit(plan, version, WRITER, written)
@@ -220,12 +246,16 @@ class Life:
     def _tasks_done(self) -> None:
         self.reach("after-tasks")
         self._client.is_committing = True
-        if self._settings.fault == "anytime" and self._batch == self._settings.at:
-            threading.Timer(self._random.uniform(0, 0.05), self.reach, ["anytime"]).start()
+        self.reach_soon("anytime", 0.05)
+
+    def _rows(self, version: int) -> list[tuple[int, bytes]]:
+        load = self._settings.load
+        return [(self._random.randrange(load.partitions), value) for value in load.rows_of(version)]
 
     def _by_partition(self, version: int) -> list[tuple[tuple[int, bytes], ...]]:
-        count = self._random.randint(1, PARTITIONS)
-        rows = [(self._random.randrange(PARTITIONS), value) for value in rows_of(version)]
+        load = self._settings.load
+        count = min(self._random.choice(load.tasks), load.partitions)
+        rows = self._rows(version)
         tasks = [tuple(row for row in rows if row[0] % count == index) for index in range(count)]
         return [task for task in tasks if task]
 

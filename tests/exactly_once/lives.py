@@ -1,10 +1,11 @@
 """Many lives of one driver after another, frozen ones woken up while later ones are at work; then the count.
 
-python -m tests.exactly_once.lives BOOTSTRAP parallel|atomic LIVES [SEED] [CONTROL|v1]
+python -m tests.exactly_once.lives --help
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -15,16 +16,17 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.exactly_once.model import Flow
-from tests.exactly_once.life import FAILED, FENCED, PARTITIONS, POINTS, Life, LifeSettings, rows_of
+from tests.exactly_once.life import FAILED, FENCED, POINTS, Life, LifeSettings, Load, points_of
 from tests.support.readback import read_topic
 
-_LIFE_LIMIT_S = 60.0
+_LIFE_LIMIT_S = 120.0
 _ATTEMPTS_TO_FINISH = 6
 
 
@@ -39,6 +41,7 @@ class Verdict:
     extra: int
     ended: Counter[str] = field(default_factory=Counter)
     is_stuck: bool = False
+    stalls: dict[str, float] = field(default_factory=dict)
 
     @property
     def is_exact(self) -> bool:
@@ -58,19 +61,22 @@ class Verdict:
 class Lives:
     """One sink and its checkpoint."""
 
-    def __init__(
-        self, bootstrap: str, protocol: str, seed: int, control: str | None, folder: Path, flow: Flow | None
-    ) -> None:
-        self._random = random.Random(seed)
+    def __init__(self, asked: argparse.Namespace, folder: Path) -> None:
+        self._random = random.Random(asked.seed)
         name = f"lives-{os.urandom(4).hex()}"
-        with AdminClient(bootstrap) as admin:
-            admin.create_topic(name, PARTITIONS)
-        self._settings = LifeSettings(bootstrap, name, name, protocol, folder, 0, 3, None, 0, False, control, flow)
+        load = Load()
+        if asked.tasks:
+            load = Load(max(load.rows, 2 * asked.tasks), min(asked.tasks, 20), (1, asked.tasks))
+        with AdminClient(asked.bootstrap) as admin:
+            admin.create_topic(name, load.partitions)
+        self._settings = LifeSettings(
+            asked.bootstrap, name, name, asked.protocol, folder, 0, 3, None, 0, False, asked.control, asked.flow, load
+        )
         self._frozen: list[int] = []
         self._log = folder / "errors.txt"
         self.ended: Counter[str] = Counter()
 
-    def live(self, fault: str | None, *, freezes: bool | None = None, at: int | None = None) -> int:
+    def live(self, fault: str | None, *, freezes: bool | None = None, at: int | None = None, batches: int = 3) -> int:
         """One life; what it ended with, −9 for killed. What is not given is drawn."""
         if freezes is None:
             freezes = fault is not None and self._random.random() < 0.25
@@ -81,6 +87,7 @@ class Lives:
                 "fault": fault,
                 "at": self._random.randrange(2) if at is None else at,
                 "freezes": freezes,
+                "batches": batches,
             }
         )
         pid = self._fork(settings)
@@ -134,7 +141,7 @@ class Lives:
 
     def run(self, lives: int) -> Verdict:
         """*lives* with faults, all points in turn, and then as many without as it takes to commit everything."""
-        points = list(POINTS)
+        points = points_of(self._settings.protocol)
         for number in range(lives):
             if number % len(points) == 0:
                 self._random.shuffle(points)
@@ -156,6 +163,38 @@ class Lives:
         stuck = not any(self.live(None) == 0 for _ in range(_ATTEMPTS_TO_FINISH))
         return self._judge(stuck)
 
+    def run_at(self, point: str, lives: int, *, freezes: bool) -> Verdict:
+        """*lives* that all end at *point*. Frozen ones wake up when a successor has gone on, beside one, or when one
+        has died at the same point."""
+        for number in range(lives):
+            self.live(point, freezes=freezes)
+            if not self._frozen:
+                continue
+            pid = self._frozen.pop(0)
+            if number % 3 == 1:
+                os.kill(pid, signal.SIGCONT)
+            self.live(point if number % 3 == 2 else None, freezes=False, batches=1 if number % 3 == 0 else 2)
+            self.wake(pid)
+        time.sleep(1.5)
+        return self._judge(not any(self.live(None) == 0 for _ in range(_ATTEMPTS_TO_FINISH)))
+
+    def run_with_interruptions(self, rounds: int) -> Verdict:
+        """Drivers that stop at every point, *rounds* times, until a line comes in on stdin, and then go on; *stalls*
+        says how long each then took to its end, in s. What happens meanwhile is up to who reads stdout."""
+        stalls: dict[str, float] = {}
+        for point in points_of(self._settings.protocol) * rounds:
+            self.live(point, freezes=True, at=0, batches=1)
+            if not self._frozen:
+                continue
+            print(json.dumps({"reached": point, "sink": self._settings.sink}), flush=True)
+            sys.stdin.readline()
+            started = time.monotonic()
+            self.wake(self._frozen.pop(0))
+            stalls[point] = max(stalls.get(point, 0.0), round(time.monotonic() - started, 2))
+        verdict = self._judge(not any(self.live(None) == 0 for _ in range(_ATTEMPTS_TO_FINISH)))
+        verdict.stalls = stalls
+        return verdict
+
     def run_zombie_that_decides(self) -> Verdict:
         """A driver is frozen just before its decision and wakes up when another one has gone on, and died."""
         self.live(None)
@@ -166,7 +205,7 @@ class Lives:
 
     def _judge(self, is_stuck: bool) -> Verdict:
         done = sorted(int(path.name.split("-")[1]) for path in self._settings.checkpoint.glob("committed-*"))
-        expected = Counter(value for version in done for value in rows_of(version))
+        expected = Counter(value for version in done for value in self._settings.load.rows_of(version))
         time.sleep(0.5)
         found = Counter(message.value for message in read_topic(self._settings.bootstrap, self._settings.topic))
         missing = sum((expected - found).values())
@@ -175,39 +214,77 @@ class Lives:
         return Verdict(sum(self.ended.values()), len(done), missing, duplicates, extra, self.ended, is_stuck)
 
 
-def run_in_process(bootstrap: str, protocol: str, lives: int, seed: int, mode: str = "") -> dict[str, Any]:
-    """The verdict of a process of its own: lives are forked, and whoever asks may have threads."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.exactly_once.lives", bootstrap, protocol, str(lives), str(seed), mode],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    verdict: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return verdict
+def run_in_process(
+    bootstrap: str,
+    protocol: str,
+    lives: int,
+    *options: str,
+    on_reached: Callable[[str, str], None] | None = None,
+) -> dict[str, Any]:
+    """The verdict of a process of its own: lives are forked, and whoever asks may have threads.
+
+    :param on_reached: called with point and sink where a driver waits; with option ``--interruptions``.
+    """
+    command = [sys.executable, "-m", "tests.exactly_once.lives", bootstrap, protocol, str(lives), *options]
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        assert process.stdout is not None
+        assert process.stdin is not None
+        said: dict[str, Any] = {}
+        with process:
+            for line in process.stdout:
+                said = json.loads(line)
+                if on_reached is not None and "reached" in said:
+                    on_reached(said["reached"], said["sink"])
+                    process.stdin.write("go on\n")
+                    process.stdin.flush()
+        errors.seek(0)
+        text = errors.read()
+        assert process.returncode == 0, text[-4000:]
+        sys.stderr.write(text)
+        return said
 
 
-def run_lives(
-    bootstrap: str, protocol: str, lives: int, seed: int, control: str | None = None, flow: Flow | None = None
-) -> Verdict:
-    """Run them and judge; no *lives* at all: those of :meth:`Lives.run_zombie_that_decides`."""
+def run_lives(asked: argparse.Namespace) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="kafkalite-lives-") as folder:
-        runner = Lives(bootstrap, protocol, seed, control, Path(folder), flow)
-        verdict = runner.run(lives) if lives else runner.run_zombie_that_decides()
+        runner = Lives(asked, Path(folder))
+        if asked.zombie:
+            verdict = runner.run_zombie_that_decides()
+        elif asked.interruptions:
+            verdict = runner.run_with_interruptions(asked.lives)
+        elif asked.point:
+            verdict = runner.run_at(asked.point, asked.lives, freezes=asked.freeze)
+        else:
+            verdict = runner.run(asked.lives)
         log = Path(folder) / "errors.txt"
-        if log.exists() and not verdict.is_exact:
-            sys.stderr.write(log.read_text()[-6000:])
+        if log.exists() and (asked.errors or not verdict.is_exact):
+            sys.stderr.write(log.read_text()[-20000:])
         return verdict
 
 
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.exactly_once.lives", description=__doc__)
+    parser.add_argument("bootstrap")
+    parser.add_argument("protocol", choices=["parallel", "atomic"])
+    parser.add_argument("lives", type=int, help="drivers with a fault; rounds of all points with --interruptions")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--point", choices=POINTS, help="where all of them end; else all points in turn")
+    parser.add_argument("--freeze", action="store_true", help="frozen at the point, and woken up, instead of killed")
+    parser.add_argument("--tasks", type=int, help="1 or so many tasks in every run of a batch; else 1 to 6")
+    parser.add_argument("--flow", type=lambda text: Flow(int(text)), help="version of transactions, not the cluster's")
+    parser.add_argument("--control", help="a protocol with a part left out: no-record, id-per-task, plain-offsets")
+    parser.add_argument("--zombie", action="store_true", help="one that wakes up just before its decision, no others")
+    parser.add_argument("--interruptions", action="store_true", help="wait at every point for a line on stdin")
+    parser.add_argument("--errors", action="store_true", help="print what failed lives raised")
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    bootstrap, protocol, lives = sys.argv[1:4]
-    seed = int(sys.argv[4]) if len(sys.argv) > 4 else 1
-    mode = sys.argv[5] if len(sys.argv) > 5 else ""
-    flow = Flow.V1 if mode == "v1" else None
-    started = time.monotonic()
-    verdict = run_lives(bootstrap, protocol, int(lives), seed, mode if mode and flow is None else None, flow)
-    print(f"{verdict}, {time.monotonic() - started:.1f} s")
-    print(verdict.as_json())
+    print(run_lives(_arguments()).as_json())

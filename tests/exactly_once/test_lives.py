@@ -31,13 +31,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def test_whatever_dies_nothing_is_lost_torn_or_there_twice(
     broker: BrokerProcess, protocol: str, figure: Figure
 ) -> None:
-    verdict = run_in_process(broker.bootstrap_servers, protocol, LIVES, seed=11)
+    verdict = run_in_process(broker.bootstrap_servers, protocol, LIVES, "--seed", "11")
     figure(protocol, verdict["text"])
     assert verdict["is_exact"], verdict
 
 
 def test_a_driver_that_wakes_up_just_before_its_decision_changes_nothing(broker: BrokerProcess) -> None:
-    verdict = run_in_process(broker.bootstrap_servers, "parallel", 0, seed=1)
+    verdict = run_in_process(broker.bootstrap_servers, "parallel", 0, "--zombie")
     assert verdict["is_exact"], verdict
     assert verdict["ended"]["woken: fenced"] == 1
 
@@ -53,6 +53,7 @@ def test_a_driver_that_wakes_up_just_before_its_decision_changes_nothing(broker:
 def test_the_count_finds_a_protocol_with_a_part_left_out(
     broker: BrokerProcess, control: str, lives: int, finds: str, figure: Figure
 ) -> None:
-    verdict: dict[str, Any] = run_in_process(broker.bootstrap_servers, "parallel", lives, 5, control)
+    options = ["--seed", "5", "--control", control, *([] if lives else ["--zombie"])]
+    verdict: dict[str, Any] = run_in_process(broker.bootstrap_servers, "parallel", lives, *options)
     figure(control, verdict["text"])
     assert verdict[finds], verdict
