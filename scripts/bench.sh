@@ -9,6 +9,7 @@
 #   scripts/bench.sh limits    memory, and speed with more rows, partitions and brokers
 #   scripts/bench.sh broker    the embedded broker beside Kafka, written to and read by the same clients
 #   scripts/bench.sh all       everything that README's table shows, and that table anew (hours)
+#   scripts/bench.sh jars      fetch Spark's own connector and print its jars, separated by commas
 #   scripts/bench.sh report    README's table and chart from what was measured last
 #
 # Each takes options of its own: scripts/bench.sh spark --help. Kafka and Spark's connector are fetched once into .work.
@@ -75,6 +76,10 @@ case "$command" in
         prepare
         find_kafka
         bench bench_spark --jars "$jars" --broker-pids "$broker_pids" "$@"
+        ;;
+    jars)
+        prepare
+        printf '%s\n' "$jars"
         ;;
     columns)
         prepare
