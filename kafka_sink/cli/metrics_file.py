@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final
 
 from kafka_sink.common.clock import Clock
+from kafka_sink.common.files import replace_text
 from kafka_sink.common.threads import start_thread
 
 INTERVAL_MS: Final = 10_000
@@ -56,9 +57,7 @@ class MetricsFile:
     def _write(self) -> None:
         assert self._path is not None
         text = self._render()
-        beside = self._path.with_name(self._path.name + ".tmp")
         try:
-            beside.write_text(text)
-            beside.replace(self._path)
+            replace_text(self._path, text)
         except OSError as error:
             _log.warning("cannot write figures to %s: %s", self._path, error)

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from kafka_sink.client.blocking import BlockingClient, Question
 from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.coordinator_requests import AGAIN, CoordinatorKey, CoordinatorRequests, gravest
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import DisconnectError, ErrorCode, error_for
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition
-from kafka_sink.exactly_once.coordinator_requests import AGAIN, CoordinatorKey, CoordinatorRequests, gravest
 from kafka_sink.exactly_once.model import Flow, Transaction
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -83,6 +83,9 @@ class TransactionDescription:
     transaction: Transaction
     state: str
     partitions: frozenset[TopicPartition]
+    timeout_ms: int = 0
+    #: Wall time at which it began, ms since 1970; -1 while none is open.
+    started_ms: int = -1
 
     @property
     def is_ongoing(self) -> bool:
@@ -362,9 +365,13 @@ class CoordinatorClient:
     def list_ongoing(self, pattern: str) -> list[str]:
         """The ids with an open transaction, on all brokers that can be reached, that match the regular expression
         *pattern* as far as the brokers know patterns (KIP-1152, from 4.1 on): the caller has to look at them again."""
+        return self.list_ids(["Ongoing"], pattern)
+
+    def list_ids(self, states: Sequence[str] = (), pattern: str | None = None) -> list[str]:
+        """As :meth:`list_ongoing`, in any of *states* (named as Kafka does; none means all), of any id by default."""
 
         def build(version: int) -> Struct:
-            request = ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=[])
+            request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=[])
             if version >= 2:
                 request.transactional_id_pattern = pattern
             return request
@@ -428,4 +435,6 @@ def _description(state: TransactionState) -> TransactionDescription:
             if topic.topic != "__consumer_offsets"
             for partition in topic.partitions
         ),
+        state.transaction_timeout_ms,
+        state.transaction_start_time_ms,
     )

@@ -50,7 +50,7 @@ def kafkalite_config(pytestconfig: pytest.Config) -> Mapping[str, Any]:
 
 @pytest.fixture(scope="session")
 def kafkalite_cluster(kafkalite_config: Mapping[str, Any]) -> Iterator[EmbeddedCluster]:
-    """A running cluster, stopped with the session; ``kafkalite_cluster.bootstrap_servers`` is where clients reach it."""
+    """A running cluster, stopped with the session; its ``bootstrap_servers`` are where clients reach it."""
     from kafka_sink.broker.config import BrokerConfig
     from kafka_sink.broker.embedded_broker import EmbeddedCluster
     from kafka_sink.common.config import parse

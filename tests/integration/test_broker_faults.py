@@ -28,7 +28,7 @@ REQUEST_TIMEOUT_MS = 1_000
 
 SURVIVED = {
     "error": "produce:every=3,error=not_leader_or_follower",
-    "error-of-one-partition": "produce:partition=1,topic={topic},every=2,times=20,error=not_enough_replicas_after_append",
+    "error-of-one-partition": "produce:topic={topic},partition=1,every=2,times=20,error=not_enough_replicas",
     "late": "produce:every=5,delay_ms=200",
     "too-late": "produce:nth=5,delay_ms=1500",
     "request-lost": "produce:nth=4,drop=request",

@@ -7,15 +7,14 @@ Source: FindCoordinator; KIP-699 (many keys in one request).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 from kafka_sink.client.blocking import BlockingClient, Question
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
 from kafka_sink.common.model import Node
-from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.find_coordinator import (
     GROUP,
@@ -48,6 +47,9 @@ _LONGEST_BACKOFF_MS: Final = 500
 
 #: Who coordinates what: key type and key, as FindCoordinator asks for it.
 CoordinatorKey = tuple[int, str]
+
+
+K = TypeVar("K", bound=Hashable)
 
 
 class CoordinatorRequests:
@@ -104,17 +106,17 @@ class CoordinatorRequests:
 
     def ask_many(
         self,
-        keys: Mapping[Transaction, CoordinatorKey],
-        question: Callable[[Transaction], Question],
+        keys: Mapping[K, CoordinatorKey],
+        question: Callable[[K], Question],
         code_of: Callable[[Struct], ErrorCode],
-        outcomes: dict[Transaction, ErrorCode],
+        outcomes: dict[K, ErrorCode],
     ) -> None:
         """Ask for each of *keys*, pipelined, until all have an answer that is for good."""
         deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
         attempts = 0
         while waiting := [item for item in keys if item not in outcomes]:
             self.locate([keys[item] for item in waiting], deadline_ms)
-            by_node: dict[Node, list[Transaction]] = {}
+            by_node: dict[Node, list[K]] = {}
             for item in waiting:
                 by_node.setdefault(self._coordinators[keys[item]], []).append(item)
             for node, items in by_node.items():

@@ -1,0 +1,193 @@
+"""``kafkalite groups``: list, describe and delete consumer groups of any cluster, and move their offsets.
+
+Runs on the main thread. It never joins a group, and changes nothing of one that has members.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kafka_sink.cli import options, output
+from kafka_sink.cli.group import CommandGroup
+from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient
+from kafka_sink.client.group_admin import GroupAdmin, GroupDescription
+from kafka_sink.common.model import TopicPartition
+
+
+@click.group(cls=CommandGroup)
+def groups() -> None:
+    """List, describe and delete consumer groups, and move their offsets."""
+
+
+def _connect(bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> GroupAdmin:
+    return GroupAdmin(bootstrap_servers, {"default.api.timeout.ms": timeout_ms, **properties})
+
+
+@groups.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+@options.connection
+def list_(as_json: bool, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> None:
+    """Show all groups and their states."""
+    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+        found = admin.list_groups()
+    if as_json:
+        output.print_json([{"group": name, "state": state} for name, state in found.items()])
+        return
+    output.print_table(("group", "state"), found.items())
+
+
+@groups.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+@options.connection
+def describe(
+    names: tuple[str, ...], as_json: bool, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]
+) -> None:
+    """Show where groups are in each partition, how far behind, and which member reads it."""
+    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+        found = [(admin.describe(name), admin.offsets(name)) for name in names]
+    wanted = {place for group, committed in found for place in (*committed, *_assigned(group))}
+    with AdminClient(bootstrap_servers, {"default.api.timeout.ms": timeout_ms, **properties}) as topics:
+        known = {place for place in wanted if place.topic in set(topics.list_topics(include_internal=True))}
+        ends = topics.offsets(known, LATEST)
+    documents = [_document(group, committed, ends) for group, committed in found]
+    if as_json:
+        output.print_json(documents)
+        return
+    columns = ("group", "state", "topic", "partition", "offset", "end offset", "lag", "member", "client", "host")
+    output.print_table(columns, [row for document in documents for row in _rows(document)])
+
+
+@groups.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@options.connection
+def delete(names: tuple[str, ...], bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> None:
+    """Delete groups without members, with their offsets."""
+    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+        for name in names:
+            admin.delete(name)
+            click.echo(f"deleted {name}")
+
+
+@groups.command("reset-offsets")
+@click.argument("name", metavar="GROUP")
+@click.option("--topic", "topic_names", multiple=True, help="Only this topic; may be repeated. [default: all it read]")
+@click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one of --topic.")
+@click.option("--to-earliest", "target", flag_value="earliest", help="To the first record there is.")
+@click.option("--to-latest", "target", flag_value="latest", help="To the end.")
+@click.option("--to-offset", "offset", type=click.IntRange(min=0), help="To this offset, or the nearest there is.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+@options.connection
+def reset_offsets(
+    name: str,
+    topic_names: tuple[str, ...],
+    partitions: tuple[int, ...],
+    target: str | None,
+    offset: int | None,
+    dry_run: bool,
+    as_json: bool,
+    bootstrap_servers: str,
+    timeout_ms: int,
+    properties: dict[str, str],
+) -> None:
+    """Let a group without members go on somewhere else."""
+    if (target is None) == (offset is None):
+        raise click.UsageError("Give one of --to-earliest, --to-latest and --to-offset.")
+    if partitions and len(topic_names) != 1:
+        raise click.UsageError("--partition needs exactly one --topic.")
+    with (
+        _connect(bootstrap_servers, timeout_ms, properties) as admin,
+        AdminClient(bootstrap_servers, {"default.api.timeout.ms": timeout_ms, **properties}) as topics,
+    ):
+        before = admin.offsets(name)
+        places = _places(topics, before, topic_names, partitions)
+        if not places:
+            raise click.UsageError(f"Group {name} has read nothing yet: give --topic.")
+        first, end = topics.offsets(places, EARLIEST), topics.offsets(places, LATEST)
+        goal = {"earliest": first, "latest": end}.get(target or "", {})
+        after = {place: goal.get(place, min(max(offset or 0, first[place]), end[place])) for place in places}
+        if not dry_run:
+            _refuse_members(admin, name, known=bool(before))
+            admin.set_offsets(name, after)
+    changes = [
+        {"topic": place.topic, "partition": place.partition, "before": before.get(place), "after": after[place]}
+        for place in places
+    ]
+    if as_json:
+        output.print_json(changes)
+        return
+    output.print_table(
+        ("topic", "partition", "before", "after"), [[_shown(value) for value in each.values()] for each in changes]
+    )
+    if dry_run:
+        click.echo("nothing was changed", err=True)
+
+
+def _refuse_members(admin: GroupAdmin, name: str, *, known: bool) -> None:
+    if not known:
+        return
+    group = admin.describe(name)
+    if group.members:
+        clients = ", ".join(sorted({member.client_id for member in group.members}))
+        raise click.ClickException(f"group {name} has members ({clients}): stop them first, they would overwrite it.")
+
+
+def _places(
+    topics: AdminClient,
+    committed: dict[TopicPartition, int],
+    topic_names: tuple[str, ...],
+    partitions: tuple[int, ...],
+) -> list[TopicPartition]:
+    if not topic_names:
+        return sorted(committed)
+    if partitions:
+        return [TopicPartition(topic_names[0], number) for number in sorted(set(partitions))]
+    described = topics.describe_topics(topic_names)
+    return [info.topic_partition for topic in described.values() for info in topic.partitions]
+
+
+def _assigned(group: GroupDescription) -> dict[TopicPartition, int]:
+    """Each partition that is read, and which member reads it."""
+    return {place: number for number, member in enumerate(group.members) for place in member.partitions}
+
+
+def _document(
+    group: GroupDescription, committed: dict[TopicPartition, int], ends: dict[TopicPartition, int]
+) -> dict[str, Any]:
+    assigned = _assigned(group)
+    entries = []
+    for place in sorted({*committed, *assigned}):
+        at, end = committed.get(place), ends.get(place)
+        member = group.members[assigned[place]] if place in assigned else None
+        entries.append(
+            {
+                "topic": place.topic,
+                "partition": place.partition,
+                "offset": at,
+                "end_offset": end,
+                "lag": None if at is None or end is None else max(end - at, 0),
+                "member": None if member is None else member.member_id,
+                "client": None if member is None else member.client_id,
+                "host": None if member is None else member.host,
+            }
+        )
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "assignor": group.assignor,
+        "coordinator": group.coordinator,
+        "members": len(group.members),
+        "partitions": entries,
+    }
+
+
+def _rows(document: dict[str, Any]) -> list[tuple[object, ...]]:
+    entries = document["partitions"] or [dict.fromkeys(range(8))]
+    return [(document["group"], document["state"], *map(_shown, entry.values())) for entry in entries]
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else str(value)

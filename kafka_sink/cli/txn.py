@@ -1,0 +1,175 @@
+"""``kafkalite txn``: look at transactions of any cluster, and end those that nobody ends.
+
+Runs on the main thread. It asks the transactions' coordinators, as the producers themselves would. It never ends a
+transaction that was not named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from kafka_sink.cli import options, output
+from kafka_sink.cli.group import CommandGroup
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.errors import ErrorCode, error_for
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient, TransactionDescription
+
+_PREPARED_COMMIT = "PrepareCommit"
+_COMMITTED = "CompleteCommit"
+
+
+@click.group(cls=CommandGroup)
+def txn() -> None:
+    """List, describe, abort and commit transactions."""
+
+
+def _connect(bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> CoordinatorClient:
+    return CoordinatorClient({**properties, "bootstrap.servers": bootstrap_servers}, timeout_ms=timeout_ms)
+
+
+def _chosen(client: CoordinatorClient, names: Sequence[str], prefix: str | None, states: Sequence[str]) -> list[str]:
+    """*names*, or the ids that begin with *prefix*."""
+    if names and prefix is not None:
+        raise click.UsageError("Give transactional ids or --prefix, not both.")
+    if names:
+        return list(names)
+    found = client.list_ids(states, f"{re.escape(prefix)}.*" if prefix else None)
+    # Brokers before 4.1 know no patterns.
+    return sorted(name for name in found if name.startswith(prefix or ""))
+
+
+@txn.command("list")
+@click.option("--prefix", help="Only ids that begin with it.")
+@click.option("--state", "states", multiple=True, help="Only those in this state, such as Ongoing; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+@options.connection
+def list_(
+    prefix: str | None,
+    states: tuple[str, ...],
+    as_json: bool,
+    bootstrap_servers: str,
+    timeout_ms: int,
+    properties: dict[str, str],
+) -> None:
+    """Show transactional ids and their states."""
+    with _connect(bootstrap_servers, timeout_ms, properties) as client:
+        found = client.describe(_chosen(client, (), prefix, states))
+    documents = [_document(each) for _, each in sorted(found.items())]
+    if as_json:
+        output.print_json(documents)
+        return
+    columns = ("transactional_id", "state", "producer_id", "age")
+    output.print_table(columns, [[document[column] for column in columns] for document in documents])
+
+
+@txn.command()
+@click.argument("names", metavar="[TRANSACTIONAL_ID]...", nargs=-1)
+@click.option("--prefix", help="All ids that begin with it.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+@options.connection
+def describe(
+    names: tuple[str, ...],
+    prefix: str | None,
+    as_json: bool,
+    bootstrap_servers: str,
+    timeout_ms: int,
+    properties: dict[str, str],
+) -> None:
+    """Show what the coordinators know of transactions: state, producer, time-out, age and partitions."""
+    _require_choice(names, prefix)
+    with _connect(bootstrap_servers, timeout_ms, properties) as client:
+        found = _described(client, _chosen(client, names, prefix, ()))
+    documents = [_document(each) for each in found]
+    if as_json:
+        output.print_json(documents)
+        return
+    columns = ("transactional_id", "state", "producer_id", "epoch", "timeout_ms", "age", "partitions")
+    rows = [[*(document[name] for name in columns[:-1]), ", ".join(document["partitions"])] for document in documents]
+    output.print_table(columns, rows)
+
+
+@txn.command()
+@click.argument("names", metavar="[TRANSACTIONAL_ID]...", nargs=-1)
+@click.option("--prefix", help="All open transactions whose ids begin with it.")
+@options.connection
+def abort(
+    names: tuple[str, ...],
+    prefix: str | None,
+    bootstrap_servers: str,
+    timeout_ms: int,
+    properties: dict[str, str],
+) -> None:
+    """Abort open transactions. Their producers are fenced: they cannot go on, and have to be started anew."""
+    _require_choice(names, prefix)
+    with _connect(bootstrap_servers, timeout_ms, properties) as client:
+        for each in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
+            name = each.transaction.transactional_id
+            if not each.is_ongoing:
+                click.echo(f"{name}: {each.state}, nothing to abort")
+                continue
+            client.init_producer_id(name, each.timeout_ms, expected=each.transaction)
+            click.echo(f"aborted {name}")
+
+
+@txn.command()
+@click.argument("names", metavar="[TRANSACTIONAL_ID]...", nargs=-1)
+@click.option("--prefix", help="All open transactions whose ids begin with it.")
+@options.connection
+def commit(
+    names: tuple[str, ...],
+    prefix: str | None,
+    bootstrap_servers: str,
+    timeout_ms: int,
+    properties: dict[str, str],
+) -> None:
+    """Commit open transactions whose writers were decided to have written all: what they wrote becomes visible.
+
+    Only for transactions that a driver has decided to commit and did not live to: nobody else knows whether more was to
+    be written.
+    """
+    _require_choice(names, prefix)
+    with _connect(bootstrap_servers, timeout_ms, properties) as client:
+        flow = client.flow()
+        for each in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
+            name = each.transaction.transactional_id
+            if each.state == _COMMITTED:
+                click.echo(f"{name}: committed already")
+                continue
+            if not each.is_ongoing and each.state != _PREPARED_COMMIT:
+                raise click.ClickException(f"{name} is {each.state}: there is nothing left to commit.")
+            code = client.end([each.transaction], flow, commit=True)[each.transaction]
+            if code is not ErrorCode.NONE:
+                raise error_for(code, f"{name} has ended otherwise meanwhile")
+            click.echo(f"committed {name}")
+
+
+def _require_choice(names: Sequence[str], prefix: str | None) -> None:
+    if not names and not prefix:
+        raise click.UsageError("Give transactional ids, or --prefix. 'kafkalite txn list' shows what there is.")
+
+
+def _described(client: CoordinatorClient, names: Sequence[str]) -> list[TransactionDescription]:
+    found = client.describe(names)
+    missing = [name for name in names if name not in found]
+    if missing:
+        text = f"{missing[0]!r}; 'kafkalite txn list' shows what there is"
+        raise error_for(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, text)
+    return [found[name] for name in names]
+
+
+def _document(each: TransactionDescription) -> dict[str, Any]:
+    age_ms = SYSTEM_CLOCK.wall_ms() - each.started_ms if each.is_ongoing and each.started_ms >= 0 else None
+    return {
+        "transactional_id": each.transaction.transactional_id,
+        "state": each.state,
+        "producer_id": each.transaction.producer_id,
+        "epoch": each.transaction.epoch,
+        "timeout_ms": each.timeout_ms,
+        "age": "none" if age_ms is None else str(timedelta(seconds=max(age_ms, 0) // 1000)),
+        "partitions": [str(place) for place in sorted(each.partitions)],
+    }
