@@ -361,7 +361,8 @@ class TransactionCoordinator:
                 if transactional_id not in self._ongoing or not is_over(transactional_id):
                     continue
                 metadata = self._ids[transactional_id]
-                self._put(metadata.fenced(self._config.transaction_version, now_ms))
+                version = self._config.transaction_version
+                self._put(rules.fenced(metadata, version, self._new_producer_id, now_ms))
             self._log.info("aborting the transaction of %r, open for %d ms", transactional_id, metadata.timeout_ms)
             self.write_markers(transactional_id)
         return len(over) > _MOST_AT_A_TIME

@@ -129,7 +129,7 @@ class TransactionMetadata:
             **changes,
         )
 
-    def fenced(self, version: int, now_ms: int) -> Self:
+    def fenced(self, version: int, now_ms: int, *, next_producer_id: int = NO_PRODUCER_ID) -> Self:
         """The open transaction is to be aborted under an epoch that its producer does not have."""
         fence = self._to(TransactionState.PREPARE_EPOCH_FENCE, now_ms)
         last_epoch = self.producer_epoch if version >= VERSION_WITH_EPOCH_BUMP else NO_PRODUCER_EPOCH
@@ -138,6 +138,7 @@ class TransactionMetadata:
             now_ms,
             producer_epoch=self.producer_epoch + 1,
             last_producer_epoch=last_epoch,
+            next_producer_id=next_producer_id,
             version=version,
         )
 

@@ -61,11 +61,22 @@ def init_producer_id(
         raise _concurrent(metadata)
     if metadata.state is TransactionState.ONGOING:
         # The epoch in *expected* is not looked at here: so does Kafka, and whoever reckons with it must see it here.
-        return metadata.fenced(fence_version, now_ms)
+        return fenced(metadata, fence_version, new_producer_id, now_ms)
     if metadata.is_epoch_exhausted and (expected is None or expected.epoch == metadata.producer_epoch):
         return metadata.with_producer_id(new_producer_id(), timeout_ms, now_ms, keep_last_epoch=expected is not None)
     epoch, last_epoch = _next_epochs(metadata, expected)
     return metadata.with_epoch(epoch, last_epoch, timeout_ms, now_ms)
+
+
+def fenced(
+    metadata: TransactionMetadata, version: int, new_producer_id: Callable[[], int], now_ms: int
+) -> TransactionMetadata:
+    """Abort the open transaction under an epoch that its producer does not have.
+
+    In version 2 its producer may still learn of that epoch. The last one is nobody's: a new producer id follows it.
+    """
+    rotates = version >= VERSION_WITH_EPOCH_BUMP and metadata.is_epoch_exhausted
+    return metadata.fenced(version, now_ms, next_producer_id=new_producer_id() if rotates else NO_PRODUCER_ID)
 
 
 def _may_be_holder(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
@@ -111,9 +122,10 @@ def add_partitions(
 
     :raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
-    _check_holder(metadata, producer)
     if metadata.state.is_deciding:
+        # Before all else: what the producer has may be the new producer id that takes over with the last marker.
         raise _concurrent(metadata)
+    _check_holder(metadata, producer)
     known = partitions <= metadata.partitions and groups <= metadata.groups
     if metadata.state is TransactionState.ONGOING and known:
         return metadata

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -103,9 +102,10 @@ def test_add(state: TransactionState, expected: Outcome) -> None:
 
 @pytest.mark.parametrize("state", STATES)
 def test_add_of_others(state: TransactionState) -> None:
-    assert outcome(lambda: add(in_state(state), ProducerIdAndEpoch(7, 2), OTHER)) is FENCED
-    assert outcome(lambda: add(in_state(state), ProducerIdAndEpoch(7, 4), OTHER)) is FENCED
-    assert outcome(lambda: add(in_state(state), ProducerIdAndEpoch(9, 3), OTHER)) is MAPPING
+    fenced, mapping = (CONCURRENT, CONCURRENT) if state.is_deciding else (FENCED, MAPPING)
+    assert outcome(lambda: add(in_state(state), ProducerIdAndEpoch(7, 2), OTHER)) is fenced
+    assert outcome(lambda: add(in_state(state), ProducerIdAndEpoch(7, 4), OTHER)) is fenced
+    assert outcome(lambda: add(in_state(state), ProducerIdAndEpoch(9, 3), OTHER)) is mapping
 
 
 def test_the_first_partition_starts_the_clock_and_no_other_does() -> None:
@@ -204,12 +204,31 @@ def test_the_last_epoch_leads_to_another_producer_id_in_version_2(committed: boo
     assert outcome(lambda: end(done, ProducerIdAndEpoch(NEW_ID, 0), 2, True)) is STATE
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_fence_at_the_last_epoch_is_under_the_one_after_it(version: int) -> None:
-    fenced = in_state(ONGOING, epoch=LAST_PRODUCER_EPOCH).fenced(version, NOW)
+def test_a_producer_that_has_the_next_id_already_waits_for_the_markers() -> None:
+    last = ProducerIdAndEpoch(7, LAST_PRODUCER_EPOCH)
+    prepared = end(in_state(ONGOING, epoch=LAST_PRODUCER_EPOCH), last, 2, True)
+    after = ProducerIdAndEpoch(NEW_ID, 0)
+    assert outcome(lambda: add(prepared, after, OTHER)) is CONCURRENT
+    assert outcome(lambda: add(prepared.completed(NOW), after, OTHER)) == (ONGOING, NEW_ID, 0)
+
+
+def test_a_fence_at_the_last_epoch_is_under_the_one_after_it() -> None:
+    last = in_state(ONGOING, epoch=LAST_PRODUCER_EPOCH)
+    fenced = rules.fenced(last, 1, lambda: NEW_ID, NOW)
     assert outcome(lambda: fenced) == (PREPARE_ABORT, 7, LAST_PRODUCER_EPOCH + 1)
-    done = replace(fenced, partitions=frozenset()).completed(NOW)
-    assert outcome(lambda: init(done)) == (EMPTY, NEW_ID, 0)
+    assert outcome(lambda: init(fenced.completed(NOW))) == (EMPTY, NEW_ID, 0)
+
+
+def test_nobody_is_given_the_epoch_that_fences_at_the_last_one() -> None:
+    last = ProducerIdAndEpoch(7, LAST_PRODUCER_EPOCH)
+    fenced = rules.fenced(in_state(ONGOING, epoch=LAST_PRODUCER_EPOCH), 2, lambda: NEW_ID, NOW)
+    assert outcome(lambda: fenced) == (PREPARE_ABORT, 7, LAST_PRODUCER_EPOCH + 1)
+    done = fenced.completed(NOW)
+    assert outcome(lambda: done) == (COMPLETE_ABORT, NEW_ID, 0)
+    # The producer aborts what was aborted for it, or asks for an epoch.
+    assert end(done, last, 2, False) is done
+    assert outcome(lambda: init(done, last)) == (EMPTY, NEW_ID, 0)
+    assert outcome(lambda: init(done)) == (EMPTY, NEW_ID, 1)
 
 
 @pytest.mark.parametrize("after", list(TransactionState))
