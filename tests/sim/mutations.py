@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
@@ -37,6 +37,8 @@ class Mutation:
     focus: Callable[[Plan], None] = lambda plan: None
     #: One that noticed it when this was written: where to look first.
     likely_seed: int = 0
+    #: Broken with it, where each alone would do no harm.
+    also: tuple[Mutation, ...] = ()
 
     def run(self, seed: int) -> None:
         """:raises ViolationError: it was noticed."""
@@ -52,7 +54,10 @@ class Mutation:
         def method(*args: Any, **options: Any) -> Any:
             return broken(true, *args, **options)
 
-        with mock.patch.object(self.owner, self.method, method):
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(self.owner, self.method, method))
+            for other in self.also:
+                stack.enter_context(other.applied())
             yield
 
 

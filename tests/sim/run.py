@@ -1,6 +1,7 @@
 """Runs the simulator from the command line.
 
 ``python -m tests.sim.run --seed S`` replays one seed and prints its trace; ``--sim-runs N [--from F]`` tries N seeds.
+With ``--transactions`` the runs are those of :mod:`tests.sim.transaction_simulation`.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ import argparse
 import sys
 import time
 
-from tests.sim.plan import make_plan
 from tests.sim.simulation import Simulation
+from tests.sim.transaction_simulation import TransactionSimulation
 from tests.sim.world import ViolationError
 
+Kind = type[Simulation] | type[TransactionSimulation]
 
-def replay(seed: int, last: int) -> int:
-    simulation = Simulation(seed, tracing=True)
-    print(make_plan(seed))
+
+def replay(kind: Kind, seed: int, last: int) -> int:
+    simulation = kind(seed, tracing=True)
+    print(simulation.plan)
     try:
         outcome: object = simulation.run()
         failed = False
@@ -27,13 +30,13 @@ def replay(seed: int, last: int) -> int:
     return int(failed)
 
 
-def try_many(first: int, count: int, *, verbose: bool) -> int:
+def try_many(kind: Kind, first: int, count: int, *, verbose: bool) -> int:
     began = time.monotonic()
     failures = 0
     records = stored = succeeded = 0
     for seed in range(first, first + count):
         try:
-            outcome = Simulation(seed).run()
+            outcome = kind(seed).run()
         except ViolationError as error:
             failures += 1
             print(f"seed {seed}: {error}", flush=True)
@@ -58,11 +61,13 @@ def main() -> int:
     parser.add_argument("--sim-runs", type=int, default=200)
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--verbose", action="store_true", help="print what each run came to")
+    parser.add_argument("--transactions", action="store_true", help="runs with transactions")
     args = parser.parse_args()
+    kind: Kind = TransactionSimulation if args.transactions else Simulation
     return (
-        replay(args.seed, args.last)
+        replay(kind, args.seed, args.last)
         if args.seed is not None
-        else try_many(args.first, args.sim_runs, verbose=args.verbose)
+        else try_many(kind, args.first, args.sim_runs, verbose=args.verbose)
     )
 
 

@@ -11,12 +11,16 @@ import pytest
 
 from tests.sim.mutations import MUTATIONS, Mutation, first_catch
 from tests.sim.simulation import Simulation
+from tests.sim.transaction_mutations import TRANSACTION_MUTATIONS
+from tests.sim.transaction_simulation import TransactionSimulation
 from tests.sim.world import ViolationError
 
 ROOT = Path(__file__).parents[2]
 
 #: Runs per test, so that progress can be seen and several processes can share the work.
 CHUNK = 100
+#: Runs with transactions take this many times as long as others, so there are fewer of them.
+TRANSACTIONS_COST = 8
 #: Seeds within which every broken rule has to be caught.
 MUTATION_SEEDS = range(2000)
 
@@ -38,9 +42,20 @@ def test_every_promise_is_kept(seeds: range) -> None:
     assert not failed, "\n".join(failed)
 
 
-def test_a_seed_replays_exactly_in_another_process() -> None:
+def test_transactions_are_whole_or_not_there(seeds: range) -> None:
+    failed = []
+    for seed in seeds[::TRANSACTIONS_COST]:
+        try:
+            TransactionSimulation(seed).run()
+        except ViolationError as error:
+            failed.append(f"seed {seed}: {error}\n    replay it: python -m tests.sim.run --transactions --seed {seed}")
+    assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("options", [["--sim-runs", "20"], ["--sim-runs", "5", "--transactions"]], ids=" ".join)
+def test_a_seed_replays_exactly_in_another_process(options: list[str]) -> None:
     """Whatever hashes and addresses it has there."""
-    command = [sys.executable, "-m", "tests.sim.run", "--sim-runs", "20", "--verbose"]
+    command = [sys.executable, "-m", "tests.sim.run", *options, "--verbose"]
     runs = [
         subprocess.run(
             command,
@@ -53,11 +68,11 @@ def test_a_seed_replays_exactly_in_another_process() -> None:
         for hash_seed in ("1", "2")
     ]
     outcomes = [[line for line in lines if line.startswith("Outcome")] for lines in runs]
-    assert len(outcomes[0]) == 20
+    assert len(outcomes[0]) == int(options[1])
     assert outcomes[0] == outcomes[1]
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize("mutation", (*MUTATIONS, *TRANSACTION_MUTATIONS), ids=lambda mutation: mutation.name)
 def test_a_broken_rule_is_caught(mutation: Mutation) -> None:
     seeds = [mutation.likely_seed, *MUTATION_SEEDS]
     assert first_catch(mutation, seeds) is not None, f"{mutation.name}: no seed noticed"

@@ -12,6 +12,7 @@ from typing import Any
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
+from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import ProducerStateManager
@@ -81,6 +82,22 @@ def _never_again(true: Any, self: TransactionCoordinator) -> None:
     """Participants that could not be told are never told."""
 
 
+def _admit_older(
+    true: Any, self: TransactionCoordinator, transactional_id: str, producer: ProducerIdAndEpoch, *args: Any
+) -> None:
+    known = self.find(transactional_id)
+    if known is not None and known.producer_id == producer.producer_id:
+        producer = producer._replace(epoch=known.producer_epoch)
+    true(self, transactional_id, producer, *args)
+
+
+def _zombies_that_go_on(plan: TransactionPlan) -> None:
+    plan.writers, plan.lives, plan.transactions, plan.actions = 1, 3, 6, 6
+    plan.crash_share, plan.zombie_share, plan.zombie_sleeps_ms = 0.3, 1.0, 100
+    plan.transaction_version = 2
+    plan.base.broker["transaction_version"] = 2
+
+
 def _admit_all(true: Any, *args: Any) -> None:
     """Whoever writes is taken to be in a transaction."""
 
@@ -99,14 +116,24 @@ TRANSACTION_MUTATIONS: tuple[Mutation, ...] = (
         "_start_sequences_at_beginning",
         _sequences_go_on,
     ),
-    TransactionMutation("an older epoch may write", ProducerStateManager, "_check_epoch", _every_epoch),
+    TransactionMutation(
+        "an older epoch may write",
+        ProducerStateManager,
+        "_check_epoch",
+        _every_epoch,
+        _zombies_that_go_on,
+        likely_seed=11,
+        also=(Mutation("", TransactionCoordinator, "admit_produce", _admit_older),),
+    ),
     TransactionMutation(
         "nobody asks the coordinator who may write", TransactionCoordinator, "admit_produce", _admit_all
     ),
     TransactionMutation("markers say the opposite", SlowMarkers, "write", _opposite),
     TransactionMutation("readers are not told what was aborted", PartitionLog, "_aborted_in", _none_aborted),
     TransactionMutation("readers see open transactions", PartitionLog, "_last_stable_offset", _to_the_end),
-    TransactionMutation("a coordinator that starts knows nothing", TransactionStore, "load", _knows_nothing),
+    TransactionMutation(
+        "a coordinator that starts knows nothing", TransactionStore, "load", _knows_nothing, likely_seed=16
+    ),
     TransactionMutation("markers are tried only once", TransactionCoordinator, "_retry_markers", _never_again),
     TransactionMutation(
         "offsets of aborted transactions count", GroupCoordinator, "complete_transaction", _offsets_always_count

@@ -327,7 +327,9 @@ class TransactionSimulation:
 
     def _check_fatal(self, writer: str, life: Life, error: KafkaError) -> None:
         """Only somebody newer, or the coordinator that lost its patience, may take a producer's id away."""
-        if not self._is_newest(writer, life) or self._had_zombies or self.plan.has_short_timeout:
+        # Its own request for an id may come late, and a second time.
+        may_meet_others = self._had_zombies or self.plan.base.faults.zombies
+        if not self._is_newest(writer, life) or may_meet_others or self.plan.has_short_timeout:
             return
         if self._was_aborted_too_soon(writer):
             return
