@@ -1,0 +1,137 @@
+"""Spark's own format("kafka"), unmodified, on the embedded broker: source of queries and of streams, and sink."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from tests.conftest import Figure
+
+ROOT = Path(__file__).parents[2]
+PARTITIONS = 3
+#: Of each six transactions the last is aborted.
+TRANSACTIONS = 12
+ROWS = 25
+FETCH_TIMEOUT_S = 240
+TIMEOUT_S = 120
+
+Row = list[Any]
+
+
+def jars() -> str:
+    command = ["bash", str(ROOT / "scripts" / "bench.sh"), "jars"]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def write(cluster: EmbeddedCluster, topic: str, first_ms: int) -> tuple[list[Row], list[Row]]:
+    """Rows as :mod:`tests.support.spark_connector` prints them: all of them, and those that were committed."""
+    everything, committed = [], []
+    properties = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": topic}
+    with KafkaProducer(properties) as producer:
+        producer.init_transactions()
+        for transaction in range(TRANSACTIONS):
+            producer.begin_transaction()
+            sent = []
+            for number in range(transaction * ROWS, (transaction + 1) * ROWS):
+                key = None if number % 7 == 0 else f"key-{number}"
+                headers = [("row", str(number).encode())] * (number % 3)
+                record = ProducerRecord(
+                    topic,
+                    f"väl {number}".encode(),
+                    key=None if key is None else key.encode(),
+                    partition=number % PARTITIONS,
+                    timestamp=first_ms + number * 1000,
+                    headers=headers,
+                )
+                sent.append((number, key, headers, producer.send(record)))
+            producer.flush()
+            rows: list[Row] = [
+                [
+                    number % PARTITIONS,
+                    future.get().offset,
+                    key,
+                    f"väl {number}",
+                    first_ms + number * 1000,
+                    [[name, value.decode()] for name, value in headers],
+                ]
+                for number, key, headers, future in sent
+            ]
+            everything += rows
+            if transaction % 6 == 5:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+                committed += rows
+    return sorted(everything, key=lambda row: row[:2]), sorted(committed, key=lambda row: row[:2])
+
+
+def contents(cluster: EmbeddedCluster, topic: str) -> list[tuple[Any, ...]]:
+    """Partition, key, value and headers of everything in *topic*, as librdkafka reads them."""
+    properties = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none", "enable.partition.eof": True}
+    consumer = Consumer(properties)
+    found, ended = [], set()
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        while len(ended) < PARTITIONS:
+            message = consumer.poll(30)
+            assert message is not None
+            if message.error() is not None:
+                ended.add(message.partition())
+                continue
+            headers = [[name, value.decode()] for name, value in message.headers() or ()]
+            key = message.key()
+            found.append(
+                (message.partition(), None if key is None else key.decode(), message.value().decode(), headers)
+            )
+    finally:
+        consumer.close()
+    return sorted(found, key=repr)
+
+
+def test_sparks_own_source_and_sink(tmp_path: Path, figure: Figure) -> None:
+    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
+        pytest.skip("KAFKALITE_NO_KAFKA is set")
+    with EmbeddedCluster(nodes=3) as cluster:
+        for name in ("t", "t-query", "t-stream"):
+            cluster.create_topic(name, partitions=PARTITIONS)
+        # From now on: the markers of transactions have a time too, and a look for a later time must pass them by.
+        first_ms = int(time.time() * 1000)
+        everything, committed = write(cluster, "t", first_ms)
+        since_ms = first_ms + 100_000
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "tests.support.spark_connector", jars(), cluster.bootstrap_servers),
+                *("t", str(since_ms), str(tmp_path / "checkpoint")),
+            ],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        read = json.loads(done.stdout.splitlines()[-1])
+        assert read == {
+            "query": everything,
+            "query, committed": committed,
+            "query, since": [row for row in everything if row[4] >= since_ms],
+            "stream, committed, since": [row for row in committed if row[4] >= since_ms],
+        }
+        wanted = sorted(((row[0], row[2], row[3], row[5]) for row in committed), key=repr)
+        assert contents(cluster, "t-query") == wanted
+        assert contents(cluster, "t-stream") == wanted
+        figure("rows, and committed", f"{len(everything)}, {len(committed)}")
