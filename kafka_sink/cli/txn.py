@@ -112,7 +112,7 @@ def abort(
             if not each.is_ongoing:
                 click.echo(f"{name}: {each.state}, nothing to abort")
                 continue
-            client.init_producer_id(name, each.timeout_ms, expected=each.transaction)
+            client.init_producer_id(name, each.timeout_ms)
             click.echo(f"aborted {name}")
 
 

@@ -1,0 +1,20 @@
+"""``kafkalite groups`` and ``kafkalite txn`` on a real Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.cli_scenarios import CommandLine, groups_from_birth_to_end, transactions_of_others
+
+if TYPE_CHECKING:
+    from tests.compat.conftest import RealKafka
+
+
+def test_groups_from_birth_to_end(real_kafka: RealKafka, capsys: pytest.CaptureFixture[str]) -> None:
+    groups_from_birth_to_end(CommandLine(real_kafka.bootstrap_servers, capsys))
+
+
+def test_transactions_of_others_are_shown_and_ended(real_kafka: RealKafka, capsys: pytest.CaptureFixture[str]) -> None:
+    transactions_of_others(CommandLine(real_kafka.bootstrap_servers, capsys))

@@ -1,0 +1,47 @@
+"""``kafkalite groups`` and ``kafkalite txn`` on the embedded broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_sink import EmbeddedCluster
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.cli.main import run
+from tests.support.cli_scenarios import CommandLine, groups_from_birth_to_end, transactions_of_others
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["version-1", "version-2"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(nodes=3, config=BrokerConfig(transaction_version=request.param)) as running:
+        yield running
+
+
+def test_groups_from_birth_to_end(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    groups_from_birth_to_end(CommandLine(cluster.bootstrap_servers, capsys))
+
+
+def test_transactions_of_others_are_shown_and_ended(
+    cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transactions_of_others(CommandLine(cluster.bootstrap_servers, capsys))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["groups", "reset-offsets", "g"], "Give one of --to-earliest, --to-latest and --to-offset."),
+        (["groups", "reset-offsets", "g", "--to-latest", "--to-offset", "3"], "Give one of"),
+        (["groups", "reset-offsets", "g", "--to-latest", "--partition", "3"], "needs exactly one --topic"),
+        (["groups", "reset-offsets", "g", "--to-latest"], "has read nothing yet: give --topic"),
+        (["txn", "abort"], "Give transactional ids, or --prefix."),
+        (["txn", "commit", "a", "--prefix", "b"], "not both"),
+        (["group", "list"], "did you mean groups?"),
+    ],
+)
+def test_wrong_usage_says_what_to_write(
+    cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert run([*arguments, "--bootstrap-server", cluster.bootstrap_servers]) == 2
+    assert words in capsys.readouterr().err
