@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -15,8 +16,13 @@ import click
 
 from kafka_sink.cli import options, output
 from kafka_sink.cli.group import CommandGroup
+from kafka_sink.client.blocking import BlockingClient
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.open_transactions import abort_in_log, open_transactions
 from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ErrorCode, error_for
+from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient, TransactionDescription
 
 _PREPARED_COMMIT = "PrepareCommit"
@@ -148,6 +154,48 @@ def commit(
             click.echo(f"committed {name}")
 
 
+@txn.command()
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.option(
+    "--abort-at", "start_offset", type=click.IntRange(min=0), help="Abort the one that begins at this offset."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+@options.connection
+def hanging(
+    topic: str,
+    partition: int,
+    start_offset: int | None,
+    as_json: bool,
+    bootstrap_servers: str,
+    timeout_ms: int,
+    properties: dict[str, str],
+) -> None:
+    """Show the transactions that are open in a partition's log, where they keep readers of committed records waiting.
+
+    --abort-at ends one there and nowhere else. It is for what no coordinator knows of any more; use 'abort' for what
+    'kafkalite txn list' shows.
+    """
+    place = TopicPartition(topic, partition)
+    config = parse(ClientConfig, {**properties, "bootstrap.servers": bootstrap_servers})
+    with BlockingClient(config, client_id=config.client_id or "kafkalite-admin", timeout_ms=timeout_ms) as client:
+        found = open_transactions(client, place)
+        if start_offset is not None:
+            chosen = next((each for each in found if each.start_offset == start_offset), None)
+            if chosen is None:
+                begins = ", ".join(str(each.start_offset) for each in found) or "none is open"
+                raise click.ClickException(f"no transaction of {place} begins at {start_offset}: {begins}.")
+            abort_in_log(client, place, chosen)
+            click.echo(f"aborted the transaction of producer id {chosen.producer_id} in {place}")
+            return
+    if as_json:
+        output.print_json([asdict(each) for each in found])
+        return
+    columns = ("start offset", "producer id", "epoch", "last written")
+    rows = [(each.start_offset, each.producer_id, each.epoch, _age(each.last_written_ms)) for each in found]
+    output.print_table(columns, rows)
+
+
 def _require_choice(names: Sequence[str], prefix: str | None) -> None:
     if not names and not prefix:
         raise click.UsageError("Give transactional ids, or --prefix. 'kafkalite txn list' shows what there is.")
@@ -163,13 +211,17 @@ def _described(client: CoordinatorClient, names: Sequence[str]) -> list[Transact
 
 
 def _document(each: TransactionDescription) -> dict[str, Any]:
-    age_ms = SYSTEM_CLOCK.wall_ms() - each.started_ms if each.is_ongoing and each.started_ms >= 0 else None
     return {
         "transactional_id": each.transaction.transactional_id,
         "state": each.state,
         "producer_id": each.transaction.producer_id,
         "epoch": each.transaction.epoch,
         "timeout_ms": each.timeout_ms,
-        "age": "none" if age_ms is None else str(timedelta(seconds=max(age_ms, 0) // 1000)),
+        "age": _age(each.started_ms) if each.is_ongoing else "none",
         "partitions": [str(place) for place in sorted(each.partitions)],
     }
+
+
+def _age(since_ms: int) -> str:
+    """How long ago that was, as h:mm:ss."""
+    return "none" if since_ms < 0 else str(timedelta(seconds=max(SYSTEM_CLOCK.wall_ms() - since_ms, 0) // 1000))

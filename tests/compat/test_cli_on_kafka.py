@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.cli_scenarios import CommandLine, groups_from_birth_to_end, transactions_of_others
+from tests.support.cli_scenarios import (
+    CommandLine,
+    a_transaction_that_hangs,
+    groups_from_birth_to_end,
+    transactions_of_others,
+)
 
 if TYPE_CHECKING:
     from tests.compat.conftest import RealKafka
@@ -18,3 +23,7 @@ def test_groups_from_birth_to_end(real_kafka: RealKafka, capsys: pytest.CaptureF
 
 def test_transactions_of_others_are_shown_and_ended(real_kafka: RealKafka, capsys: pytest.CaptureFixture[str]) -> None:
     transactions_of_others(CommandLine(real_kafka.bootstrap_servers, capsys))
+
+
+def test_a_hanging_transaction_is_found_and_ended(real_kafka: RealKafka, capsys: pytest.CaptureFixture[str]) -> None:
+    a_transaction_that_hangs(CommandLine(real_kafka.bootstrap_servers, capsys))

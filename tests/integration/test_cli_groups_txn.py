@@ -9,7 +9,12 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.cli.main import run
-from tests.support.cli_scenarios import CommandLine, groups_from_birth_to_end, transactions_of_others
+from tests.support.cli_scenarios import (
+    CommandLine,
+    a_transaction_that_hangs,
+    groups_from_birth_to_end,
+    transactions_of_others,
+)
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["version-1", "version-2"])
@@ -26,6 +31,10 @@ def test_transactions_of_others_are_shown_and_ended(
     cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     transactions_of_others(CommandLine(cluster.bootstrap_servers, capsys))
+
+
+def test_a_hanging_transaction_is_found_and_ended(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    a_transaction_that_hangs(CommandLine(cluster.bootstrap_servers, capsys))
 
 
 @pytest.mark.parametrize(

@@ -131,3 +131,26 @@ def transactions_of_others(kafkalite: CommandLine) -> None:
     assert "TRANSACTIONAL_ID_NOT_FOUND" in kafkalite("txn", "describe", f"{topic}.nobody", fails=True)
     for producer in producers.values():
         producer.close(0)
+
+
+def a_transaction_that_hangs(kafkalite: CommandLine) -> None:
+    topic = new_topic(kafkalite.bootstrap_servers)
+    properties = {"bootstrap.servers": kafkalite.bootstrap_servers, "transactional.id": f"{topic}.lost"}
+    producer = KafkaProducer(properties)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(ProducerRecord(topic, b"never", partition=1))
+    producer.flush()
+    with KafkaProducer({"bootstrap.servers": kafkalite.bootstrap_servers}) as other:
+        other.send(ProducerRecord(topic, b"behind it", partition=1))
+    assert read_topic(kafkalite.bootstrap_servers, topic) == []
+    (found,) = kafkalite.json("txn", "hanging", topic, "1")
+    assert found["start_offset"] == 0
+    assert kafkalite.json("txn", "hanging", topic, "0") == []
+    assert "begins at 5: 0." in kafkalite("txn", "hanging", topic, "1", "--abort-at", "5", fails=True)
+    assert "aborted" in kafkalite("txn", "hanging", topic, "1", "--abort-at", "0")
+    assert [message.value for message in read_topic(kafkalite.bootstrap_servers, topic)] == [b"behind it"]
+    assert kafkalite.json("txn", "hanging", topic, "1") == []
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in kafkalite("txn", "hanging", topic, "7", fails=True)
+    kafkalite("txn", "abort", f"{topic}.lost")
+    producer.close(0)
