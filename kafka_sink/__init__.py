@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from kafka_sink.broker.embedded_broker import EmbeddedCluster
     from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
     from kafka_sink.spark.dataframe_writer import WriteReport, foreach_batch, write
+    from kafka_sink.spark.progress import SinkProgress, progress_listener
     from kafka_sink.spark.stopping import run_until_stopped
 
 __all__ = [
     "EmbeddedCluster",
     "KafkaProducer",
     "ProducerRecord",
+    "SinkProgress",
     "WriteReport",
     "foreach_batch",
+    "progress_listener",
     "register",
     "run_until_stopped",
     "write",
@@ -32,8 +35,10 @@ _HOMES = {
     "EmbeddedCluster": "kafka_sink.broker.embedded_broker",
     "KafkaProducer": "kafka_sink.producer.kafka_producer",
     "ProducerRecord": "kafka_sink.producer.kafka_producer",
+    "SinkProgress": "kafka_sink.spark.progress",
     "WriteReport": "kafka_sink.spark.dataframe_writer",
     "foreach_batch": "kafka_sink.spark.dataframe_writer",
+    "progress_listener": "kafka_sink.spark.progress",
     "run_until_stopped": "kafka_sink.spark.stopping",
     "write": "kafka_sink.spark.dataframe_writer",
 }

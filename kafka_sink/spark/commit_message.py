@@ -36,7 +36,10 @@ class PartitionRange:
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """One task's outcome. ``record_bytes`` before compression, ``wire_bytes`` as sent, headers included."""
+    """One task's outcome. ``record_bytes`` before compression, ``wire_bytes`` as sent, headers included.
+
+    ``ack_ms`` counts rows by the time that their acknowledgement took, see :mod:`kafka_sink.spark.ack_times`.
+    """
 
     task_partition: int
     attempt: int
@@ -47,6 +50,7 @@ class TaskCommit(WriterCommitMessage):
     batches: int
     elapsed_ms: int
     ranges: dict[TopicPartition, PartitionRange] = field(default_factory=dict)
+    ack_ms: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def write_task(
     task_partition = context.partitionId() if context is not None else 0
     attempt = context.attemptNumber() if context is not None else 0
     started_ms = SYSTEM_CLOCK.monotonic_ms()
-    tracker = DeliveryTracker()
+    tracker = DeliveryTracker(SYSTEM_CLOCK)
     rows_in = 0
     producer: KafkaProducer | None = None
     figures: dict[str, float] = {}
@@ -94,6 +94,7 @@ def write_task(
         batches=int(figures.get("batch-total", 0)),
         elapsed_ms=SYSTEM_CLOCK.monotonic_ms() - started_ms,
         ranges=tracker.ranges,
+        ack_ms=dict(tracker.ack_ms),
     )
 
 
@@ -103,7 +104,7 @@ def _send(
     """:raises RowError: a row of *batch* cannot be written."""
     for part in topic_chunks(batch, schema, options.topic):
         try:
-            producer.send_columns(part.topic, part.chunk, part.partitions, tracker.delivered)
+            producer.send_columns(part.topic, part.chunk, part.partitions, tracker.handing_over())
         except RowError as error:
             raise part.in_batch(error) from error
         _raise_first_error(tracker)

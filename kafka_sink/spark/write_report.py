@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.spark import ack_times
 from kafka_sink.spark.commit_message import TaskCommit, merge_ranges
 
 _log = logging.getLogger(__name__)
@@ -42,7 +43,8 @@ def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskC
 
 
 def report_of(commits: Sequence[TaskCommit], **more: Any) -> dict[str, Any]:
-    """Rows, bytes, and where they are; *more* goes in front."""
+    """Rows, bytes, times, and where they are; *more* goes in front."""
+    acks = ack_times.total(commit.ack_ms for commit in commits)
     return {
         **more,
         "rows": sum(commit.rows_acked for commit in commits),
@@ -51,6 +53,8 @@ def report_of(commits: Sequence[TaskCommit], **more: Any) -> dict[str, Any]:
         "batches": sum(commit.batches for commit in commits),
         "tasks": len(commits),
         "elapsed_ms": max((commit.elapsed_ms for commit in commits), default=0),
+        "ack_p50_ms": ack_times.percentile(acks, 0.5),
+        "ack_p99_ms": ack_times.percentile(acks, 0.99),
         "partitions": {
             str(topic_partition): {"rows": part.rows, "first": part.first_offset, "last": part.last_offset}
             for topic_partition, part in merge_ranges(commits).items()

@@ -16,6 +16,7 @@ from kafka_sink.spark.commit_message import PartitionRange, TaskCommit
 from kafka_sink.spark.delivery_tracker import DeliveryTracker
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.row_schema import RowSchema
+from tests.fakes.manual_clock import ManualClock
 
 TP = TopicPartition("t", 0)
 
@@ -65,12 +66,17 @@ def test_a_report_that_cannot_be_written_does_not_undo_a_write(
 
 
 def test_the_tracker_keeps_the_first_error_and_counts_what_arrived() -> None:
-    tracker = DeliveryTracker()
+    clock = ManualClock()
+    tracker = DeliveryTracker(clock)
     first = KafkaTimeoutError("first")
-    tracker.delivered(Delivery(TP, 40, 10, 500, -1, None))
-    tracker.delivered(Delivery(TP, -1, 5, 100, -1, first))
-    tracker.delivered(Delivery(TP, -1, 5, 100, -1, KafkaTimeoutError("second")))
-    tracker.delivered(Delivery(TP, 20, 3, 90, -1, None))
+    delivered = tracker.handing_over()
+    clock.advance(5)
+    delivered(Delivery(TP, 40, 10, 500, -1, None))
+    delivered(Delivery(TP, -1, 5, 100, -1, first))
+    delivered(Delivery(TP, -1, 5, 100, -1, KafkaTimeoutError("second")))
+    clock.advance(100)
+    delivered(Delivery(TP, 20, 3, 90, -1, None))
     assert tracker.first_error is first
     assert (tracker.rows_acked, tracker.record_bytes) == (13, 590)
+    assert tracker.ack_ms == {5: 10, 104: 3}
     assert tracker.ranges == {TP: PartitionRange(13, 20, 49)}

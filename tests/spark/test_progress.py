@@ -1,0 +1,101 @@
+"""Figures of a real stream as its program hears them; and the trigger that hands no rows to Python."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kafka_sink import SinkProgress, progress_listener, run_until_stopped
+from kafka_sink.common.errors import KafkaError
+from tests.conftest import Figure
+from tests.support.readback import read_topic
+
+LIMIT_S = 60.0
+
+
+def rows_of(spark: SparkSession, folder: Path) -> Any:
+    return spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).text(str(folder))
+
+
+def test_a_program_hears_of_every_batch(
+    spark: SparkSession, cluster: Any, new_topic: Callable[..., str], tmp_path: Path, figure: Figure
+) -> None:
+    source, report, prom, topic = tmp_path / "source", tmp_path / "report.jsonl", tmp_path / "sink.prom", new_topic()
+    source.mkdir()
+    for number in range(3):
+        (source / f"{number}.txt").write_text("".join(f"{number}-{line}\n" for line in range(100)))
+    told: list[SinkProgress] = []
+    listener = progress_listener(report, callback=told.append, prometheus_file=prom, tags={"query": "lines"})
+    spark.streams.addListener(listener)
+    try:
+        stream = rows_of(spark, source).writeStream.format("kafkalite").option("topic", topic)
+        stream = stream.option("kafka.bootstrap.servers", cluster.bootstrap_servers).option("reportPath", str(report))
+        stream = stream.options(deliveryGuarantee="exactly-once", transactionalIdPrefix=topic)
+        stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        run_until_stopped(stream.trigger(availableNow=True).start())
+        deadline = time.monotonic() + LIMIT_S
+        while len(told) < 3 and time.monotonic() < deadline:
+            # Spark tells its listeners some time after the batch.
+            time.sleep(0.02)
+    finally:
+        spark.streams.removeListener(listener)
+    assert [(each.batch, each.decision, each.rows) for each in told] == [(n, "written", 100) for n in range(3)]
+    ends: dict[str, int] = {}
+    for message in read_topic(cluster.bootstrap_servers, topic):
+        ends[f"{topic}-{message.partition}"] = message.offset
+    last = {name: part.last_offset for each in told for name, part in each.partitions.items()}
+    assert last == ends
+    for each in told:
+        assert each.ack_p50_ms is not None
+        assert each.ack_p99_ms is not None
+        assert 0 <= each.ack_p50_ms <= each.ack_p99_ms <= each.elapsed_ms
+        assert each.commit_ms > 0
+    assert 'kafka_sink_rows_total{query="lines"} 300.0' in prom.read_text()
+    figure("last batch", f"ack p50 {told[2].ack_p50_ms}, p99 {told[2].ack_p99_ms}, commit {told[2].commit_ms} ms")
+
+
+def continuous_query(spark: SparkSession, cluster: Any, topic: str, folder: Path) -> Any:
+    rates = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
+    stream = rates.selectExpr("cast(value as string) as value").writeStream.format("kafkalite").option("topic", topic)
+    stream = stream.option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+    return (
+        stream.option("checkpointLocation", str(folder / "checkpoint")).trigger(continuous="300 milliseconds").start()
+    )
+
+
+def test_a_continuous_query_is_stopped_by_the_program_that_waits_for_it(
+    spark: SparkSession, cluster: Any, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    query = continuous_query(spark, cluster, new_topic(1), tmp_path)
+    with pytest.raises(KafkaError, match=r"was stopped: trigger\(continuous=…\) does not hand rows .* they are LOST"):
+        run_until_stopped(query)
+    assert not query.isActive
+
+
+def test_a_continuous_query_is_stopped_by_the_listener(
+    spark: SparkSession,
+    cluster: Any,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listener = progress_listener(tmp_path / "report.jsonl")
+    spark.streams.addListener(listener)
+    try:
+        with caplog.at_level(logging.ERROR):
+            query = continuous_query(spark, cluster, new_topic(1), tmp_path)
+            deadline = time.monotonic() + LIMIT_S
+            while "ROWS WERE BEING LOST" not in caplog.text and time.monotonic() < deadline:
+                time.sleep(0.05)
+            is_active = query.isActive
+            query.stop()
+        assert not is_active
+        assert "ROWS WERE BEING LOST" in caplog.text
+    finally:
+        spark.streams.removeListener(listener)

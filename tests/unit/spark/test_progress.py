@@ -1,0 +1,113 @@
+"""Times of acknowledgements, and how a program hears of what another process has committed."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_sink.spark import ack_times
+from kafka_sink.spark.commit_message import PartitionRange
+from kafka_sink.spark.progress import ProgressListener, SinkProgress, progress_listener
+from tests.fakes.manual_clock import ManualClock
+
+
+def line(batch: int, rows: int = 10, **more: Any) -> str:
+    report = {
+        "decision": "written",
+        "version": batch,
+        "rows": rows,
+        "bytes": rows * 9,
+        "wire_bytes": rows * 5,
+        "tasks": 2,
+        "elapsed_ms": 250,
+        "commit_ms": 40,
+        "ack_p50_ms": 12,
+        "ack_p99_ms": 96,
+        "partitions": {"t-0": {"rows": rows, "first": batch * 100, "last": batch * 100 + rows - 1}},
+    }
+    return json.dumps({**report, **more}) + "\n"
+
+
+def test_percentiles_are_right_to_one_part_in_sixteen() -> None:
+    rng = random.Random(1)
+    times = sorted(int(rng.lognormvariate(5, 2)) for _ in range(5000))
+    halves = [ack_times.total([{ack_times.rounded(ms): 1}]) for ms in times]
+    counts = ack_times.total(halves)
+    assert sum(counts.values()) == 5000
+    assert len(counts) < 250
+    for share in (0.5, 0.99, 1.0):
+        exact = times[int(share * 5000) - 1]
+        found = ack_times.percentile(counts, share)
+        assert found is not None
+        assert exact * 15 / 16 <= found <= exact
+    assert ack_times.percentile({}, 0.5) is None
+
+
+def test_every_new_line_is_told_once_in_order_and_whole(tmp_path: Path) -> None:
+    report = tmp_path / "report.jsonl"
+    report.write_text(line(0))
+    told: list[SinkProgress] = []
+    listener = progress_listener(report, callback=told.append)
+    assert listener.read_new() == []
+    half = line(2)
+    with report.open("a") as file:
+        file.write(line(1) + half[:30])
+        file.flush()
+        listener.read_new()
+        assert [progress.batch for progress in told] == [1]
+        file.write(half[30:])
+    listener.read_new()
+    listener.read_new()
+    assert [progress.batch for progress in told] == [1, 2]
+    assert told[1].partitions == {"t-0": PartitionRange(10, 200, 209)}
+    assert (told[1].commit_ms, told[1].ack_p99_ms, told[1].record_bytes) == (40, 96, 90)
+
+
+def test_a_report_that_begins_anew_is_read_from_its_start(tmp_path: Path) -> None:
+    report = tmp_path / "report.jsonl"
+    report.write_text(line(0) + line(1))
+    listener = progress_listener(report)
+    report.write_text(line(2))
+    assert [progress.batch for progress in listener.read_new()] == [2]
+
+
+def test_a_report_of_at_least_once_has_no_commit(tmp_path: Path) -> None:
+    report = json.loads(line(3))
+    del report["version"], report["decision"], report["commit_ms"]
+    progress = SinkProgress.of_report({"batch": 3, **report})
+    assert (progress.batch, progress.decision, progress.commit_ms) == (3, "written", 0)
+
+
+def test_a_callback_that_fails_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(progress: SinkProgress) -> None:
+        raise ValueError("no metrics today")
+
+    report = tmp_path / "report.jsonl"
+    listener = progress_listener(report, callback=fail)
+    report.write_text(line(0))
+    assert listener.read_new() == []
+    assert "no metrics today" in caplog.text
+
+
+def test_the_file_for_prometheus(tmp_path: Path) -> None:
+    report, prom = tmp_path / "report.jsonl", tmp_path / "sink.prom"
+    listener = ProgressListener(report, None, prom, {"query": 'a"b'}, ManualClock(5_000))
+    report.write_text(line(0) + line(1, decision="skipped", rows=0, partitions={}, ack_p50_ms=None, ack_p99_ms=None))
+    listener.read_new()
+    text = prom.read_text().splitlines()
+    for expected in (
+        "# TYPE kafka_sink_rows_total counter",
+        'kafka_sink_rows_total{query="a\\"b"} 10.0',
+        'kafka_sink_batches_total{query="a\\"b"} 2.0',
+        'kafka_sink_skipped_batches_total{query="a\\"b"} 1.0',
+        'kafka_sink_last_offset{query="a\\"b",partition="t-0"} 9.0',
+        'kafka_sink_commit_seconds{query="a\\"b"} 0.04',
+        'kafka_sink_last_commit_timestamp_seconds{query="a\\"b"} 5.0',
+    ):
+        assert expected in text
+    assert not any(each.startswith("kafka_sink_ack_seconds") for each in text)
+    assert list(tmp_path.glob("*.tmp")) == []
