@@ -14,6 +14,7 @@ from kafka_sink.broker.request_channel import (
     CloseConnectionResponse,
     EndThrottlingResponse,
     NoOpResponse,
+    PieceResponse,
     Request,
     RequestChannel,
     SendResponse,
@@ -472,3 +473,36 @@ def test_requests_tell_whose_they_are_and_an_expired_session_ends_with_its_next_
     bench.selectable.arrive(late, frame(2))
     bench.processor.run_once()
     assert (bench.processor.connection_ids, bench.channel.queued) == ((good,), 0)
+
+
+def test_a_piece_leaves_unframed_and_leaves_its_request_unanswered(bench: Bench) -> None:
+    connection = bench.connect()
+    request = bench.request(connection)
+    told: list[str] = []
+    bench.selectable.hold_sends = True
+    bench.channel.send_response(PieceResponse(request, b"half", lambda: told.append("piece")))
+    bench.processor.run_once()
+    assert [send.size for send in bench.selectable.sent] == [len(b"half")] and told == []
+    bench.selectable.hold_sends = False
+    bench.processor.run_once()
+    assert told == ["piece"]
+    assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_RESPONSE_PENDING
+    bench.channel.send_response(NoOpResponse(request))
+    bench.processor.run_once()
+    assert bench.mute_state(connection) is ChannelMuteState.NOT_MUTED
+    assert told == ["piece"]
+
+
+def test_whoever_sends_a_piece_hears_when_its_connection_is_gone(bench: Bench) -> None:
+    connection = bench.connect()
+    request = bench.request(connection)
+    told: list[str] = []
+    bench.selectable.leave(connection)
+    bench.processor.run_once()
+    bench.channel.send_response(PieceResponse(request, b"half", lambda: told.append("first")))
+    bench.processor.run_once()
+    assert told == ["first"]
+    bench.processor.stop()
+    bench.processor.run()
+    bench.channel.send_response(PieceResponse(request, b"more", lambda: told.append("second")))
+    assert told == ["first", "second"]
