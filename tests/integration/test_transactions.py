@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ForeignPartition
+from kafka import KafkaConsumer as KafkaPythonConsumer
+from kafka import KafkaProducer as KafkaPythonProducer
+from kafka import TopicPartition as KafkaPythonPartition
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
@@ -269,3 +273,29 @@ def test_aiokafka_commits_and_aborts(cluster: EmbeddedCluster) -> None:
     expected = sorted([b"0", b"2", b"4"] * 3)
     assert sorted(value or b"" for value in asyncio.run(exchange())) == expected
     assert values(cluster.bootstrap_servers, "target") == expected
+
+
+def test_kafka_python_commits_and_aborts(cluster: EmbeddedCluster) -> None:
+    servers = cluster.bootstrap_servers
+    producer = KafkaPythonProducer(bootstrap_servers=servers, transactional_id="kafka-python")
+    producer.init_transactions()
+    for number in range(6):
+        producer.begin_transaction()
+        for partition in range(3):
+            producer.send("target", f"{number}".encode(), partition=partition).get(PATIENCE_S)
+        if number % 2:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    producer.close()
+    expected = sorted([b"0", b"2", b"4"] * 3)
+    consumer = KafkaPythonConsumer(
+        bootstrap_servers=servers, isolation_level="read_committed", consumer_timeout_ms=int(PATIENCE_S * 1000)
+    )
+    partitions = [KafkaPythonPartition("target", partition) for partition in range(3)]
+    consumer.assign(partitions)
+    consumer.seek_to_beginning(*partitions)
+    assert sorted(record.value for record in itertools.islice(consumer, len(expected))) == expected
+    consumer.close()
+    assert values(servers, "target") == expected
+    assert len(values(servers, "target", "read_uncommitted")) == 2 * len(expected)
