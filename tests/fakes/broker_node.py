@@ -37,6 +37,8 @@ from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_filesystem import MemoryFileSystem
 
 DIRECTORY = Path("/data")
+#: SQLite needs a real directory; where there is one in memory no test waits for a disk.
+_MEMORY = Path("/dev/shm")
 
 
 class BrokerNode:
@@ -56,7 +58,7 @@ class BrokerNode:
         )
         self.logs = LogManager(DIRECTORY / "logs", self.disk, clock)
         self.purgatory = DelayedOperationPurgatory(self.timer)
-        self._coordinators_directory = TemporaryDirectory()
+        self._coordinators_directory = TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None)
         self.coordinators_directory = Path(self._coordinators_directory.name)
         self.store = store = CoordinatorStore(self.coordinators_directory, flush_writes=False)
         self.groups = GroupCoordinator(config, store, clock, self.timer, self.cluster, range(1, nodes + 1))

@@ -486,13 +486,11 @@ def test_messages_name_options_as_the_user_wrote_them(cluster: EmbeddedCluster) 
         named(bootstrap_servers="no-such-host.invalid:9092")
     with pytest.raises(ConfigError, match=r"option kafka\.partitioner\.class"):
         named(partitioner_class="nothing")
-    with named(max_request_size=500, max_block_ms=50) as producer:
-        for record, text in (
-            (
-                ProducerRecord(TOPIC, b"x" * 600),
-                r"more than kafka\.max\.request\.size .*raise kafka\.max\.request\.size",
-            ),
-            (ProducerRecord("nowhere", b"v"), r"\(kafka\.max\.block\.ms\)"),
-        ):
-            with pytest.raises(ApiError, match=text):
-                producer.send(record).get()
+    with (
+        named(max_request_size=500) as producer,
+        pytest.raises(ApiError, match=r"more than kafka\.max\.request\.size .*raise kafka\.max\.request\.size"),
+    ):
+        producer.send(ProducerRecord(TOPIC, b"x" * 600)).get()
+    with named(max_block_ms=50) as producer, pytest.raises(ApiError, match=r"\(kafka\.max\.block\.ms\)"):
+        # However long the machine takes: nothing can be known of this topic.
+        producer.send(ProducerRecord("nowhere", b"v")).get()
