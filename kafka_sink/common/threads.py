@@ -13,10 +13,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from kafka_sink.common.clock import SYSTEM_CLOCK
+
 T = TypeVar("T")
 
-#: How long the interpreter's exit may wait for one thread.
-_EXIT_LIMIT_S = 5.0
+#: How long the interpreter's exit may wait for all threads together, ms.
+_EXIT_LIMIT_MS = 5_000
 
 _log = logging.getLogger(__name__)
 
@@ -44,12 +46,19 @@ def _tell_all() -> None:
 def _end_threads() -> None:
     # The interpreter stops daemon threads where they stand, but only after this.
     threads = list(_told_of_exit.items())
-    for _, tell in threads:
-        tell()
+    for thread, tell in threads:
+        try:
+            tell()
+        except Exception:
+            _log.exception("thread %s could not be told of the program's end", thread.name)
+    # One limit for all of them: with one for each, a hundred that are stuck would keep the program for minutes.
+    deadline_ms = SYSTEM_CLOCK.monotonic_ms() + _EXIT_LIMIT_MS
     for thread, _ in threads:
-        thread.join(_EXIT_LIMIT_S)
+        if not thread.is_alive():
+            continue
+        thread.join(max(deadline_ms - SYSTEM_CLOCK.monotonic_ms(), 0) / 1000)
         if thread.is_alive():
-            _log.warning("thread %s did not end within %.0f s; the program ends without it", thread.name, _EXIT_LIMIT_S)
+            _log.warning("thread %s did not end within %d ms; the program ends without it", thread.name, _EXIT_LIMIT_MS)
 
 
 if hasattr(os, "register_at_fork"):

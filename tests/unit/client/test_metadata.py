@@ -203,7 +203,7 @@ def waiting(metadata: Metadata, timeout_ms: int = FOREVER_MS) -> tuple[threading
         else:
             outcome.append(None)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread, outcome
 

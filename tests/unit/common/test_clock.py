@@ -37,7 +37,7 @@ def test_wait_for_ever_is_accepted_and_ends_with_a_notification() -> None:
 
     with condition:
         # The notifier can only get the lock once wait() has given it up.
-        thread = threading.Thread(target=notify)
+        thread = threading.Thread(target=notify, daemon=True)
         thread.start()
         assert SYSTEM_CLOCK.wait(condition, FOREVER_MS) is True
     thread.join()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
 from kafka_sink.common import threads
 from kafka_sink.common.threads import start_thread
+from tests.fakes.manual_clock import ManualClock
 
 
 def test_the_thread_runs_under_its_name_and_does_not_hold_up_the_exit() -> None:
@@ -48,10 +50,58 @@ def test_a_thread_that_runs_is_told_of_the_exit_and_waited_for() -> None:
 def test_a_thread_that_does_not_end_holds_up_the_exit_for_a_while_only(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(threads, "_EXIT_LIMIT_S", 0.01)
+    monkeypatch.setattr(threads, "_EXIT_LIMIT_MS", 10)
     over = threading.Event()
     thread = start_thread("stubborn", lambda: over.wait(10) and None, at_exit=lambda: None)
     threads._end_threads()
     assert "thread stubborn did not end" in caplog.text
     over.set()
     thread.join(5)
+
+
+class Stuck:
+    """A thread that never ends; joining it takes as long as it is given, on the clock of the test."""
+
+    def __init__(self, name: str, clock: ManualClock) -> None:
+        self.name = name
+        self._clock = clock
+
+    def is_alive(self) -> bool:
+        return True
+
+    def join(self, timeout: float) -> None:
+        self._clock.advance(round(timeout * 1000))
+
+
+def test_however_many_threads_are_stuck_the_exit_waits_for_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    began_ms = clock.now_ms
+    told: list[str] = []
+    stuck = {Stuck(f"sender-{number}", clock): partial(told.append, f"sender-{number}") for number in range(100)}
+    monkeypatch.setattr(threads, "SYSTEM_CLOCK", clock)
+    monkeypatch.setattr(threads, "_told_of_exit", stuck)
+    threads._end_threads()
+    assert len(told) == 100
+    assert clock.now_ms - began_ms == threads._EXIT_LIMIT_MS
+
+
+def test_a_thread_that_cannot_be_told_keeps_no_other_from_ending(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise RuntimeError("no way to tell it")
+
+    over, told = threading.Event(), threading.Event()
+    first = start_thread("deaf", lambda: over.wait(10) and None, at_exit=fail)
+    second = start_thread("sender-p1", lambda: told.wait(10) and None, at_exit=told.set)
+    threading.Timer(0, over.set).start()
+    threads._end_threads()
+    assert "thread deaf could not be told" in caplog.text
+    assert not second.is_alive()
+    first.join(5)
+
+
+def test_a_thread_that_is_about_to_start_does_not_break_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    unstarted = threading.Thread(target=lambda: None)
+    monkeypatch.setattr(threads, "_told_of_exit", {unstarted: lambda: told.append("told")})
+    threads._end_threads()
+    assert told == ["told"]

@@ -240,7 +240,7 @@ def test_connections_do_not_wait_for_each_other(harness: Harness) -> None:
 def test_frames_of_every_size_arrive_whole(harness: Harness) -> None:
     peer = harness.pair()
     payloads = [bytes([n % 256]) * size for n, size in enumerate((0, 1, 16_379, 16_380, 16_381, 300_000, 5, 2_000_000))]
-    writer = threading.Thread(target=lambda: peer.sendall(b"".join(map(frame, payloads))))
+    writer = threading.Thread(target=lambda: peer.sendall(b"".join(map(frame, payloads))), daemon=True)
     writer.start()
     received = harness.receive(len(payloads))
     writer.join()

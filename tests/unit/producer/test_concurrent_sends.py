@@ -47,7 +47,7 @@ def test_every_record_ends_and_what_was_acknowledged_is_stored_once(timeout_ms: 
             {"bootstrap.servers": cluster.bootstrap_servers, "batch.size": 500, "buffer.memory": 20_000}
         )
         senders = [Sender(producer, name) for name in range(SENDERS)]
-        threads = [threading.Thread(target=sender.run) for sender in senders]
+        threads = [threading.Thread(target=sender.run, daemon=True) for sender in senders]
         for thread in threads:
             thread.start()
         enough = threading.Event()

@@ -167,7 +167,7 @@ def test_threads_do_not_share_contexts() -> None:
             if bytes(decompress(CompressionType.ZSTD, compress(CompressionType.ZSTD, data), len(data))) != data:
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
