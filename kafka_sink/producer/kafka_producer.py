@@ -640,7 +640,8 @@ class KafkaProducer:
         """Send what is staged, wait until all of it is stored, and commit.
 
         :raises TransactionAbortableError: a record was not stored; abort, and begin the transaction anew.
-        :raises ProducerFencedError: a newer producer has this transactional.id; nothing was committed.
+        :raises ProducerFencedError: a newer producer has this transactional.id; nothing was committed, unless the
+            brokers' answer to an earlier attempt got lost.
         :raises KafkaTimeoutError: no outcome after *timeout_ms* (by default max.block.ms): call again to learn it.
         """
         self._finish(self._transactional("commit_transaction").begin_commit(), timeout_ms)
