@@ -178,11 +178,12 @@ class Lives:
         time.sleep(1.5)
         return self._judge(not any(self.live(None) == 0 for _ in range(_ATTEMPTS_TO_FINISH)))
 
-    def run_with_interruptions(self, rounds: int) -> Verdict:
-        """Drivers that stop at every point, *rounds* times, until a line comes in on stdin, and then go on; *stalls*
-        says how long each then took to its end, in s. What happens meanwhile is up to who reads stdout."""
+    def run_with_interruptions(self, points: list[str], rounds: int) -> Verdict:
+        """Drivers that stop at each of *points*, *rounds* times, until a line comes in on stdin, and then go on;
+        *stalls* says how long each then took to its end, in s. What happens meanwhile is up to who reads stdout.
+        """
         stalls: dict[str, float] = {}
-        for point in points_of(self._settings.protocol) * rounds:
+        for point in points * rounds:
             self.live(point, freezes=True, at=0, batches=1)
             if not self._frozen:
                 continue
@@ -258,7 +259,8 @@ def run_lives(asked: argparse.Namespace) -> Verdict:
         if asked.zombie:
             verdict = runner.run_zombie_that_decides()
         elif asked.interruptions:
-            verdict = runner.run_with_interruptions(asked.lives)
+            points = [asked.point] if asked.point else points_of(asked.protocol)
+            verdict = runner.run_with_interruptions(points, asked.lives)
         elif asked.point:
             verdict = runner.run_at(asked.point, asked.lives, freezes=asked.freeze)
         else:

@@ -1,21 +1,32 @@
 """Drivers that are killed and frozen at every step, on the embedded broker; and that the count finds a broken protocol.
 
-Longer: KAFKALITE_DRIVER_LIVES.
+Longer: KAFKALITE_DRIVER_LIVES, KAFKALITE_LIVES_AT_A_POINT, KAFKALITE_INTERRUPTIONS, KAFKALITE_TASKS.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import Figure
+from tests.exactly_once.life import points_of
 from tests.exactly_once.lives import run_in_process
 from tests.support.broker_process import BrokerProcess
 
 LIVES = int(os.environ.get("KAFKALITE_DRIVER_LIVES", "8"))
+#: So many at every point, or some at one.
+LIVES_AT_A_POINT = int(os.environ.get("KAFKALITE_LIVES_AT_A_POINT", "0"))
+#: Every point this often, or one point once.
+ROUNDS = int(os.environ.get("KAFKALITE_INTERRUPTIONS", "0"))
+#: 1 or so many tasks from run to run.
+TASKS = int(os.environ.get("KAFKALITE_TASKS", "20"))
+
+_BOTH = ("parallel", "atomic")
+_PLACES = [(protocol, point) for protocol in _BOTH for point in points_of(protocol)]
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +44,31 @@ def test_whatever_dies_nothing_is_lost_torn_or_there_twice(
 ) -> None:
     verdict = run_in_process(broker.bootstrap_servers, protocol, LIVES, "--seed", "11")
     figure(protocol, verdict["text"])
+    assert verdict["is_exact"], verdict
+
+
+@pytest.mark.timeout(60 + 10 * LIVES_AT_A_POINT)
+@pytest.mark.parametrize(("protocol", "point"), _PLACES if LIVES_AT_A_POINT else [("parallel", "mid-end")])
+@pytest.mark.parametrize("end", ["killed", "frozen"])
+def test_drivers_that_end_at_one_point_lose_and_repeat_nothing(
+    broker: BrokerProcess, protocol: str, point: str, end: str, figure: Figure
+) -> None:
+    options = ["--point", point, *(["--freeze"] if end == "frozen" else [])]
+    lives = LIVES_AT_A_POINT or 3
+    verdict = run_in_process(broker.bootstrap_servers, protocol, lives, *options)
+    figure(f"{protocol}, {point}", verdict["text"])
+    assert verdict["is_exact"], verdict
+    assert verdict["ended"][end] >= lives - verdict["ended"].get("failed", 0)
+
+
+@pytest.mark.timeout(60 + 2 * TASKS)
+@pytest.mark.parametrize("protocol", _BOTH)
+def test_the_number_of_tasks_may_change_between_two_runs_of_a_batch(
+    broker: BrokerProcess, protocol: str, figure: Figure
+) -> None:
+    lives = max(LIVES_AT_A_POINT, 2)
+    verdict = run_in_process(broker.bootstrap_servers, protocol, lives, "--tasks", str(TASKS), "--seed", "3")
+    figure(f"{protocol}, 1 or {TASKS} tasks", verdict["text"])
     assert verdict["is_exact"], verdict
 
 
@@ -57,3 +93,22 @@ def test_the_count_finds_a_protocol_with_a_part_left_out(
     verdict: dict[str, Any] = run_in_process(broker.bootstrap_servers, "parallel", lives, *options)
     figure(control, verdict["text"])
     assert verdict[finds], verdict
+
+
+@pytest.mark.timeout(60 + 240 * ROUNDS)
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"] if ROUNDS else ["parallel"])
+def test_a_broker_that_is_killed_at_every_step_costs_time_only(protocol: str, tmp_path: Path, figure: Figure) -> None:
+    broker = BrokerProcess(tmp_path / "broker")
+    broker.start()
+
+    def kill(point: str, sink: str) -> None:
+        broker.kill()
+        broker.start()
+
+    steps = ["--point", "mid-end"] if ROUNDS == 0 else []
+    verdict = run_in_process(
+        broker.bootstrap_servers, protocol, max(ROUNDS, 1), "--interruptions", *steps, on_reached=kill
+    )
+    broker.kill()
+    figure(protocol, f"{verdict['text']}; longest stall at each step {verdict['stalls']}")
+    assert verdict["is_exact"], verdict

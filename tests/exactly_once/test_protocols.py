@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from kafka_sink import EmbeddedCluster, ProducerRecord
+from kafka_sink import ProducerRecord
 from kafka_sink.common.errors import TransactionStateError
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
-from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import (
     ExactlyOnceError,
@@ -28,55 +26,11 @@ from kafka_sink.exactly_once.names import writer_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.sink import Plan
-from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+from kafka_sink.exactly_once.writing import open_producer
 from tests.conftest import Figure
-from tests.support.readback import read_topic
+from tests.exactly_once.world import PARTITIONS, QUERY, World
 
-PARTITIONS = 3
-QUERY = "query 1"
 ABORTED = ("PrepareAbort", "CompleteAbort")
-
-
-class World:
-    """A cluster, a topic, and a sink with both protocols."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.bootstrap, self.topic = bootstrap, topic
-        self.properties = {"bootstrap.servers": bootstrap}
-        self.client = CoordinatorClient(self.properties, timeout_ms=20_000)
-        self.parallel = ParallelSink(self.client, topic, topic)
-        self.atomic = AtomicSink(self.client, topic, topic)
-        self.ids = WriterTransactions()
-
-    def write_task(self, plan: Plan, version: int, *values: bytes) -> OpenTransaction:
-        transaction = self.ids.begin(self.client, plan, version)
-        self.send(transaction, plan.flow, *values)
-        return OpenTransaction(transaction, frozenset({TopicPartition(self.topic, 0)}))
-
-    def send(self, transaction: Transaction, flow: Flow, *values: bytes) -> None:
-        with open_producer(self.properties, transaction, flow) as producer:
-            futures = [producer.send(ProducerRecord(self.topic, value, partition=0)) for value in values]
-            producer.flush()
-            for future in futures:
-                future.get(0)
-
-    def committed(self) -> list[bytes | None]:
-        return [message.value for message in read_topic(self.bootstrap, self.topic)]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(nodes=1) as running:
-        yield running
-
-
-@pytest.fixture
-def world(cluster: EmbeddedCluster) -> Iterator[World]:
-    topic = f"sink-{os.urandom(4).hex()}"
-    cluster.create_topic(topic, partitions=PARTITIONS)
-    made = World(cluster.bootstrap_servers, topic)
-    yield made
-    made.client.close()
 
 
 def test_nothing_is_visible_before_the_commit_and_everything_after_it(world: World) -> None:

@@ -1,0 +1,104 @@
+"""What a sink costs brokers in ids and epochs over many batches, and clusters whose version of transactions changes.
+
+Longer: KAFKALITE_ID_BATCHES.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_sink import EmbeddedCluster
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.coordinator.transaction_metadata import LAST_PRODUCER_EPOCH, TransactionMetadata
+from kafka_sink.exactly_once.model import Flow, Progress
+from kafka_sink.exactly_once.names import driver_id
+from tests.conftest import Figure
+from tests.exactly_once.world import PARTITIONS, QUERY, World
+from tests.support.readback import read_topic
+
+BATCHES = int(os.environ.get("KAFKALITE_ID_BATCHES", "20"))
+TASKS = 2
+
+
+@pytest.fixture(scope="module", params=[2, 1], ids=["version 2", "version 1"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(nodes=1, config=replace(BrokerConfig(), transaction_version=request.param)) as running:
+        yield running
+
+
+@pytest.mark.timeout(60 + BATCHES)
+@pytest.mark.parametrize(("protocol", "most_ids"), [("parallel", 1 + 2 * TASKS), ("atomic", 1)])
+def test_brokers_keep_no_more_ids_after_many_batches(
+    cluster: EmbeddedCluster, world: World, protocol: str, most_ids: int, figure: Figure
+) -> None:
+    seen: set[tuple[str, int]] = set()
+    for version in range(BATCHES):
+        world.write_batch(protocol, version, b"%d-a" % version, b"%d-b" % version)
+        seen |= {(each.transactional_id, each.producer_id) for each in _ids_of(cluster, world)}
+    figure(
+        protocol, f"{BATCHES} batches of {TASKS} tasks: {len({name for name, _ in seen})} ids, {len(seen)} with pids"
+    )
+    assert len(seen) <= most_ids
+    assert len(set(world.committed())) == len(world.committed()) == 2 * BATCHES
+
+
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+def test_the_last_epoch_is_crossed_by_drivers_and_by_ids_that_are_used_again(
+    cluster: EmbeddedCluster, world: World, protocol: str
+) -> None:
+    for version in range(3):
+        world.write_batch(protocol, version, b"%d-a" % version, b"%d-b" % version)
+    before = {each.transactional_id: each.producer_id for each in _ids_of(cluster, world)}
+    coordinator = cluster._cluster._transactions
+    for each in _ids_of(cluster, world):
+        coordinator._put(replace(each, producer_epoch=LAST_PRODUCER_EPOCH - 2))
+    for version in range(3, 13):
+        world.write_batch(protocol, version, b"%d-a" % version, b"%d-b" % version)
+    after = {each.transactional_id: each for each in _ids_of(cluster, world)}
+    crossed = [name for name, producer_id in before.items() if after[name].producer_id != producer_id]
+    assert driver_id(world.topic) in crossed
+    assert len(crossed) == (1 if protocol == "atomic" else len(before))
+    assert all(each.producer_epoch < 100 for each in after.values())
+    expected = [b"%d-%s" % (version, half) for version in range(13) for half in (b"a", b"b")]
+    assert sorted(map(bytes, world.committed())) == sorted(expected)  # type: ignore[arg-type]
+
+
+def _ids_of(cluster: EmbeddedCluster, world: World) -> list[TransactionMetadata]:
+    return [
+        each for each in cluster._cluster._transactions.all() if each.transactional_id.startswith(f"{world.topic}.")
+    ]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)], ids=["upgrade", "downgrade"])
+@pytest.mark.parametrize("is_decided", [True, False], ids=["decided", "open"])
+def test_a_batch_goes_on_as_it_began_when_the_clusters_version_of_transactions_changes(
+    tmp_path: Path, before: int, after: int, is_decided: bool
+) -> None:
+    config = replace(BrokerConfig(), transaction_version=before)
+    with EmbeddedCluster(nodes=1, config=config, data_dir=tmp_path) as cluster:
+        cluster.create_topic("rows", partitions=PARTITIONS)
+        old = World(cluster.bootstrap_servers, "rows")
+        old.write_batch("parallel", 0, b"0-a", b"0-b")
+        plan = old.parallel.plan()
+        assert plan.flow == before
+        written = [old.write_task(plan, 1, b"1-a"), old.write_task(plan, 1, b"1-b")]
+        if is_decided:
+            transactions = tuple(sorted(each.transaction for each in written))
+            old.parallel._decide(plan.driver, plan.flow, Progress(2, QUERY, plan.flow, 0, transactions))
+        old.client.close()
+    with EmbeddedCluster(nodes=1, config=replace(config, transaction_version=after), data_dir=tmp_path) as cluster:
+        new = World(cluster.bootstrap_servers, "rows")
+        if not is_decided:
+            # The driver that has planned it is still there.
+            new.parallel.commit(plan, 1, QUERY, written)
+        assert new.client.flow() == Flow(after)
+        for version in (1, 2, 3):
+            new.write_batch("atomic" if version == 3 else "parallel", version, b"%d-a" % version, b"%d-b" % version)
+        new.client.close()
+        found = sorted(message.value for message in read_topic(cluster.bootstrap_servers, "rows"))
+    assert found == sorted(b"%d-%s" % (version, half) for version in range(4) for half in (b"a", b"b"))

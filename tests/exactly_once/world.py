@@ -1,0 +1,58 @@
+"""A sink with both protocols against a cluster, one step at a time."""
+
+from __future__ import annotations
+
+from kafka_sink import ProducerRecord
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.model import Flow, OpenTransaction, Transaction
+from kafka_sink.exactly_once.parallel import ParallelSink
+from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+from tests.support.readback import read_topic
+
+PARTITIONS = 3
+QUERY = "query 1"
+
+
+class World:
+    """A cluster, a topic, and a sink with both protocols."""
+
+    def __init__(self, bootstrap: str, topic: str, *, timeout_ms: int = 20_000) -> None:
+        self.bootstrap, self.topic = bootstrap, topic
+        self.properties = {"bootstrap.servers": bootstrap, "request.timeout.ms": min(timeout_ms // 4, 30_000)}
+        self.client = CoordinatorClient(self.properties, timeout_ms=timeout_ms)
+        self.parallel = ParallelSink(self.client, topic, topic)
+        self.atomic = AtomicSink(self.client, topic, topic)
+        self.ids = WriterTransactions()
+
+    def write_task(self, plan: Plan, version: int, *values: bytes) -> OpenTransaction:
+        transaction = self.ids.begin(self.client, plan, version)
+        self.send(transaction, plan.flow, *values)
+        return OpenTransaction(transaction, frozenset({TopicPartition(self.topic, 0)}))
+
+    def send(self, transaction: Transaction, flow: Flow, *values: bytes) -> None:
+        with open_producer(self.properties, transaction, flow) as producer:
+            futures = [producer.send(ProducerRecord(self.topic, value, partition=0)) for value in values]
+            producer.flush()
+            for future in futures:
+                future.get(0)
+
+    def committed(self) -> list[bytes | None]:
+        return [message.value for message in read_topic(self.bootstrap, self.topic)]
+
+    def write_batch(self, protocol: str, version: int, *values: bytes) -> None:
+        """Plan it, write it (in two tasks, where each has a transaction of its own) and commit it."""
+        if protocol == "atomic":
+
+            def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+                self.send(plan.driver, plan.flow, *values)
+                return [[TopicPartition(self.topic, 0)]]
+
+            self.atomic.write(version, QUERY, write_rows, begins_at=0, attempts=1)
+            return
+        plan = self.parallel.plan()
+        if plan.must_write(version, QUERY, begins_at=0):
+            written = [self.write_task(plan, version, *rows) for rows in (values[::2], values[1::2]) if rows]
+            self.parallel.commit(plan, version, QUERY, written)
