@@ -145,6 +145,15 @@ def test_metadata_of_everything(node: BrokerNode, version: int) -> None:
     assert [partition.replica_nodes for partition in topic.partitions] == [[1, 2], [2, 1], [1, 2]]
 
 
+def test_operations_are_told_to_who_asks_for_them(node: BrokerNode) -> None:
+    untold = -(2**31)
+    for asked, of_topic, of_cluster in ((False, untold, untold), (True, 0b1101_1111_1000, 0b1_1111_1010_0000)):
+        request = MetadataRequest(None, True, asked, asked)
+        answer = of(MetadataResponse, node.call(ApiKey.METADATA, 10, request))
+        assert answer.topics[0].topic_authorized_operations == of_topic
+        assert answer.cluster_authorized_operations == of_cluster
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))
 def test_metadata_of_a_topic_that_is_not_there(node: BrokerNode, version: int) -> None:
     # Before version 4 a client cannot say that it does not want the topic.
@@ -480,6 +489,13 @@ def listed(
     return of(ListOffsetsResponse, answer).topics[0].partitions[0]
 
 
+@pytest.mark.parametrize(("epoch", "code"), [(-1, 0), (0, 0), (1, 70), (-7, 70)])
+def test_a_fetch_that_goes_on_with_a_session_finds_none(node: BrokerNode, epoch: int, code: int) -> None:
+    request = fetch(node, session_id=77, session_epoch=epoch)
+    answer = of(FetchResponse, node.call(ApiKey.FETCH, 12, request))
+    assert (answer.error_code, answer.session_id, len(answer.responses)) == (code, 0, 0 if code else 1)
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.LIST_OFFSETS))
 def test_list_offsets(node: BrokerNode, version: int) -> None:
     # Not every version knows the newest record's time and the earliest record that is not in remote storage.
@@ -583,6 +599,14 @@ def test_delete_topics(node: BrokerNode, version: int) -> None:
     # The name is free again, and nothing of the old topic shows.
     node.cluster.create_topic("t", assignment=[[1]])
     assert produced(node, 9, produce(node)).base_offset == 0
+
+
+def test_a_topic_to_delete_is_named_once_and_in_one_way(node: BrokerNode) -> None:
+    by_both = DeleteTopicState("t", topic_id(node))
+    asked = [by_both, DeleteTopicState(), DeleteTopicState("t"), DeleteTopicState("t")]
+    answer = of(DeleteTopicsResponse, node.call(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=asked)))
+    assert [(result.name, result.error_code) for result in answer.responses] == [("t", 42), (None, 42), ("t", 42)]
+    assert node.cluster.topic("t") is not None
 
 
 def test_a_write_that_raced_with_the_deletion_leaves_nothing_behind(node: BrokerNode) -> None:
