@@ -13,7 +13,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 BROKER_START_TIMEOUT_S=30
-# Small files, a micro-batch each. Spark is killed so many seconds after it began with the file in the middle.
+# At most so many small files, a micro-batch each. Spark is killed so many seconds after it began with the file in the middle.
 FILES=10
 KILL_AFTER_S=0.3
 
@@ -56,7 +56,7 @@ await_job() {
 
 # what_failed LOG: the errors that Python and Java name in it, or else its last lines.
 what_failed() {
-    grep -E '^(Caused by: )?[A-Za-z_.]*(Error|Exception): ' "$1" | awk '!seen[$0]++' | tail -n 5 | grep . || tail -n 20 "$1"
+    grep -E '^(error|(Caused by: )?[A-Za-z_.]*(Error|Exception)): ' "$1" | awk '!seen[$0]++' | tail -n 5 | grep . || tail -n 20 "$1"
 }
 
 # show_progress LOG: the last bar that Spark drew into its log, on a line that is drawn over; on terminals only.
@@ -176,12 +176,14 @@ stream() {
 }
 
 second_act() {
-    local half=$((FILES / 2)) before
+    local files half before
     new_topic "$topic-stream"
     split_flights
+    files=$(find "$home/source" -name '*.csv' | wc -l)
+    half=$((files / 2))
     : >"$home/stream.log"
     : >"$home/stream.json"
-    say "streaming the same flights, exactly once, from $FILES files …"
+    say "streaming the same flights, exactly once, from $((files)) files …"
     stream &
     job_pid=$!
     until [ -e "$home/checkpoint/offsets/$half" ]; do
@@ -192,7 +194,7 @@ second_act() {
     kill -9 "$job_pid"
     { wait "$job_pid" || true; } 2>/dev/null
     before=$(wc -l <"$home/stream.json")
-    say "killed with kill -9 in micro-batch $((half + 1)) of $FILES ($((before)) reported); starting it again …"
+    say "killed with kill -9 in micro-batch $((half + 1)) of $((files)) ($((before)) reported); starting it again …"
     : >"$home/stream.log"
     show_progress "$home/stream.log"
     stream &
