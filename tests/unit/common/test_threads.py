@@ -89,14 +89,13 @@ def test_a_thread_that_cannot_be_told_keeps_no_other_from_ending(caplog: pytest.
     def fail() -> None:
         raise RuntimeError("no way to tell it")
 
-    over, told = threading.Event(), threading.Event()
-    first = start_thread("deaf", lambda: over.wait(10) and None, at_exit=fail)
-    second = start_thread("sender-p1", lambda: told.wait(10) and None, at_exit=told.set)
-    threading.Timer(0, over.set).start()
+    told = threading.Event()
+    deaf = start_thread("deaf", lambda: told.wait(10) and None, at_exit=fail)
+    other = start_thread("sender-p1", lambda: told.wait(10) and None, at_exit=told.set)
     threads._end_threads()
     assert "thread deaf could not be told" in caplog.text
-    assert not second.is_alive()
-    first.join(5)
+    assert not deaf.is_alive()
+    assert not other.is_alive()
 
 
 def test_a_thread_that_is_about_to_start_does_not_break_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
