@@ -1,4 +1,5 @@
-"""The whole of Spark killed with -9 in the middle of a stream, again and again; the topic ends up exact.
+"""The whole of Spark killed with -9 in the middle of a stream, or of numbered batches, again and again; the topic ends
+up exact.
 
 More kills: KAFKALITE_SPARK_KILLS.
 """
@@ -23,6 +24,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.readback import read_topic
 
 JOBS = Path(__file__).parents[2] / "spark_jobs"
+BATCHES_JOB = Path(__file__).parents[1] / "support" / "numbered_batches.py"
 KILLS = int(os.environ.get("KAFKALITE_SPARK_KILLS", "1"))
 BATCHES_BETWEEN = 4
 LINES = 300
@@ -38,7 +40,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 class Job:
-    """A job of spark_jobs on a folder of files, a file a micro-batch."""
+    """A job of spark_jobs on a folder of files, a file a micro-batch; or with "batch", each a batch of its own."""
 
     def __init__(self, bootstrap: str, topic: str, guarantee: str, folder: Path, files: int) -> None:
         self.report = folder / "report.jsonl"
@@ -47,6 +49,9 @@ class Job:
         self._log = folder / "log.txt"
         for number in range(files):
             (self._source / f"{number:04}.txt").write_text("".join(f"{number}-{line}\n" for line in range(LINES)))
+        if guarantee == "batch":
+            self._command = [sys.executable, str(BATCHES_JOB), bootstrap, topic, str(self._source), str(self.report)]
+            return
         job = JOBS / ("stream_to_kafka.py" if guarantee == "exactly-once" else "foreach_batch_to_kafka.py")
         self._command = [sys.executable, str(job), "--bootstrap-servers", bootstrap, "--topic", topic, "--guarantee"]
         self._command += [guarantee, "--input", str(self._source), "--checkpoint", str(folder / "checkpoint")]
