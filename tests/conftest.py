@@ -1,8 +1,11 @@
-"""For every test: figures that are worth reading beyond "passed" are shown at the end of the run."""
+"""For every test: figures that are worth reading beyond "passed" are shown at the end of the run, and logging and
+signals are what they would be by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import signal
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,11 +14,31 @@ _FIGURE = "figure"
 #: About half a minute on an idle core.
 _SIMULATED_RUNS = 400
 
+_LOGGERS = ("", "kafka_sink", "kafka_sink.client", "kafka_sink.network", "kafka_sink.producer")
+
 Figure = Callable[[str, object], None]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sim-runs", type=int, default=_SIMULATED_RUNS, help="seeds that tests/sim tries (%(default)s)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what runs in its background deaf to Ctrl-C, and so would be every program that a test interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """The command line sets up logging for a process of its own; here it shares one with all other tests."""
+    root = logging.getLogger()
+    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
+    handlers = list(root.handlers)
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+    root.handlers[:] = handlers
 
 
 @pytest.fixture
