@@ -337,10 +337,10 @@ class TransactionSimulation:
 
     def _was_aborted_too_soon(self, writer: str) -> bool:
         """While markers are being written a coordinator takes an abort of version 2 for one of an older producer."""
+        faults = self.plan.base.faults
+        may_wait = faults.markers_wait or faults.move_leaders_every_ms or faults.restart_every_ms
         last = next(each for each in reversed(self.ledger.transactions) if each.writer == writer)
-        return (
-            self.plan.transaction_version == 2 and last.told is Told.ABORTED and self.plan.base.faults.markers_wait > 0
-        )
+        return self.plan.transaction_version == 2 and last.told is Told.ABORTED and bool(may_wait)
 
     def _transact(self, writer: str, life: Life, transaction: Transaction) -> Script:
         commits = not self.world.chance(self.plan.abort_share)
