@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kafka_sink import foreach_batch, write
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import ErrorCode, KafkaError
 from tests.support.readback import read_topic
 
 NewTopic = Callable[..., str]
@@ -122,6 +122,21 @@ def test_a_task_that_fails_leaves_nothing_and_the_next_run_writes_its_batch_once
     fails.unlink()
     query.run_exactly_once(frame)
     assert query.found() == query.expected()
+
+
+def test_an_abort_after_the_decision_loses_nothing(query: Query) -> None:
+    query.add_files(1)
+    # The first one is the decision; Spark takes the error for a failed commit and calls abort().
+    with (
+        query.cluster.faults.on("end_txn", nth=2, error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED) as fault,
+        pytest.raises(StreamingQueryException, match="CLUSTER_AUTHORIZATION_FAILED"),
+    ):
+        query.run_exactly_once(query.frame().repartition(3))
+    assert fault.hits == 1
+    query.add_files(1)
+    query.run_exactly_once()
+    assert query.found() == query.expected()
+    assert [each["decision"] for each in query.reports()] == ["skipped", "written"]
 
 
 def test_another_query_with_the_same_prefix_is_refused(query: Query) -> None:
