@@ -8,6 +8,11 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more about the machine than about us.
+settings.register_profile("kafkalite", deadline=None)
+settings.load_profile("kafkalite")
 
 _FIGURE = "figure"
 

@@ -99,7 +99,11 @@ def at_least(low: float) -> Validator:
 
 
 def between(low: float, high: float) -> Validator:
-    return Validator(f"from {low:.16g} to {high:.16g}", lambda value: bool(low <= value <= high))
+    return Validator(f"from {_number(low)} to {_number(high)}", lambda value: bool(low <= value <= high))
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.16g}"
 
 
 def one_of(*allowed: str) -> Validator:

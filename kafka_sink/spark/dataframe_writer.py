@@ -63,13 +63,15 @@ def write(
     df: DataFrame,
     *,
     options: Mapping[str, str],
+    topic: str | None = None,
     app_id: str | None = None,
     version: int | None = None,
     atomic: bool = True,
 ) -> WriteReport:
     """Write *df* to Kafka now, and say what came of it.
 
-    :param options: those of ``format("kafkalite")``, for example ``{"kafka.bootstrap.servers": …, "topic": …}``.
+    :param options: those of ``format("kafkalite")``, for example ``{"kafka.bootstrap.servers": …}``.
+    :param topic: the option of this name.
     :param app_id: with *version*: write this version once, and nothing when it, or a later one, is committed already;
         without, at least once.
     :param atomic: rows move between tasks so that one transaction can hold the whole batch; False: each task has one of
@@ -77,14 +79,13 @@ def write(
     :raises ConfigError: a wrong option, a missing or wrongly typed column.
     :raises ExactlyOnceError: nothing was committed, or (not atomic) a part was lost to an outage; the text says which.
     """
-    numbered = {} if app_id is None else {"txnAppId": app_id}
-    if version is not None:
-        numbered["txnVersion"] = str(version)
-    parsed = parse_options({**{name: str(value) for name, value in options.items()}, **numbered})
+    parsed = _parse(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
     return _write(df, parsed, APPLICATION, atomic=atomic)
 
 
-def foreach_batch(*, options: Mapping[str, str], app_id: str, atomic: bool = True) -> Callable[[DataFrame, int], None]:
+def foreach_batch(
+    *, options: Mapping[str, str], app_id: str, topic: str | None = None, atomic: bool = True
+) -> Callable[[DataFrame, int], None]:
     """The function for ``writeStream.foreachBatch``: every micro-batch once, under *app_id* and Spark's number.
 
     *app_id* belongs to one query and its checkpoint: another one, whose numbers begin anew, is refused. See
@@ -92,11 +93,20 @@ def foreach_batch(*, options: Mapping[str, str], app_id: str, atomic: bool = Tru
     """
 
     def write_batch(df: DataFrame, batch_id: int) -> None:
-        numbered = {"txnAppId": app_id, "txnVersion": str(batch_id)}
-        parsed = parse_options({**{name: str(value) for name, value in options.items()}, **numbered})
+        parsed = _parse(options, {"topic": topic, "txnAppId": app_id, "txnVersion": batch_id})
         _write(df, parsed, _query_of(df), atomic=atomic, begins_at=None if parsed.allow_missing_progress else 0)
 
     return write_batch
+
+
+def _parse(options: Mapping[str, str], arguments: Mapping[str, str | int | None]) -> SinkOptions:
+    """:raises ConfigError: an option is wrong, or is given as an argument as well."""
+    given = {name: str(value) for name, value in arguments.items() if value is not None}
+    named = {name.lower() for name in options}
+    for name, value in given.items():
+        if name.lower() in named:
+            raise ConfigError(f"{name} is given twice: as an argument ({value!r}) and in options; leave one out")
+    return parse_options({**{name: str(value) for name, value in options.items()}, **given})
 
 
 def _query_of(df: DataFrame) -> str:

@@ -9,6 +9,7 @@ import pytest
 from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.spark.commit_message import TaskCommit, TransactionalCommit
+from kafka_sink.spark.dataframe_writer import _parse
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
@@ -90,3 +91,10 @@ def test_abort_touches_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         writer.abort([make_commit(version=3), None], 3)
     assert "1 of 2 tasks had finished" in caplog.text
+
+
+def test_a_topic_is_an_option_or_an_argument_and_not_both() -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+    assert _parse(options, {"topic": "orders", "txnAppId": None}).topic == "orders"
+    with pytest.raises(ConfigError, match=r"topic is given twice: as an argument \('orders'\) and in options"):
+        _parse({**options, "Topic": "others"}, {"topic": "orders"})
