@@ -20,7 +20,7 @@ from tests.conftest import Figure
 from tests.exactly_once.lives import run_in_process
 from tests.support.readback import read_topic
 
-LIVES = int(os.environ.get("KAFKALITE_DRIVER_LIVES", "5"))
+LIVES = int(os.environ.get("KAFKALITE_DRIVER_LIVES", "4"))
 TIMEOUT_S = 60.0
 
 

@@ -21,7 +21,7 @@ from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.support.readback import read_topic
 
-BATCHES = int(os.environ.get("KAFKALITE_ID_BATCHES", "20"))
+BATCHES = int(os.environ.get("KAFKALITE_ID_BATCHES", "10"))
 TASKS = 2
 
 

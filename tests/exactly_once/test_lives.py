@@ -17,7 +17,7 @@ from tests.exactly_once.life import points_of
 from tests.exactly_once.lives import run_in_process
 from tests.support.broker_process import BrokerProcess
 
-LIVES = int(os.environ.get("KAFKALITE_DRIVER_LIVES", "8"))
+LIVES = int(os.environ.get("KAFKALITE_DRIVER_LIVES", "6"))
 #: So many at every point, or some at one.
 LIVES_AT_A_POINT = int(os.environ.get("KAFKALITE_LIVES_AT_A_POINT", "0"))
 #: Every point this often, or one point once.
@@ -54,7 +54,7 @@ def test_drivers_that_end_at_one_point_lose_and_repeat_nothing(
     broker: BrokerProcess, protocol: str, point: str, end: str, figure: Figure
 ) -> None:
     options = ["--point", point, *(["--freeze"] if end == "frozen" else [])]
-    lives = LIVES_AT_A_POINT or 3
+    lives = LIVES_AT_A_POINT or 2
     verdict = run_in_process(broker.bootstrap_servers, protocol, lives, *options)
     figure(f"{protocol}, {point}", verdict["text"])
     assert verdict["is_exact"], verdict
@@ -66,7 +66,7 @@ def test_drivers_that_end_at_one_point_lose_and_repeat_nothing(
 def test_the_number_of_tasks_may_change_between_two_runs_of_a_batch(
     broker: BrokerProcess, protocol: str, figure: Figure
 ) -> None:
-    lives = max(LIVES_AT_A_POINT, 2)
+    lives = max(LIVES_AT_A_POINT, 1)
     verdict = run_in_process(broker.bootstrap_servers, protocol, lives, "--tasks", str(TASKS), "--seed", "3")
     figure(f"{protocol}, 1 or {TASKS} tasks", verdict["text"])
     assert verdict["is_exact"], verdict
