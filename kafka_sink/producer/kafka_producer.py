@@ -30,8 +30,6 @@ from kafka_sink.common.errors import (
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
-    RowSerializationError,
-    RowTooLargeError,
     TransactionStateError,
 )
 from kafka_sink.common.log_context import ContextLogger
@@ -53,6 +51,7 @@ from kafka_sink.producer.arrow_rows import ArrowRows, rows_to_send, with_partiti
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
 from kafka_sink.producer.column_append import ColumnAppender
+from kafka_sink.producer.column_staging import RECORD_OVERHEAD_BYTES, ColumnStaging, size_problem
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import (
     ColumnsFuture,
@@ -64,6 +63,7 @@ from kafka_sink.producer.futures import (
 from kafka_sink.producer.idempotence import ProducerIdAndEpoch
 from kafka_sink.producer.interceptors import ProducerInterceptors
 from kafka_sink.producer.metrics import ProducerMetrics
+from kafka_sink.producer.partitioner import check_choice
 from kafka_sink.producer.producer_batch import Compression
 from kafka_sink.producer.producer_record import NO_HEADERS, ProducerRecord, check_record
 from kafka_sink.producer.sender import Sender
@@ -74,15 +74,8 @@ from kafka_sink.producer.transactions import TransactionManager, make_transactio
 from kafka_sink.records import reference
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.compression import CompressionType
-from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
+from kafka_sink.records.layout import MAX_RECORD_OVERHEAD_BYTES
 from kafka_sink.records.murmur2 import positive_murmur2
-from kafka_sink.records.vectorized import content_sizes, partition_order
-
-#: Columns are staged in pieces of about this many bytes, so that what is encoded beside buffer.memory stays small.
-_PIECE_BYTES = 4 * 1024 * 1024
-
-#: About what a record adds to its key, value and headers.
-_RECORD_OVERHEAD_BYTES = 10
 
 __all__ = ["ANY_PARTITION", "KafkaProducer", "ProducerRecord"]
 
@@ -218,7 +211,6 @@ class KafkaProducer:
             adaptive=self._built_in if config.partitioner_adaptive_partitioning_enable else None,
             availability_timeout_ms=config.partitioner_availability_timeout_ms,
         )
-        self._columns = ColumnAppender(self._accumulator, clock)
         self._metrics = ProducerMetrics(
             pool,
             client_id=self.client_id,
@@ -251,6 +243,16 @@ class KafkaProducer:
             self._metadata, self._sender, self._metrics, clock, config, self._client.connection_failures
         )
         self._known_topics = self._topics.known
+        self._staging = ColumnStaging(
+            config,
+            clock,
+            self._topics,
+            ColumnAppender(self._accumulator, clock),
+            self._metrics,
+            self._built_in,
+            self._partitioner,
+            self._sender.wakeup,
+        )
         self._thread = start_thread(
             f"kafka-producer-network-thread | {self.client_id}",
             self._sender.run,
@@ -367,16 +369,8 @@ class KafkaProducer:
 
     def _ask_partitioner(self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster) -> int:
         partition = self._partitioner.partition(record.topic, record.key, key, record.value, value, cluster)
-        self._check_choice(record.topic, partition, cluster)
+        check_choice(self._partitioner, record.topic, partition, cluster)
         return int(partition)
-
-    def _check_choice(self, topic: str, partition: int, cluster: Cluster) -> None:
-        count = cluster.partition_count(topic) or 0
-        if not 0 <= partition < count:
-            raise ValueError(
-                f"{name_of(self._partitioner)} (partitioner.class) chose partition {partition} of topic {topic}, "
-                f"which has {count}"
-            )
 
     def _append(
         self, record: ProducerRecord, staged: _Staged, partition: int, cluster: Cluster, started_ms: int
@@ -385,7 +379,7 @@ class KafkaProducer:
         topic = record.topic
         timestamp, key, value, headers, callback = staged
         upper_bound = reference.record_size_upper_bound(key, value, headers)
-        problem = self._size_problem(topic, upper_bound)
+        problem = size_problem(self._config, topic, upper_bound)
         if problem is not None:
             raise RecordTooLargeError(f"the record {problem}")
         deadline = started_ms + self._config.max_block_ms
@@ -464,107 +458,12 @@ class KafkaProducer:
                 parts = with_partitions(parts, partitions)
         future = ColumnsFuture(topic, sum(part.chunk.num_rows for part in parts), self._clock, on_delivery)
         try:
-            self._stage_columns(topic, parts, wall_ms, future.delivered)
+            self._staging.stage(topic, parts, wall_ms, future.delivered)
         except ApiError as error:
             if self._transactions is not None:
                 self._transactions.staging_failed(error)
             raise
         return future
-
-    def _stage_columns(
-        self, topic: str, parts: Sequence[ArrowRows], wall_ms: int, on_delivery: DeliveryCallback
-    ) -> None:
-        """Check all of *parts*, then stage all of them."""
-        parts = [part for part in parts if part.chunk.num_rows]
-        sizes = [self._checked_sizes(topic, part.chunk) for part in parts]
-        deadline = self._clock.monotonic_ms() + self._config.max_block_ms
-        clusters = [self._topics.wait_for_rows(topic, part.partitions) for part in parts]
-        for part, part_sizes, cluster in zip(parts, sizes, clusters, strict=True):
-            self._metrics.staged_rows(int(part_sizes.max()) + _RECORD_OVERHEAD_BYTES, self._clock.monotonic_ms())
-            deadline = self._stage_part(topic, part, part_sizes, cluster, wall_ms, on_delivery, deadline)
-
-    def _checked_sizes(self, topic: str, chunk: ColumnChunk) -> NDArray[np.int64]:
-        """Bytes of each row's content. :raises RowError: a row cannot be a record."""
-        if chunk.timestamps is not None and int(chunk.timestamps.min()) < 0:
-            row = int((chunk.timestamps < 0).argmax())
-            raise RowSerializationError(
-                row, f"has the timestamp {chunk.timestamps[row]} (ms); Kafka has none before 1970"
-            )
-        sizes = content_sizes(chunk)
-        problem = self._size_problem(topic, int(sizes.max()) + HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES)
-        if problem is not None:
-            raise RowTooLargeError(int(sizes.argmax()), problem)
-        return sizes
-
-    def _stage_part(
-        self,
-        topic: str,
-        part: ArrowRows,
-        sizes: NDArray[np.int64],
-        cluster: Cluster,
-        wall_ms: int,
-        on_delivery: DeliveryCallback,
-        deadline: int,
-    ) -> int:
-        """Stage one part, in pieces; returns the deadline of what comes after it."""
-        chunk, partitions = part.chunk, part.partitions
-        ends = np.cumsum(sizes)
-        start = 0
-        while start < chunk.num_rows:
-            before = int(ends[start - 1]) if start else 0
-            end = max(int(np.searchsorted(ends, before + _PIECE_BYTES, side="right")), start + 1)
-            whole = start == 0 and end == chunk.num_rows
-            piece = chunk if whole else chunk.slice(start, end - start)
-            given = None if partitions is None else partitions[start:end]
-            rows = self._partition_rows(topic, piece, sizes[start:end], given, cluster)
-            order, run_partitions, run_starts = partition_order(rows)
-            sorted_piece = piece if order is None else piece.take(order)
-            left = max(deadline - self._clock.monotonic_ms(), 0)
-            if self._columns.append(topic, sorted_piece, run_partitions, run_starts, wall_ms, on_delivery, left):
-                self._sender.wakeup()
-            start = end
-            # A chunk may be larger than buffer.memory: time spent waiting for room while rows flow is progress.
-            deadline = self._clock.monotonic_ms() + self._config.max_block_ms
-        return deadline
-
-    def _partition_rows(
-        self,
-        topic: str,
-        chunk: ColumnChunk,
-        sizes: NDArray[np.int64],
-        given: NDArray[np.int32] | None,
-        cluster: Cluster,
-    ) -> NDArray[np.int32]:
-        if given is None:
-            return self._choose_partitions(topic, chunk, sizes, cluster)
-        free = given == ANY_PARTITION
-        if not free.any():
-            return given
-        return np.where(free, self._choose_partitions(topic, chunk, sizes, cluster), given)
-
-    def _choose_partitions(
-        self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
-    ) -> NDArray[np.int32]:
-        if self._built_in is not None:
-            return self._built_in.partition_rows(topic, chunk, sizes, cluster)
-        chosen: NDArray[np.int32] = self._partitioner.partition_rows(topic, chunk, sizes, cluster)
-        for extreme in (int(chosen.min()), int(chosen.max())):
-            self._check_choice(topic, extreme, cluster)
-        return chosen
-
-    def _size_problem(self, topic: str, size: int) -> str | None:
-        """What is wrong with a record of *size* bytes; None when it is within the limits."""
-        for option, limit in (
-            ("max.request.size", self._config.max_request_size_bytes),
-            ("buffer.memory", self._config.buffer_memory_bytes),
-        ):
-            if size > limit:
-                name = self._config.option(option)
-                return (
-                    f"for topic {topic} needs up to {size} bytes, more than {name} ({limit} bytes); send a smaller "
-                    f"record, or raise {name} (and the broker's message.max.bytes)"
-                )
-        return None
 
     # --- metadata ----------------------------------------------------------------------------------------------------
 
@@ -779,7 +678,7 @@ def _place(topic: str, partition: int | None) -> TopicPartition | None:
 
 def _sticky_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
     """About how much of a batch a record takes."""
-    size = _RECORD_OVERHEAD_BYTES
+    size = RECORD_OVERHEAD_BYTES
     if key is not None:
         size += len(key)
     if value is not None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.plugins import name_of
 from kafka_sink.records.binary_column import BinaryColumn
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.layout import HEADER_BYTES
@@ -230,3 +231,13 @@ def cut_turns(sizes: NDArray[np.int64], turn_bytes: int, filled: int) -> tuple[l
             return lengths, filled + int(ends[-1]) - before
         start, filled = end, 0
         before = int(ends[start - 1]) if start else 0
+
+
+def check_choice(partitioner: Any, topic: str, partition: int, cluster: Cluster) -> None:
+    """:raises ValueError: *partitioner* chose a partition that *topic* does not have."""
+    count = cluster.partition_count(topic) or 0
+    if not 0 <= partition < count:
+        raise ValueError(
+            f"{name_of(partitioner)} (partitioner.class) chose partition {partition} of topic {topic}, "
+            f"which has {count}"
+        )

@@ -25,7 +25,7 @@ from kafka_sink.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafka_sink.common.model import Header
-from kafka_sink.producer import kafka_producer
+from kafka_sink.producer import column_staging, kafka_producer
 from kafka_sink.producer.futures import Delivery, FailedFuture
 from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, ProducerRecord
 from kafka_sink.protocol.messages.produce import ProduceRequest
@@ -378,7 +378,7 @@ def test_the_future_of_rows_raises_what_went_wrong_and_does_not_wait_for_ever(ma
 
 
 def test_a_chunk_larger_than_the_memory_goes_through_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_producer, "_PIECE_BYTES", 3000)
+    monkeypatch.setattr(column_staging, "_PIECE_BYTES", 3000)
     driven = make((1, 1), buffer_memory=2000, batch_size=1000, linger_ms=60_000)
     stored = Stored(driven)
     rows = [Row(b"%03d" % index * 50) for index in range(200)]
@@ -390,7 +390,7 @@ def test_a_chunk_larger_than_the_memory_goes_through_it(make: Make, monkeypatch:
 
 
 def test_waits_for_memory_while_rows_flow_do_not_add_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_producer, "_PIECE_BYTES", 900)
+    monkeypatch.setattr(column_staging, "_PIECE_BYTES", 900)
     driven = make(buffer_memory=1000, batch_size=1000, max_block_ms=400, enable_idempotence=False)
 
     def slowly(node: str, request: ProduceRequest) -> Any:
