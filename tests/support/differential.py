@@ -97,6 +97,12 @@ class Broker:
         self._wire = Wire(bootstrap_servers, patience_s=_SILENCE_S)
         self.answers: dict[str, Any] = {}
         self.versions = self._table()
+        # Id 0, which is also what answers without a producer say, is given away before anything is compared.
+        asked = {"transactional_id": None, "transaction_timeout_ms": 0, "producer_id": -1, "producer_epoch": -1}
+        while self._exchange("InitProducerId", 4, encode_with_kafka_python("InitProducerIdRequest", 4, asked))[
+            "error_code"
+        ]:
+            time.sleep(0.05)
 
     def close(self) -> None:
         self._wire.close()
