@@ -4,7 +4,7 @@
 #   scripts/test.sh [--no-kafka] [pytest argument …]      as: scripts/test.sh tests/unit -k murmur2
 #
 # All steps run even when one fails; the exit code is 1 if any did. The tests in tests/compat need a real Kafka, which
-# scripts/kafka.sh fetches and starts; --no-kafka (or KAFKALITE_NO_KAFKA=1) skips them.
+# scripts/kafka.sh fetches and starts; --no-kafka (or KAFKALITE_NO_KAFKA=1) skips them. -n 0 runs them one by one.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -47,7 +47,9 @@ step "ruff check" quietly python -m ruff check .
 step "ruff format" quietly python -m ruff format --check .
 step "mypy --strict" quietly python -m mypy
 step "import contracts" quietly lint-imports --no-cache
-step "pytest" python -m pytest "$@"
+# Two workers, as most of the time is spent waiting for Sparks and Kafkas; by files, as these share what they start, and in
+# the order of the folders, which has the slow ones first.
+step "pytest" python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"
 
 if [ -n "$failed" ]; then
     say "FAILED after $SECONDS s: $failed"
