@@ -21,6 +21,8 @@ from kafka_sink.network.listener import remote_address
 from kafka_sink.network.transport import Socket
 
 SELECT_TIMEOUT_MS: Final = 500
+#: Connections accepted in one go: in a storm of them, throttled ones still have to be closed in time.
+_ACCEPTED_A_ROUND: Final = 64
 #: After a refusal of the system (no file descriptors left): the connection still waits, so select would not.
 _REFUSED_PAUSE_MS: Final = 100
 
@@ -90,7 +92,9 @@ class Acceptor:
 
     def _accept_new_connections(self) -> None:
         self._listener.wait(SELECT_TIMEOUT_MS)
-        while not self._stopping:
+        for _ in range(_ACCEPTED_A_ROUND):
+            if self._stopping:
+                return
             try:
                 sock = self._listener.accept()
             except OSError as error:

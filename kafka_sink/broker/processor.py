@@ -198,7 +198,8 @@ class Processor:
                 sock = connection.sock
                 connection_id = f"{local_address(sock)}-{remote_address(sock)}-{self._next_connection_index}"
                 self._selector.register(connection_id, sock)
-            except (OSError, RuntimeError) as error:
+            except Exception as error:
+                # It may be gone already; whatever it is, one that is not registered must not stay counted.
                 self._log.info("connection of %s was lost at once: %s", connection.address, error)
                 self._drop(connection)
                 continue

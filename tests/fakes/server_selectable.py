@@ -31,7 +31,7 @@ class FakeServerSelectable:
         self.closed = False
         self.idle = IdleMeter(stopwatch_ns())
         self.poll_error: Exception | None = None
-        self.refuse_register = False
+        self.register_error: Exception | None = None
         self.reauthenticates = False
         #: Connections that should have authenticated again.
         self.expired: set[str] = set()
@@ -56,8 +56,8 @@ class FakeServerSelectable:
 
     def register(self, connection_id: str, sock: Socket) -> None:
         self.calls.append(("register", connection_id))
-        if self.refuse_register:
-            raise OSError("it is gone")
+        if self.register_error is not None:
+            raise self.register_error
         self.open.add(connection_id)
 
     def send(self, send: NetworkSend) -> None:

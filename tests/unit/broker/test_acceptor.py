@@ -128,6 +128,18 @@ def test_a_throttled_connection_is_closed_after_its_delay(made: list[Bench]) -> 
     assert bench.quotas.count("127.0.0.1") == 10
 
 
+def test_throttled_connections_are_closed_in_the_middle_of_a_storm(made: list[Bench]) -> None:
+    made.append(bench := Bench(creation_rate_per_ip=1))
+    servers = [bench.client() for _ in range(11)]
+    bench.acceptor.run_once()
+    throttled = servers[-1]
+    bench.clock.advance(12_000)
+    late = bench.client()
+    bench.listener.accept = lambda: late  # type: ignore[method-assign]
+    bench.acceptor.run_once()
+    assert throttled.fileno() == -1, "there was always one more connection to accept"
+
+
 def test_a_system_that_refuses_does_not_make_the_acceptor_spin(made: list[Bench]) -> None:
     made.append(bench := Bench())
     bench.listener.waiting.append(OSError(errno.EMFILE, "too many open files"))

@@ -360,8 +360,9 @@ def test_a_handshake_that_begins_a_new_authentication_is_no_request(bench: Bench
     )
 
 
-def test_a_socket_that_died_before_it_was_registered_is_counted_out(bench: Bench) -> None:
-    bench.selectable.refuse_register = True
+@pytest.mark.parametrize("error", [OSError("it is gone"), ValueError("a mistake")], ids=repr)
+def test_a_socket_that_died_before_it_was_registered_is_counted_out(bench: Bench, error: Exception) -> None:
+    bench.selectable.register_error = error
     bench.processor.accept(bench.accepted(), may_block=False)
     bench.processor.run_once()
     assert bench.processor.connection_ids == ()
