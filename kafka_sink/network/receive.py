@@ -147,7 +147,12 @@ class FrameReader:
             # The scratch is not ours to keep; what lies ahead already is and needs no second copy.
             self._ahead = rest if data is self._ahead else memoryview(bytes(rest))
             return True
-        self._payload = _room_for(size)
+        try:
+            self._payload = _room_for(size)
+        except BaseException:
+            # The system has none, whatever the pool says.
+            self._pool.release(size)
+            raise
         self._filled = len(data) - SIZE_BYTES
         self._payload[: self._filled] = data[SIZE_BYTES:]
         self._ahead = _NOTHING

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import mmap
 import resource
 
 import pytest
@@ -179,3 +181,14 @@ def test_memory_of_a_half_read_frame_comes_back() -> None:
     subject.discard()
     subject.discard()
     assert pool.available_bytes == 10
+
+
+def test_memory_that_the_system_refuses_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    pool = SimpleMemoryPool(100_000_000)
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(OSError, match="Cannot allocate"):
+        reader(pool=pool).read_from(Stream((50_000_000).to_bytes(4, "big") + b"begun"))
+    assert pool.available_bytes == 100_000_000
