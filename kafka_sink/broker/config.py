@@ -113,7 +113,7 @@ class NodeConfig:
         "queued.max.request.bytes",
         INT,
         -1,
-        "bytes of received requests that may wait for their answers before reading stops; -1 = no limit",
+        "bytes of received requests that may wait to be handled before reading stops; -1 = no limit",
         validator=at_least(-1),
     )
     queued_max_response_bytes: int = key(

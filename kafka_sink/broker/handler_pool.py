@@ -60,6 +60,8 @@ class HandlerPool:
             self._channel.send_response(CloseConnectionResponse(request))
         finally:
             request.handled_ns = stopwatch_ns()
+            # Not only when it is answered: who waits for records or for a group would keep others from being read.
+            request.release()
         return True
 
     def _run(self, idle: IdleMeter) -> None:

@@ -40,18 +40,24 @@ class ScatterReader(Protocol):
 class NetworkReceive:
     """A whole frame from *source*: *payload* is what followed the length."""
 
-    __slots__ = ("_pool", "payload", "source")
+    __slots__ = ("_granted", "payload", "source")
 
     def __init__(self, source: str, payload: memoryview, pool: MemoryPool = UNLIMITED_MEMORY_POOL) -> None:
         self.source = source
         self.payload = payload
-        self._pool: MemoryPool | None = pool
+        # Emptied by the first thread that takes from it.
+        self._granted = [pool]
 
     def release(self) -> None:
-        """The payload is worked off: give its share of the memory pool back. Calling it again does nothing."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.release(self.payload.nbytes)
+        """The payload is worked off: give its share of the memory pool back.
+
+        Calling it again does nothing; two threads may call it at once.
+        """
+        try:
+            pool = self._granted.pop()
+        except IndexError:
+            return
+        pool.release(self.payload.nbytes)
 
 
 class FrameReader:

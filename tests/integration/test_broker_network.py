@@ -16,6 +16,7 @@ from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.common.config import parse
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response
+from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafka_sink.protocol.messages.metadata import MetadataRequest
 from kafka_sink.protocol.messages.produce import (
     PartitionProduceData,
@@ -130,6 +131,30 @@ def test_little_memory_for_requests_makes_clients_wait_and_loses_nothing() -> No
         finally:
             for sock in clients:
                 sock.close()
+
+
+def test_readers_that_wait_for_records_hold_no_memory_for_requests(figure: Figure) -> None:
+    asked = FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1000)])
+    wait_ms = 4_000
+    poll = frame(ApiKey.FETCH, 12, FetchRequest(max_wait_ms=wait_ms, min_bytes=1, topics=[asked]))
+    with EmbeddedCluster(config=parse(BrokerConfig, {"queued.max.request.bytes": 3 * len(poll)})) as cluster:
+        cluster.create_topic("t", 1)
+        readers = [connect(cluster.bootstrap_servers) for _ in range(20)]
+        try:
+            for sock in readers:
+                sock.sendall(poll)
+            with connect(cluster.bootstrap_servers) as other:
+                began = time.monotonic()
+                other.sendall(write(10))
+                written(other)
+                took_ms = (time.monotonic() - began) * 1000
+            for sock in readers:
+                decode_response(ApiKey.FETCH, 12, read_frame(sock))
+        finally:
+            for sock in readers:
+                sock.close()
+    assert took_ms < wait_ms / 2, "it had to wait until the readers' time was up"
+    figure("write with 20 waiting readers and memory for 3 of their requests", f"{took_ms:.0f} ms")
 
 
 def test_pipelined_requests_of_many_clients_are_answered_in_order(cluster: EmbeddedCluster) -> None:
