@@ -47,6 +47,7 @@ from kafka_sink.common.threads import at_fork, start_thread
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer import partitioner as partitioners
 from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.producer.arguments import check_rows, check_send
 from kafka_sink.producer.arrow_rows import ArrowRows, rows_to_send, with_partitions
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
@@ -270,13 +271,16 @@ class KafkaProducer:
         *on_delivery* is told of them on this thread, with partition −1 where the record had none yet; misuse raises.
 
         :raises SerializationError: key, value or a header cannot be turned into bytes.
-        :raises ValueError: topic, partition or timestamp is of the wrong type, or out of its range.
+        :raises ValueError: *record* or *on_delivery* is of the wrong type; or its topic, partition or timestamp is, or
+            is out of its range.
         :raises KafkaError: the producer is closed.
         :raises TransactionStateError: it has a transactional.id, and no transaction is open.
         :raises TransactionAbortableError: the open transaction can only be aborted.
         """
         if not self._is_usable:
             self._check_usable()
+        if type(record) is not ProducerRecord or on_delivery is not None:
+            check_send(record, on_delivery)
         if self._transactions is not None:
             self._transactions.check_can_send()
         if self._interceptors is not None:
@@ -436,13 +440,15 @@ class KafkaProducer:
         :raises RowPartitionError: a row names a partition that the topic does not have; likewise.
         :raises RowSerializationError: a row names a negative partition, has a timestamp before 1970, or a header
             without a key; likewise.
-        :raises ValueError: *topic* is no name, or the rows' partitions are given twice.
+        :raises ValueError: *topic* is no name, another argument is of the wrong type, or the rows' partitions are given
+            twice or are not as many as the rows.
         :raises ApiError: no metadata or no memory within max.block.ms.
         :raises KafkaError: the producer has interceptors, which know records only.
         :raises TransactionStateError: it has a transactional.id, and no transaction is open.
         :raises TransactionAbortableError: the open transaction can only be aborted.
         """
         self._check_usable()
+        check_rows(rows, partitions, on_delivery)
         if self._transactions is not None:
             self._transactions.check_can_send()
         if self._interceptors is not None:

@@ -1,0 +1,57 @@
+"""What callers hand to the producer, held against what it takes, before anything is staged.
+
+Called by :class:`KafkaProducer` on the calling threads, once per call and in constant time. It knows nothing of
+metadata: whether a partition exists is found out later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_sink.producer.producer_record import ProducerRecord
+from kafka_sink.records.columns import ColumnChunk
+
+
+def check_send(record: object, on_delivery: object) -> None:
+    """:raises ValueError: *record* is no ProducerRecord, or *on_delivery* cannot be called."""
+    if not isinstance(record, ProducerRecord):
+        raise ValueError(
+            f"send takes a ProducerRecord, got {type(record).__name__} ({record!r:.50}); "
+            "write ProducerRecord(topic, value, key)"
+        )
+    check_callback(on_delivery)
+
+
+def check_rows(rows: object, partitions: Any, on_delivery: object) -> None:
+    """:raises ValueError: one of the arguments of ``send_columns`` is of the wrong type or length."""
+    if not isinstance(rows, pa.RecordBatch | pa.Table | ColumnChunk):
+        raise ValueError(
+            f"the rows must be a pyarrow Table or RecordBatch, got {type(rows).__name__}; "
+            "pyarrow.table({'value': …}) makes one, and pyarrow.Table.from_pandas"
+        )
+    if partitions is not None:
+        _check_partitions(partitions, rows.num_rows)
+    check_callback(on_delivery)
+
+
+def _check_partitions(partitions: Any, rows: int) -> None:
+    if not isinstance(partitions, np.ndarray) or partitions.dtype.kind not in "iu" or partitions.ndim != 1:
+        seen = f"{partitions.dtype}{list(partitions.shape)}" if isinstance(partitions, np.ndarray) else ""
+        raise ValueError(
+            f"the partitions must be a numpy array of integers, one for each row, got {type(partitions).__name__} "
+            f"{seen}; write numpy.array(…, dtype=numpy.int32)"
+        )
+    if len(partitions) != rows:
+        raise ValueError(
+            f"there are {len(partitions)} partitions for {rows} rows; give one for each, "
+            "and ANY_PARTITION where the partitioner is to choose"
+        )
+
+
+def check_callback(on_delivery: object) -> None:
+    """:raises ValueError: *on_delivery* cannot be called."""
+    if on_delivery is not None and not callable(on_delivery):
+        raise ValueError(f"on_delivery must be a function of a Delivery, got {type(on_delivery).__name__}")

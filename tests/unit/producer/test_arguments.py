@@ -1,0 +1,63 @@
+"""What is handed to the producer in the wrong form is refused before anything is staged, with what to write instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+
+TOPIC = "orders"
+ROWS = pa.table({"value": [b"a", b"b"]})
+
+
+@pytest.fixture(scope="module")
+def producer() -> Any:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic(TOPIC, partitions=4)
+        with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as made:
+            yield made
+
+
+@pytest.mark.parametrize("record", [None, "abcdef", b"abcdef", {"topic": TOPIC}, (TOPIC, b"v", None, None, None, ())])
+def test_what_is_no_record_is_refused_by_its_type(producer: KafkaProducer, record: Any) -> None:
+    with pytest.raises(ValueError, match=f"send takes a ProducerRecord, got {type(record).__name__}"):
+        producer.send(record)
+
+
+def test_what_cannot_be_called_is_refused_before_the_record_is_staged(producer: KafkaProducer) -> None:
+    before = producer.metrics()["record-send-total"]
+    for send in (
+        lambda: producer.send(ProducerRecord(TOPIC, b"v"), 5),
+        lambda: producer.send_columns(TOPIC, ROWS, on_delivery=5),
+    ):
+        with pytest.raises(ValueError, match="on_delivery must be a function of a Delivery, got int"):
+            send()
+    producer.flush(5000)
+    assert producer.metrics()["record-send-total"] == before
+
+
+@pytest.mark.parametrize("rows", ["value", None, {"value": [b"a"]}, [b"a"], np.array([b"a"]), pa.array([b"a"])])
+def test_what_are_no_rows_are_refused_by_their_type(producer: KafkaProducer, rows: Any) -> None:
+    with pytest.raises(ValueError, match=f"must be a pyarrow Table or RecordBatch, got {type(rows).__name__}"):
+        producer.send_columns(TOPIC, rows)
+
+
+@pytest.mark.parametrize(
+    "partitions", [[0, 1], 5, pa.array([0, 1]), np.array([0.5, 1]), np.array(["0", "1"]), np.array([[0], [1]])]
+)
+def test_partitions_that_are_no_array_of_integers_are_refused(producer: KafkaProducer, partitions: Any) -> None:
+    with pytest.raises(ValueError, match="partitions must be a numpy array of integers"):
+        producer.send_columns(TOPIC, ROWS, partitions)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_partitions_that_are_not_as_many_as_the_rows_are_refused(producer: KafkaProducer, count: int) -> None:
+    before = producer.metrics()["record-send-total"]
+    with pytest.raises(ValueError, match=f"there are {count} partitions for 2 rows"):
+        producer.send_columns(TOPIC, ROWS, np.zeros(count, dtype=np.int32))
+    producer.flush(5000)
+    assert producer.metrics()["record-send-total"] == before
