@@ -40,7 +40,7 @@ MARKER_RETRY_MS: Final = 100
 _MOST_AT_A_TIME: Final = 50
 #: TxnOffsetCommit and Produce from these versions on add their partition by themselves (KIP-890).
 _FIRST_OFFSET_COMMIT_THAT_ADDS: Final = 5
-_FIRST_PRODUCE_THAT_ADDS: Final = 12
+FIRST_PRODUCE_THAT_ADDS: Final = 12
 #: The first ones whose clients know TRANSACTION_ABORTABLE.
 _FIRST_OFFSET_COMMIT_WITH_ABORTABLE: Final = 4
 _FIRST_PRODUCE_WITH_ABORTABLE: Final = 11
@@ -212,7 +212,7 @@ class TransactionCoordinator:
             do not know it INVALID_TXN_STATE) when it does not take part; CONCURRENT_TRANSACTIONS (to clients that would
             not repeat it NOT_ENOUGH_REPLICAS).
         """
-        adds = request_version >= _FIRST_PRODUCE_THAT_ADDS
+        adds = request_version >= FIRST_PRODUCE_THAT_ADDS
         try:
             if adds:
                 version = VERSION_WITH_EPOCH_BUMP

@@ -6,9 +6,11 @@ disk has it. Versions 13 and up name topics by id (KIP-516), 10 and up are told 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
+from kafka_sink.broker.coordinator.transaction_coordinator import FIRST_PRODUCE_THAT_ADDS
 from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, endpoint_of
 from kafka_sink.broker.log.partition_log import PartitionLog
@@ -113,8 +115,8 @@ def _produce_partition(
     assert data.records is None or isinstance(data.records, memoryview)
     batch, header = validate_batch(data.records, topic.settings.batches, context.clock.wall_ms(), request.version)
     log = context.log_of(topic, data.index)
-    guard = _admit(context, request, TopicPartition(topic.name, data.index), log, header)
-    appended = log.append(batch, header, partition.leader_epoch, context.clock.wall_ms(), guard)
+    with _admitted(context, request, TopicPartition(topic.name, data.index), log, header) as guard:
+        appended = log.append(batch, header, partition.leader_epoch, context.clock.wall_ms(), guard)
     return PartitionProduceResponse(
         data.index,
         ErrorCode.NONE,
@@ -124,29 +126,32 @@ def _produce_partition(
     )
 
 
-def _admit(
+@contextmanager
+def _admitted(
     context: BrokerContext,
     request: ApiRequest[ProduceRequest],
     partition: TopicPartition,
     log: PartitionLog,
     header: BatchHeader,
-) -> VerificationGuard | None:
+) -> Iterator[VerificationGuard | None]:
     """Have the coordinator say that a transaction's first batch in *log* belongs to it (KIP-890)."""
     if not header.is_transactional:
-        return None
+        yield None
+        return
     transactional_id = request.body.transactional_id
     if transactional_id is None:
         text = "a transactional batch needs a transactional id"
         raise ApiError(text, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    guard = log.begin_verification(header.producer_id, header.producer_epoch, context.clock.wall_ms())
-    if guard is not None:
-        producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
-        try:
-            context.transactions.admit_produce(transactional_id, producer, partition, request.version)
-        except ApiError:
-            log.end_verification(guard)
-            raise
-    return guard
+    producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
+    guard = log.begin_verification(*producer, bumps_epoch=request.version >= FIRST_PRODUCE_THAT_ADDS)
+    if guard is None:
+        yield None
+        return
+    try:
+        context.transactions.admit_produce(transactional_id, producer, partition, request.version)
+        yield guard
+    finally:
+        log.end_verification(guard)
 
 
 def _endpoints(

@@ -177,20 +177,24 @@ class PartitionLog:
             self._flush_if_due(header.record_count)
             return AppendInfo(base_offset, base_offset, wall_ms, self._segments.start_offset, duplicate=False)
 
-    def begin_verification(self, producer_id: int, epoch: int, wall_ms: int) -> VerificationGuard | None:
+    def begin_verification(
+        self, producer_id: int, epoch: int, *, bumps_epoch: bool = False
+    ) -> VerificationGuard | None:
         """What :meth:`append` needs to open a transaction here, None when this one is open already (KIP-890).
 
         Ask the coordinator after this call, and append only if it says that the partition is in the transaction.
+        Call :meth:`end_verification` when that is done. *bumps_epoch*: each transaction of this client has an epoch
+        of its own.
 
         :raises ApiError: INVALID_PRODUCER_EPOCH.
         """
         with self._lock:
             if self._producers.has_open_transaction(producer_id, epoch):
                 return None
-            return self._producers.begin_verification(producer_id, epoch, wall_ms)
+            return self._producers.begin_verification(producer_id, epoch, bumps_epoch=bumps_epoch)
 
     def end_verification(self, guard: VerificationGuard) -> None:
-        """The coordinator has said no; a batch that comes under *guard* is refused from now on."""
+        """The batch is appended, or will not be; another one that comes under *guard* is refused from now on."""
         with self._lock:
             self._producers.end_verification(guard)
 

@@ -68,13 +68,21 @@ class ProducerState:
 
 
 class VerificationGuard:
-    """Stands for one question to the transaction coordinator; only its identity counts."""
+    """Stands for one question to the transaction coordinator; only its identity counts.
 
-    __slots__ = ("producer_id", "wall_ms")
+    *bumps_epoch*: the batch is of a client whose transactions have an epoch each.
+    """
 
-    def __init__(self, producer_id: int, wall_ms: int) -> None:
+    __slots__ = ("bumps_epoch", "epoch", "producer_id")
+
+    def __init__(self, producer_id: int, epoch: int, *, bumps_epoch: bool = False) -> None:
         self.producer_id = producer_id
-        self.wall_ms = wall_ms
+        self.epoch = epoch
+        self.bumps_epoch = bumps_epoch
+
+    def is_about_the_next(self, marker: EndTransactionMarker) -> bool:
+        """*marker* ends the transaction before the one that is asked about."""
+        return self.bumps_epoch and self.epoch == marker.producer_epoch
 
 
 class ProducerStateManager:
@@ -90,7 +98,8 @@ class ProducerStateManager:
         self._open: dict[int, int] = {}
         # In order of last offset.
         self._aborted: list[AbortedTransaction] = []
-        self._guards: dict[int, VerificationGuard] = {}
+        # Producer id → questions that are still worth something.
+        self._guards: dict[int, set[VerificationGuard]] = {}
 
     # --- data --------------------------------------------------------------------------------------------------------
 
@@ -147,7 +156,6 @@ class ProducerStateManager:
         state.batches.append(AppendedBatch(*sequences, base_offset, last_offset, header.max_timestamp))
         if header.is_transactional and state.transaction_first_offset == NO_OFFSET:
             state.transaction_first_offset = self._open[header.producer_id] = base_offset
-            self._guards.pop(header.producer_id, None)
 
     def _state_in_epoch(self, producer_id: int, epoch: int, wall_ms: int) -> ProducerState:
         state = self._states.get(producer_id)
@@ -182,7 +190,9 @@ class ProducerStateManager:
         state = self._state_in_epoch(marker.producer_id, marker.producer_epoch, wall_ms)
         state.coordinator_epoch = marker.coordinator_epoch
         state.last_timestamp = wall_ms
-        self._guards.pop(marker.producer_id, None)
+        for guard in tuple(self._guards.get(marker.producer_id, ())):
+            if not guard.is_about_the_next(marker):
+                self.end_verification(guard)
         if state.transaction_first_offset == NO_OFFSET:
             return
         first_offset, state.transaction_first_offset = state.transaction_first_offset, NO_OFFSET
@@ -213,27 +223,32 @@ class ProducerStateManager:
         if self._aborted and self._aborted[0].last_offset < start_offset:
             self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= start_offset]
 
-    def begin_verification(self, producer_id: int, epoch: int, wall_ms: int) -> VerificationGuard:
-        """Note that the coordinator is asked; a marker in the meantime makes the guard worthless (KIP-890).
+    def begin_verification(self, producer_id: int, epoch: int, *, bumps_epoch: bool = False) -> VerificationGuard:
+        """Note that the coordinator is asked; the end of the transaction asked about makes the guard worthless.
+
+        *bumps_epoch*: transactions of this client have an epoch each, and a marker the one after its transaction's
+        (KIP-890). Such a client begins its next transaction as soon as it knows how the last one ends, maybe before
+        the marker is here; a marker of the epoch asked about is that of the last one.
 
         :raises ApiError: INVALID_PRODUCER_EPOCH, for which nobody needs to be asked.
         """
         state = self._states.get(producer_id)
         if state is not None:
             self._check_epoch(state, producer_id, epoch)
-        guard = self._guards.get(producer_id)
-        if guard is None:
-            guard = self._guards[producer_id] = VerificationGuard(producer_id, wall_ms)
+        guard = VerificationGuard(producer_id, epoch, bumps_epoch=bumps_epoch)
+        self._guards.setdefault(producer_id, set()).add(guard)
         return guard
 
     def is_verified(self, guard: VerificationGuard | None) -> bool:
         """Whether what the coordinator said under *guard* still holds."""
-        return guard is not None and self._guards.get(guard.producer_id) is guard
+        return guard is not None and guard in self._guards.get(guard.producer_id, ())
 
     def end_verification(self, guard: VerificationGuard) -> None:
-        """The coordinator refused: nothing will come under *guard*."""
-        if self._guards.get(guard.producer_id) is guard:
-            del self._guards[guard.producer_id]
+        """Whatever comes under *guard* is refused from now on. A second call does nothing."""
+        guards = self._guards.get(guard.producer_id, set())
+        guards.discard(guard)
+        if not guards:
+            self._guards.pop(guard.producer_id, None)
 
     @property
     def states(self) -> Mapping[int, ProducerState]:
@@ -252,8 +267,6 @@ class ProducerStateManager:
         ]
         for producer in gone:
             del self._states[producer]
-        for producer in [producer for producer, guard in self._guards.items() if guard.wall_ms < oldest]:
-            del self._guards[producer]
 
     def to_bytes(self) -> bytes:
         """A snapshot for :meth:`load`."""

@@ -92,6 +92,27 @@ def test_a_participant_without_leader_is_waited_for(node: BrokerNode) -> None:
     assert end(node, producer) == after
 
 
+def test_a_transaction_may_begin_while_the_markers_of_the_last_one_are_written(
+    node: BrokerNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = begin(node)
+    assert write(node, producer) == 0
+    after = node.transactions.end_transaction(ID, producer, 2, committed=True)
+    admit = node.transactions.admit_produce
+
+    def admit_after_markers(*question: object) -> None:
+        # The producer knows how its transaction ended, and is quicker than the marker.
+        node.transactions.write_markers(ID)
+        admit(*question)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(node.transactions, "admit_produce", admit_after_markers)
+    assert write(node, after) == 0
+    assert state(node).state is TransactionState.ONGOING
+    end(node, after)
+    log = node.logs.get(PARTITION)
+    assert log is not None and log.last_stable_offset == log.end_offset == 4
+
+
 def test_a_participant_that_was_deleted_is_waited_for_no_longer(node: BrokerNode) -> None:
     producer = begin(node, TopicPartition("lost", 0))
     node.cluster.node_down(2)

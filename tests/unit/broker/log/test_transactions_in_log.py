@@ -48,7 +48,7 @@ def write(
         base_sequence=sequence,
         is_transactional=transactional,
     )
-    guard = log.begin_verification(producer, epoch, 0) if transactional else None
+    guard = log.begin_verification(producer, epoch) if transactional else None
     return log.append(batch, header, 0, 0, guard).base_offset
 
 
@@ -132,18 +132,58 @@ def test_a_batch_that_nobody_verified_is_refused(log: PartitionLog) -> None:
 
 def test_a_marker_between_question_and_append_keeps_the_batch_out(log: PartitionLog) -> None:
     batch, header = with_header([b"v"], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
-    guard = log.begin_verification(1, 0, 0)
+    guard = log.begin_verification(1, 0)
     end(log, 1, committed=False)
     refused(lambda: log.append(batch, header, 0, 0, guard), ErrorCode.INVALID_TXN_STATE)
     assert log.last_stable_offset == log.end_offset == 1
 
 
+def test_the_marker_of_the_last_transaction_does_not_keep_out_the_next_of_a_client_that_bumps_epochs(
+    log: PartitionLog,
+) -> None:
+    for written_before in (True, False):
+        producer, last = 7 + written_before, 3
+        if written_before:
+            write(log, producer, 0, epoch=last)
+        batch, header = with_header(
+            [b"v"], producer_id=producer, producer_epoch=last + 1, base_sequence=0, is_transactional=True
+        )
+        guard = log.begin_verification(producer, last + 1, bumps_epoch=True)
+        # Decided before the question, written after it: the coordinator says yes once this marker is everywhere.
+        end(log, producer, committed=True, epoch=last + 1)
+        assert not log.append(batch, header, 0, 0, guard).duplicate
+        end(log, producer, committed=True, epoch=last + 2)
+        assert log.last_stable_offset == log.end_offset
+    assert committed_values(log) == [b"v"] * 3
+
+
+def test_the_marker_of_the_transaction_itself_keeps_the_batch_out_of_the_next(log: PartitionLog) -> None:
+    batch, header = with_header([b"v"], producer_id=1, producer_epoch=4, base_sequence=0, is_transactional=True)
+    guard = log.begin_verification(1, 4, bumps_epoch=True)
+    end(log, 1, committed=False, epoch=5)
+    refused(lambda: log.append(batch, header, 0, 0, guard), ErrorCode.INVALID_PRODUCER_EPOCH)
+    # Without an epoch for each, nothing tells the next transaction's marker from the last one's.
+    guard = log.begin_verification(1, 5)
+    end(log, 1, committed=False, epoch=5)
+    batch, header = with_header([b"v"], producer_id=1, producer_epoch=5, base_sequence=0, is_transactional=True)
+    refused(lambda: log.append(batch, header, 0, 0, guard), ErrorCode.INVALID_TXN_STATE)
+
+
+def test_questions_of_two_requests_do_not_end_each_other(log: PartitionLog) -> None:
+    first, second = (log.begin_verification(1, 0) for _ in range(2))
+    assert first is not None
+    log.end_verification(first)
+    batch, header = with_header([b"v"], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    refused(lambda: log.append(batch, header, 0, 0, first), ErrorCode.INVALID_TXN_STATE)
+    assert log.append(batch, header, 0, 0, second).base_offset == 0
+
+
 def test_only_the_first_batch_of_a_transaction_needs_a_question(log: PartitionLog) -> None:
-    assert log.begin_verification(1, 0, 0) is not None
+    assert log.begin_verification(1, 0) is not None
     write(log, 1, 0)
-    assert log.begin_verification(1, 0, 0) is None
+    assert log.begin_verification(1, 0) is None
     end(log, 1, committed=True)
-    guard = log.begin_verification(1, 0, 0)
+    guard = log.begin_verification(1, 0)
     assert guard is not None
     log.end_verification(guard)
     batch, header = with_header([b"v"], producer_id=1, producer_epoch=0, base_sequence=1, is_transactional=True)
@@ -154,7 +194,7 @@ def test_a_marker_fences_older_epochs_and_begins_its_own(log: PartitionLog) -> N
     write(log, 1, 0)
     end(log, 1, committed=True, epoch=1)
     refused(lambda: write(log, 1, 1, epoch=0), ErrorCode.INVALID_PRODUCER_EPOCH)
-    refused(lambda: log.begin_verification(1, 0, 0), ErrorCode.INVALID_PRODUCER_EPOCH)
+    refused(lambda: log.begin_verification(1, 0), ErrorCode.INVALID_PRODUCER_EPOCH)
     refused(lambda: write(log, 1, 1, epoch=1), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert write(log, 1, 0, epoch=1) == 2
 
