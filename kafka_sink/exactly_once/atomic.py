@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import ExactlyOnceError, Progress
+from kafka_sink.exactly_once.model import ExactlyOnceError, Numbers, Progress
 from kafka_sink.exactly_once.sink import Plan, Sink
 
 #: What writes the rows: given the plan it returns, for each task, the partitions that the task wrote to.
@@ -20,7 +20,7 @@ WriteRows = Callable[[Plan], Sequence[Iterable[TopicPartition]]]
 class AtomicSink(Sink):
     """The driver's half; tasks write with the plan's ``driver`` transaction."""
 
-    def write(self, version: int, writer: str, write_rows: WriteRows, *, begins_at: int | None, attempts: int) -> int:
+    def write(self, version: int, writer: str, numbers: Numbers, write_rows: WriteRows, *, attempts: int) -> int:
         """Write *version* and commit it, trying up to *attempts* times; each try begins from nothing.
 
         :returns: how many attempts it took; 0 when it was committed before, and nothing was written.
@@ -28,8 +28,8 @@ class AtomicSink(Sink):
         :raises ExactlyOnceError: it could not be written; nothing of it will ever be visible.
         """
         for attempt in range(1, attempts + 1):
-            plan = self.plan()
-            if not plan.must_write(version, writer, begins_at=begins_at):
+            plan = self.plan(writer)
+            if not plan.must_write(version, writer, numbers):
                 return 0
             try:
                 owners = write_rows(plan)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition
@@ -21,6 +21,19 @@ class Flow(IntEnum):
 
     V1 = 1
     V2 = 2
+
+
+class Numbers(Enum):
+    """Who counts the versions of a sink, and so which of them may come first and which may come again.
+
+    Spark numbers the batches of a query from 0 and runs only the last one again: an earlier number after a later one is
+    another batch. An application may begin with any version, and ask again for each.
+    """
+
+    OF_A_QUERY = "query"
+    #: As above, but its first batches were not written by this sink, or its progress is lost.
+    OF_A_QUERY_UNDER_WAY = "query under way"
+    OF_AN_APPLICATION = "application"
 
 
 @dataclass(frozen=True, order=True)

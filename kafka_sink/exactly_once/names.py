@@ -1,6 +1,7 @@
 """The transactional ids of a sink: one of its driver, and those of the processes that write its rows.
 
-Pure functions. A sink whose name begins like another's never takes the other's ids for its own.
+Pure functions. A sink whose name begins like another's never takes the other's ids for its own, and neither does one of
+the same name that writes to another topic.
 """
 
 from __future__ import annotations
@@ -9,6 +10,12 @@ import re
 
 PROCESS_BYTES = 6
 _OF_PROCESS = rf"[0-9a-f]{{{2 * PROCESS_BYTES}}}\.[0-9]+"
+
+
+def sink_id(name: str, progress_topic: str) -> str:
+    """What stands before all ids of the sink *name*. An application may use its name for several topics, as for several
+    tables with Delta; and topics have no slash in their names."""
+    return f"{name}/{progress_topic}"
 
 
 def driver_id(sink: str) -> str:

@@ -17,7 +17,7 @@ from typing import Final
 
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.model import Flow, OpenTransaction, Progress, Transaction, UndecidedError
-from kafka_sink.exactly_once.sink import Plan, Sink
+from kafka_sink.exactly_once.sink import Ending, Plan, Sink
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class ParallelSink(Sink):
             self._abort(transactions, plan.flow)
             raise UndecidedError(f"batch {version} was not committed: {problem}; run it again")
         self._decide(plan.driver, plan.flow, progress)
-        if not self._finish(progress, plan.driver):
+        if self._finish(progress, plan.driver) is not Ending.COMMITTED:
             raise UndecidedError(
                 f"batch {version} was decided, but the brokers had aborted all of its transactions: nothing of it is "
                 "in Kafka; run it again"

@@ -16,6 +16,7 @@ from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.manifest import decode_transactions, encode_transactions
 from kafka_sink.exactly_once.model import Flow, Progress, ProgressError, Transaction, UndecidedError
+from kafka_sink.exactly_once.names import sink_id
 
 #: Kafka's offset.metadata.max.bytes, which counts characters.
 _METADATA_LIMIT: Final = 4096
@@ -24,11 +25,12 @@ _FORMAT: Final = "kafkalite1"
 
 
 class ProgressStore:
-    """The progress of *sink* under the name of *topic*, which has *partition_count* partitions."""
+    """The progress of the sink *group* under the name of *topic*, which has *partition_count* partitions."""
 
-    def __init__(self, client: CoordinatorClient, sink: str, topic: str, partition_count: int) -> None:
+    def __init__(self, client: CoordinatorClient, group: str, topic: str, partition_count: int) -> None:
         self._client = client
-        self._sink = sink
+        self._group = group
+        self._sink = sink_id(group, topic)
         self._topic = topic
         self._partition_count = partition_count
 
@@ -37,7 +39,7 @@ class ProgressStore:
 
         :raises ProgressError: the group has an offset that is none of this sink's.
         """
-        found = self._client.fetch_offsets(self._sink, self._topic, range(self._partition_count))
+        found = self._client.fetch_offsets(self._group, self._topic, range(self._partition_count))
         first = found.get(0)
         if first is None:
             return None
@@ -54,7 +56,7 @@ class ProgressStore:
             return Progress(first.offset, writer, Flow(int(flow)), int(decided_s), transactions)
         except (ValueError, KeyError) as error:
             raise ProgressError(
-                f"the consumer group {self._sink!r} has offset {first.offset} with metadata {first.metadata[:60]!r} "
+                f"the consumer group {self._group!r} has offset {first.offset} with metadata {first.metadata[:60]!r} "
                 f"for {self._topic}-0, which is no progress of this sink: somebody else uses the group; choose another "
                 "name for the sink, or delete the group if it is of no use"
             ) from error
@@ -70,7 +72,7 @@ class ProgressStore:
             TopicPartition(self._topic, partition): OffsetAndMetadata(progress.next_version, text)
             for partition, text in enumerate(texts)
         }
-        self._client.commit_offsets(transaction, flow, self._sink, offsets)
+        self._client.commit_offsets(transaction, flow, self._group, offsets)
 
     def _texts(self, progress: Progress) -> Sequence[str]:
         text = encode_transactions(self._sink, progress.transactions)

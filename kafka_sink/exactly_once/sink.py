@@ -9,22 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import ApiError, ErrorCode, UnsupportedVersionError
+from kafka_sink.common.errors import ApiError, BrokersUnreachableError, ErrorCode, UnsupportedVersionError
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import (
     ExactlyOnceError,
     FencedError,
     Flow,
+    Numbers,
     Progress,
     ProgressError,
     TornBatchError,
     Transaction,
     UndecidedError,
 )
-from kafka_sink.exactly_once.names import driver_id, is_writer_id, writer_pattern
+from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writer_pattern
 from kafka_sink.exactly_once.progress import ProgressStore
 
 #: Kafka's default for transaction.max.timeout.ms.
@@ -38,42 +40,77 @@ _FENCED: Final = frozenset(
 )
 
 
+class Ending(Enum):
+    """What became of the transactions of a batch that was decided."""
+
+    COMMITTED = auto()
+    #: All of them, by the brokers: so it counts as never decided.
+    ABORTED = auto()
+    #: The brokers do not know the ids any more (transactional.id.expiration.ms), nor how their transactions ended.
+    FORGOTTEN = auto()
+
+
 @dataclass(frozen=True)
 class Plan:
     """One batch as its driver begins it; goes to the tasks and back. *driver* is the driver's transaction, *progress*
-    what was decided when it began, *timeout_ms* the transactions' time-out, *planned_ms* the driver's wall clock."""
+    what was decided when it began, *timeout_ms* the transactions' time-out, *planned_ms* the driver's wall clock.
 
+    *sink* is what its ids begin with, *is_unsure* whether nobody knows any more how the decided batch ended.
+    """
+
+    name: str
     sink: str
     driver: Transaction
     flow: Flow
     timeout_ms: int
     planned_ms: int
     progress: Progress | None
+    is_unsure: bool = False
 
-    def must_write(self, version: int, writer: str, *, begins_at: int | None) -> bool:
+    def must_write(self, version: int, writer: str, numbers: Numbers) -> bool:
         """Whether *version* still has to be written; False when it is committed already.
 
-        :param begins_at: versions after this one need progress of earlier ones; None: any may be the first.
-        :raises ProgressError: the progress is missing, or another writer's.
+        :raises ProgressError: the progress is missing, or another writer's; or *version* cannot be told from another
+            batch of that number.
         """
         progress = self.progress
         if progress is None:
-            if begins_at is not None and version > begins_at:
+            if numbers is Numbers.OF_A_QUERY and version > 0:
                 raise ProgressError(
-                    f"batch {version} is not the first, but the consumer group {self.sink!r} has no progress of the "
+                    f"batch {version} is not the first, but the consumer group {self.name!r} has no progress of the "
                     "batches before: they were not written by this sink, or the brokers have forgotten it "
                     "(offsets.retention.minutes, or the progress topic was deleted). If the last batch is known to be "
                     "in Kafka as a whole, or not at all, go on with option allowMissingProgress=true"
                 )
             return True
-        if progress.writer != writer:
+        _require_writer(self.name, progress, writer)
+        if numbers is not Numbers.OF_AN_APPLICATION and version < progress.version:
             raise ProgressError(
-                f"the sink {self.sink!r} belongs to {progress.writer}, which has committed up to version "
-                f"{progress.version}, and not to {writer}: one sink has one writer (a query whose checkpoint was "
-                "deleted is another one); choose another transactionalIdPrefix or txnAppId, or delete the consumer "
-                f"group {self.sink!r} if its writer is gone for good"
+                f"batch {version} of {writer} comes after batch {progress.version}, which is committed: its checkpoint "
+                "is older than that (restored, or deleted where Spark Connect names no query), and under the same "
+                "numbers Spark may have put other rows. Go on with the newer checkpoint; or choose another "
+                "transactionalIdPrefix or app_id, and allowMissingProgress=true: then the rows since that checkpoint "
+                "are written again"
+            )
+        if version == progress.version and self.is_unsure:
+            raise ProgressError(
+                f"batch {version} was decided, but the brokers have forgotten its transactions since then "
+                "(transactional.id.expiration.ms), so nobody knows whether all of it is in Kafka. Compare with "
+                "'kafkalite verify': if it is, go on with the next version; if not, delete the consumer group "
+                f"{self.name!r} and write it again, a stream with allowMissingProgress=true"
             )
         return version >= progress.next_version
+
+
+def _require_writer(name: str, progress: Progress, writer: str) -> None:
+    """:raises ProgressError: *progress* of the sink *name* is another one's."""
+    if progress.writer != writer:
+        raise ProgressError(
+            f"the sink {name!r} belongs to {progress.writer}, which has committed up to version {progress.version}, "
+            f"and not to {writer}: one sink has one writer (a query whose checkpoint was deleted is another one); "
+            "choose another transactionalIdPrefix or txnAppId, or delete the consumer group "
+            f"{name!r} if its writer is gone for good"
+        )
 
 
 class Sink:
@@ -94,23 +131,31 @@ class Sink:
     ) -> None:
         self._client = client
         self._name = name
+        self._id = sink_id(name, progress_topic)
         self._progress_topic = progress_topic
         self._timeout_ms = timeout_ms
         self._clock = clock
 
-    def plan(self) -> Plan:
+    def plan(self, writer: str | None = None) -> Plan:
         """Begin a batch.
 
         Fences older drivers of the sink, commits what they decided and did not finish, and aborts what they left.
 
+        :param writer: who will write, where that is known yet: it disturbs nobody whose sink it is.
+        :raises ProgressError: the sink is not *writer*'s.
         :raises TornBatchError: part of what was decided is lost.
         :raises ExactlyOnceError: the cluster or the permissions do not suffice; the text says what is missing.
+        :raises BrokersUnreachableError: no broker could be reached; names each address and its cause.
         """
         try:
-            return self._plan()
+            return self._plan(writer)
         except UnsupportedVersionError as error:
             raise ExactlyOnceError(
                 f"these brokers cannot do exactly once: {error}; it needs Apache Kafka 3.0 or newer"
+            ) from error
+        except BrokersUnreachableError as error:
+            raise BrokersUnreachableError(
+                f"{error}; check bootstrap.servers and that the brokers' listeners are open to the driver's machine"
             ) from error
         except ApiError as error:
             remedy = _REMEDIES.get(error.code)
@@ -118,14 +163,21 @@ class Sink:
                 raise
             raise ExactlyOnceError(f"{error}: {remedy.format(sink=self._name, topic=self._progress_topic)}") from error
 
-    def _plan(self) -> Plan:
+    def _plan(self, writer: str | None) -> Plan:
         store = self._store()
+        known = store.read() if writer is not None else None
+        if known is not None and writer is not None:
+            _require_writer(self._name, known, writer)
         flow = self._client.flow()
         # Before the fence: a transaction that is open now was not begun by a newer driver, whose tasks begin after it.
         left_open = self._left_open()
         driver, timeout_ms = self._fence()
         progress = store.read()
-        if progress is not None and progress.transactions and not self._finish(progress, driver):
+        ending = Ending.COMMITTED if progress is None else self._finish(progress, driver)
+        if progress is None:
+            self._rehearse(store, driver, flow)
+            driver, timeout_ms = self._fence()
+        elif ending is Ending.ABORTED:
             undone = Progress(progress.version, progress.writer, flow, self._now_s())
             self._decide(driver, flow, undone)
             driver, timeout_ms = self._fence()
@@ -133,7 +185,21 @@ class Sink:
         decided: frozenset[Transaction] = frozenset() if progress is None else frozenset(progress.transactions)
         abandoned = [transaction for transaction in left_open if transaction not in decided]
         self._client.end(abandoned, flow, commit=False)
-        return Plan(self._name, driver, flow, timeout_ms, self._clock.wall_ms(), progress)
+        return Plan(
+            self._name,
+            self._id,
+            driver,
+            flow,
+            timeout_ms,
+            self._clock.wall_ms(),
+            progress,
+            is_unsure=ending is Ending.FORGOTTEN,
+        )
+
+    def _rehearse(self, store: ProgressStore, driver: Transaction, flow: Flow) -> None:
+        """Write progress and abort it: what a sink that never decided anything may not do comes out before its rows."""
+        store.write(driver, flow, Progress(0, "nobody", flow, self._now_s()))
+        self._client.end([driver], flow, commit=False)
 
     def _store(self) -> ProgressStore:
         count = self._client.partition_count(self._progress_topic)
@@ -145,9 +211,7 @@ class Sink:
         return ProgressStore(self._client, self._name, self._progress_topic, count)
 
     def _left_open(self) -> list[Transaction]:
-        names = [
-            name for name in self._client.list_ongoing(writer_pattern(self._name)) if is_writer_id(self._name, name)
-        ]
+        names = [name for name in self._client.list_ongoing(writer_pattern(self._id)) if is_writer_id(self._id, name)]
         return [each.transaction for each in self._client.describe(names).values() if each.is_ongoing]
 
     def _fence(self) -> tuple[Transaction, int]:
@@ -155,28 +219,31 @@ class Sink:
         timeout_ms = LONGEST_TIMEOUT_MS if self._timeout_ms is None else self._timeout_ms
         while True:
             try:
-                return self._client.init_producer_id(driver_id(self._name), timeout_ms), timeout_ms
+                return self._client.init_producer_id(driver_id(self._id), timeout_ms), timeout_ms
             except ApiError as error:
                 is_too_long = error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
                 if not is_too_long or self._timeout_ms is not None or timeout_ms // 2 < _SHORTEST_TIMEOUT_MS:
                     raise
                 timeout_ms //= 2
 
-    def _finish(self, progress: Progress, driver: Transaction) -> bool:
-        """Commit what was decided. False when the brokers had aborted all of it: then it was never decided.
+    def _finish(self, progress: Progress, driver: Transaction) -> Ending:
+        """Commit what was decided.
 
         :raises TornBatchError: they had aborted some of it.
         :raises FencedError: so it seems, but a newer driver is there, who may have gone on.
         """
         outcomes = self._client.end(progress.transactions, progress.flow, commit=True)
-        lost = [transaction for transaction, code in outcomes.items() if code is not ErrorCode.NONE]
-        if not lost:
-            return True
+        undone = [transaction for transaction, code in outcomes.items() if code is not ErrorCode.NONE]
+        if not undone:
+            return Ending.COMMITTED
         self._check_current(driver)
-        if len(lost) == len(outcomes):
-            return False
-        committed = [transaction for transaction in outcomes if transaction not in lost]
-        raise TornBatchError(progress.version, lost, committed)
+        forgotten = [each for each in undone if outcomes[each] is ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+        if len(forgotten) == len(undone):
+            return Ending.FORGOTTEN
+        if len(undone) == len(outcomes) and not forgotten:
+            return Ending.ABORTED
+        committed = [transaction for transaction in outcomes if transaction not in undone]
+        raise TornBatchError(progress.version, undone, committed)
 
     def _check_current(self, driver: Transaction) -> None:
         known = self._client.describe([driver.transactional_id]).get(driver.transactional_id)
@@ -205,9 +272,10 @@ class Sink:
             raise
         (code,) = self._client.end([driver], flow, commit=True).values()
         if code in _FENCED:
+            # An answer may have been lost, and the newer driver come before the next one.
             raise FencedError(
-                f"batch {progress.version} was not committed: a newer driver has taken over the sink {self._name!r} "
-                f"({code.name}); this one stops"
+                f"a newer driver has taken over the sink {self._name!r} ({code.name}) and knows whether batch "
+                f"{progress.version} was committed before; this one stops"
             )
         if code is not ErrorCode.NONE:
             raise UndecidedError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from kafka_sink.exactly_once.model import Numbers
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.transactional_write import TransactionalWrite
@@ -59,11 +60,11 @@ class KafkaliteNumberedBatchWriter(DataSourceArrowWriter):
         if options.txn_app_id is None or options.txn_version is None:
             raise RuntimeError("a numbered write without txnAppId and txnVersion passed the check of options")
         self._version = options.txn_version
-        self._write = TransactionalWrite(options, schema, options.txn_app_id)
+        self._write = TransactionalWrite(options, schema, options.txn_app_id, APPLICATION)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""
-        return self._write.write(iterator, self._version, APPLICATION, begins_at=None)
+        return self._write.write(iterator, self._version, APPLICATION, Numbers.OF_AN_APPLICATION)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Decide and commit all tasks' transactions.

@@ -18,13 +18,14 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.model import Numbers
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.spark.batch_writer import APPLICATION
 from kafka_sink.spark.commit_message import PartitionRange, TaskCommit, TransactionalCommit, merge_ranges
-from kafka_sink.spark.options import SinkOptions, parse_options
+from kafka_sink.spark.options import SinkOptions, check_report_path, parse_options
 from kafka_sink.spark.row_schema import RowSchema, check_schema
 from kafka_sink.spark.shared_client import shared_client
-from kafka_sink.spark.transactional_write import sink_of
+from kafka_sink.spark.transactional_write import numbers_of_a_query, sink_of
 from kafka_sink.spark.write_report import check_messages, publish, report_of
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def write(
     :raises ExactlyOnceError: nothing was committed, or (not atomic) a part was lost to an outage; the text says which.
     """
     parsed = _parse(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
-    return _write(df, parsed, APPLICATION, atomic=atomic)
+    return _write(df, parsed, APPLICATION, Numbers.OF_AN_APPLICATION, atomic=atomic)
 
 
 def foreach_batch(
@@ -90,11 +91,14 @@ def foreach_batch(
 
     *app_id* belongs to one query and its checkpoint: another one, whose numbers begin anew, is refused. See
     :func:`write` for the rest.
+
+    :raises ConfigError: a wrong option, before the query begins.
     """
+    _parse(options, {"topic": topic, "txnAppId": app_id, "txnVersion": 0})
 
     def write_batch(df: DataFrame, batch_id: int) -> None:
         parsed = _parse(options, {"topic": topic, "txnAppId": app_id, "txnVersion": batch_id})
-        _write(df, parsed, _query_of(df), atomic=atomic, begins_at=None if parsed.allow_missing_progress else 0)
+        _write(df, parsed, _query_of(df), numbers_of_a_query(parsed), atomic=atomic)
 
     return write_batch
 
@@ -117,23 +121,24 @@ def _query_of(df: DataFrame) -> str:
 
 
 def _write(
-    df: DataFrame, options: SinkOptions, writer: str, *, atomic: bool, begins_at: int | None = None
+    df: DataFrame, options: SinkOptions, writer: str, numbers: Numbers, *, atomic: bool
 ) -> WriteReport:
+    check_report_path(options)
     schema = check_schema(df.schema, options)
     started_ms = SYSTEM_CLOCK.monotonic_ms()
     if options.txn_app_id is None:
         result = _write_at_least_once(df, options, schema)
     elif atomic:
-        result = _write_atomically(df, options, schema, writer, begins_at)
+        result = _write_atomically(df, options, schema, writer, numbers)
     else:
-        result = _write_in_parallel(df, options, schema, writer, begins_at)
+        result = _write_in_parallel(df, options, schema, writer, numbers)
     ended_ms = SYSTEM_CLOCK.monotonic_ms()
     commits = result.commits
-    numbers = {"sink": options.txn_app_id, "version": options.txn_version} if options.txn_app_id is not None else {}
+    named = {"sink": options.txn_app_id, "version": options.txn_version} if options.txn_app_id is not None else {}
     decision: Literal["written", "skipped"] = "written" if result.attempts else "skipped"
     publish(
         report_of(
-            commits, decision=decision, **numbers, attempts=result.attempts, commit_ms=ended_ms - result.written_ms
+            commits, decision=decision, **named, attempts=result.attempts, commit_ms=ended_ms - result.written_ms
         ),
         options.report_path,
     )
@@ -170,12 +175,12 @@ def _write_at_least_once(df: DataFrame, options: SinkOptions, schema: RowSchema)
 
 
 def _write_in_parallel(
-    df: DataFrame, options: SinkOptions, schema: RowSchema, writer: str, begins_at: int | None
+    df: DataFrame, options: SinkOptions, schema: RowSchema, writer: str, numbers: Numbers
 ) -> _Result:
     name, version = _number_of(options)
     sink = sink_of(options, name)
-    plan = sink.plan()
-    if not plan.must_write(version, writer, begins_at=begins_at):
+    plan = sink.plan(writer)
+    if not plan.must_write(version, writer, numbers):
         return _Result([], 0, SYSTEM_CLOCK.monotonic_ms())
 
     def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
@@ -191,7 +196,7 @@ def _write_in_parallel(
 
 
 def _write_atomically(
-    df: DataFrame, options: SinkOptions, schema: RowSchema, writer: str, begins_at: int | None
+    df: DataFrame, options: SinkOptions, schema: RowSchema, writer: str, numbers: Numbers
 ) -> _Result:
     name, version = _number_of(options)
     topic = options.progress_topic or options.topic
@@ -216,7 +221,7 @@ def _write_atomically(
         written_ms = SYSTEM_CLOCK.monotonic_ms()
         return [frozenset(commit.ranges) for commit in last]
 
-    attempts = sink.write(version, writer, write_rows, begins_at=begins_at, attempts=_ATTEMPTS)
+    attempts = sink.write(version, writer, numbers, write_rows, attempts=_ATTEMPTS)
     return _Result(last, attempts, written_ms or SYSTEM_CLOCK.monotonic_ms())
 
 

@@ -16,7 +16,7 @@ from kafka_sink.common.errors import KafkaError
 from kafka_sink.spark.continuous import refuse_epoch
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
-from kafka_sink.spark.transactional_write import TransactionalWrite
+from kafka_sink.spark.transactional_write import TransactionalWrite, numbers_of_a_query
 from kafka_sink.spark.write_report import check_messages, publish, report_of, warn_of_leftovers
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: RowSchema) -> None:
         if options.transactional_id_prefix is None:
             raise RuntimeError("an exactly-once stream without transactionalIdPrefix passed the check of options")
-        self._begins_at = None if options.allow_missing_progress else 0
+        self._numbers = numbers_of_a_query(options)
         self._write = TransactionalWrite(options, schema, options.transactional_id_prefix)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -71,7 +71,7 @@ class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
                 "this task is part of no micro-batch (no sql.streaming.queryId, streaming.sql.batchId among its "
                 "properties), so it cannot be written exactly once; use a trigger of micro-batches"
             )
-        return self._write.write(iterator, int(batch), f"query {query}", begins_at=self._begins_at)
+        return self._write.write(iterator, int(batch), f"query {query}", self._numbers)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Decide the batch and commit it; Spark takes it for done only when this returns.

@@ -9,6 +9,7 @@ too, and by then the batch may be decided. The next plan aborts what nobody deci
 from __future__ import annotations
 
 import logging
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.exactly_once.model import ExactlyOnceError
+from kafka_sink.common.errors import KafkaError
+from kafka_sink.exactly_once.model import ExactlyOnceError, Numbers
 from kafka_sink.spark.commit_message import TransactionalCommit
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
@@ -31,23 +33,32 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class TransactionalWrite:
-    """One batch of the sink *name*."""
+class PlanError(ExactlyOnceError, pickle.PicklingError):
+    """The batch could not be begun. Of what is raised while a writer is pickled, Spark lets pickle's own errors through
+    and buries every other in a second traceback."""
 
-    def __init__(self, options: SinkOptions, schema: RowSchema, name: str) -> None:
+
+class TransactionalWrite:
+    """One batch of the sink *name*; *writer* where that is known before the tasks run."""
+
+    def __init__(self, options: SinkOptions, schema: RowSchema, name: str, writer: str | None = None) -> None:
         self._options = options
         self._schema = schema
         self._name = name
+        self._writer = writer
         self._plan: Plan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark pickles the writer twice for the same tasks.
         if self._plan is None:
-            self._plan = sink_of(self._options, self._name).plan()
+            try:
+                self._plan = sink_of(self._options, self._name).plan(self._writer)
+            except KafkaError as error:
+                raise PlanError(f"{error} [nothing was written; {type(error).__name__}]") from None
         return self.__dict__
 
     def write(
-        self, batches: Iterator[pa.RecordBatch], version: int, writer: str, *, begins_at: int | None
+        self, batches: Iterator[pa.RecordBatch], version: int, writer: str, numbers: Numbers
     ) -> WriterCommitMessage:
         """Write the rows in a transaction of this attempt; or none, where *version* is committed already.
 
@@ -58,7 +69,7 @@ class TransactionalWrite:
 
         if self._plan is None:
             raise RuntimeError("a write without a plan: the writer did not come from Spark's planner")
-        if not self._plan.must_write(version, writer, begins_at=begins_at):
+        if not self._plan.must_write(version, writer, numbers):
             return drain(batches, version, writer)
         return write_in_transaction(batches, self._options, self._schema, self._plan, version, writer)
 
@@ -116,6 +127,11 @@ class TransactionalWrite:
             sum(message is not None for message in messages),
             len(messages),
         )
+
+
+def numbers_of_a_query(options: SinkOptions) -> Numbers:
+    """Of a streaming query with these *options*."""
+    return Numbers.OF_A_QUERY_UNDER_WAY if options.allow_missing_progress else Numbers.OF_A_QUERY
 
 
 def sink_of(options: SinkOptions, name: str) -> ParallelSink:

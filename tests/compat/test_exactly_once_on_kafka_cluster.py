@@ -14,8 +14,8 @@ import pytest
 from kafka_sink import ProducerRecord
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import OpenTransaction
-from kafka_sink.exactly_once.names import driver_id
+from kafka_sink.exactly_once.model import Numbers, OpenTransaction
+from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from kafka_sink.protocol.messages.find_coordinator import GROUP, TRANSACTION
@@ -51,7 +51,7 @@ def test_a_coordinator_that_is_killed_at_every_step_costs_time_only(
             cluster.start(down.pop())
             cluster.await_replicas(sink)
         with CoordinatorClient({"bootstrap.servers": cluster.bootstrap_servers}) as client:
-            down.append(_coordinator(client, TRANSACTION, driver_id(sink)))
+            down.append(_coordinator(client, TRANSACTION, driver_id(sink_id(sink, sink))))
         cluster.kill(down[0])
 
     verdict = run_in_process(
@@ -82,7 +82,10 @@ def test_a_commit_does_not_wait_for_a_partition_whose_leader_is_down(cluster: Ka
                 producer.send(ProducerRecord(topic, b"%d" % partition, partition=partition))
                 producer.flush()
             written.append(OpenTransaction(transaction, frozenset({TopicPartition(topic, partition)})))
-        needed = {_coordinator(client, TRANSACTION, driver_id(topic)), _coordinator(client, GROUP, topic)}
+        needed = {
+            _coordinator(client, TRANSACTION, driver_id(sink_id(topic, topic))),
+            _coordinator(client, GROUP, topic),
+        }
         needed |= {_coordinator(client, TRANSACTION, each.transaction.transactional_id) for each in written}
         victim = next((node for node in NODES if node not in needed), NODES[0])
         cluster.kill(victim)
@@ -97,7 +100,7 @@ def test_a_commit_does_not_wait_for_a_partition_whose_leader_is_down(cluster: Ka
         )
         assert victim in leaders.values()
         assert committed_s < 60
-        assert not sink.plan().must_write(0, "query", begins_at=0)
+        assert not sink.plan().must_write(0, "query", Numbers.OF_A_QUERY)
 
 
 def _coordinator(client: CoordinatorClient, kind: int, name: str) -> int:

@@ -20,8 +20,8 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient, TransactionDescription
-from kafka_sink.exactly_once.model import FencedError, Flow, OpenTransaction, Transaction
-from kafka_sink.exactly_once.names import driver_id
+from kafka_sink.exactly_once.model import FencedError, Flow, Numbers, OpenTransaction, Transaction
+from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.protocol.api_key import ApiKey
@@ -134,7 +134,7 @@ class DyingClient(CoordinatorClient):
         given = list(transactions)
         if not (self.is_committing and commit):
             return super().end(given, flow, commit=commit)
-        if [each.transactional_id for each in given] == [driver_id(self._settings.sink)]:
+        if [each.transactional_id for each in given] == [driver_id(sink_id(self._settings.sink, self._settings.topic))]:
             if self._settings.control in ("no-record", "plain-offsets"):
                 return {given[0]: ErrorCode.NONE}
             if self._settings.protocol == "atomic":
@@ -155,6 +155,9 @@ class PlainOffsetsClient(DyingClient):
     def commit_offsets(
         self, transaction: Transaction, flow: Flow, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
+        if not self.is_committing:
+            super().commit_offsets(transaction, flow, group, offsets)
+            return
         self._life.reach("before-decision")
         topics = [
             OffsetCommitRequestTopic(
@@ -189,7 +192,7 @@ class Life:
         client = PlainOffsetsClient if settings.control == "plain-offsets" else DyingClient
         self._client = client(self, settings)
         #: Without a record in the driver's transaction nobody can ask for progress.
-        self._begins_at = None if settings.control else 0
+        self._numbers = Numbers.OF_AN_APPLICATION if settings.control else Numbers.OF_A_QUERY
         kind = ParallelSink if settings.protocol == "parallel" else AtomicSink
         self._sink = kind(self._client, settings.sink, settings.topic)
 
@@ -231,11 +234,11 @@ class Life:
                 self._tasks_done()
                 return [each.partitions for each in written]
 
-            self._sink.write(version, WRITER, write_rows, begins_at=self._begins_at, attempts=3)
+            self._sink.write(version, WRITER, self._numbers, write_rows, attempts=3)
             return
         self._client.is_committing = False
         plan = self._sink.plan()
-        if not plan.must_write(version, WRITER, begins_at=self._begins_at):
+        if not plan.must_write(version, WRITER, self._numbers):
             return
         count = self._random.choice(self._settings.load.tasks)
         rows = self._rows(version)

@@ -14,7 +14,8 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import Flow, OpenTransaction, Progress, Transaction
+from kafka_sink.exactly_once.model import Flow, Numbers, OpenTransaction, Progress, Transaction
+from kafka_sink.exactly_once.sink import Ending
 from kafka_sink.exactly_once.writing import open_producer
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
@@ -89,7 +90,7 @@ def test_an_unknown_error_is_never_taken_for_the_decision(cluster: EmbeddedClust
             with pytest.raises(KafkaTimeoutError, match=r"EndTxn|ending . of . transactions"):
                 world.write_batch(protocol, 0, b"a", b"b")
     assert world.committed() == []
-    assert world.parallel.plan().must_write(0, QUERY, begins_at=0)
+    assert world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
     world.write_batch("parallel", 0, b"a", b"b")
     assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
     world.client.close()
@@ -102,7 +103,7 @@ def test_a_decided_batch_whose_end_nobody_confirms_is_no_success_and_the_next_dr
     world = _impatient(cluster)
     finish = world.parallel._finish
 
-    def finish_against(progress: Progress, driver: Transaction) -> bool:
+    def finish_against(progress: Progress, driver: Transaction) -> Ending:
         set_fault(cluster.faults, f"end_txn:{fault}")
         return finish(progress, driver)
 
@@ -113,7 +114,7 @@ def test_a_decided_batch_whose_end_nobody_confirms_is_no_success_and_the_next_dr
         with pytest.raises(KafkaTimeoutError):
             world.parallel.commit(plan, 0, QUERY, written)
     cluster.faults.clear()
-    assert not world.parallel.plan().must_write(0, QUERY, begins_at=0)
+    assert not world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
     assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
     world.client.close()
 

@@ -16,7 +16,7 @@ from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.coordinator.transaction_metadata import LAST_PRODUCER_EPOCH, TransactionMetadata
 from kafka_sink.exactly_once.model import Flow, Progress
-from kafka_sink.exactly_once.names import driver_id
+from kafka_sink.exactly_once.names import driver_id, sink_id
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.support.readback import read_topic
@@ -61,7 +61,7 @@ def test_the_last_epoch_is_crossed_by_drivers_and_by_ids_that_are_used_again(
         world.write_batch(protocol, version, b"%d-a" % version, b"%d-b" % version)
     after = {each.transactional_id: each for each in _ids_of(cluster, world)}
     crossed = [name for name, producer_id in before.items() if after[name].producer_id != producer_id]
-    assert driver_id(world.topic) in crossed
+    assert driver_id(sink_id(world.topic, world.topic)) in crossed
     assert len(crossed) == (1 if protocol == "atomic" else len(before))
     assert all(each.producer_epoch < 100 for each in after.values())
     expected = [b"%d-%s" % (version, half) for version in range(13) for half in (b"a", b"b")]
@@ -70,7 +70,7 @@ def test_the_last_epoch_is_crossed_by_drivers_and_by_ids_that_are_used_again(
 
 def _ids_of(cluster: EmbeddedCluster, world: World) -> list[TransactionMetadata]:
     return [
-        each for each in cluster._cluster._transactions.all() if each.transactional_id.startswith(f"{world.topic}.")
+        each for each in cluster._cluster._transactions.all() if each.transactional_id.startswith(f"{world.topic}/")
     ]
 
 

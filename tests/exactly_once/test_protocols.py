@@ -16,13 +16,14 @@ from kafka_sink.exactly_once.model import (
     ExactlyOnceError,
     FencedError,
     Flow,
+    Numbers,
     OpenTransaction,
     Progress,
     ProgressError,
     Transaction,
     UndecidedError,
 )
-from kafka_sink.exactly_once.names import writer_id
+from kafka_sink.exactly_once.names import driver_id, sink_id, writer_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.sink import Plan
@@ -39,8 +40,8 @@ def test_nothing_is_visible_before_the_commit_and_everything_after_it(world: Wor
     assert world.committed() == []
     world.parallel.commit(plan, 0, QUERY, written)
     assert sorted(map(bytes, world.committed())) == [b"a", b"b", b"c"]  # type: ignore[arg-type]
-    assert not world.parallel.plan().must_write(0, QUERY, begins_at=0)
-    assert world.parallel.plan().must_write(1, QUERY, begins_at=0)
+    assert not world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
+    assert world.parallel.plan().must_write(1, QUERY, Numbers.OF_A_QUERY)
 
 
 def test_a_newer_driver_fences_the_older_one_and_ends_what_it_left(world: World) -> None:
@@ -60,7 +61,7 @@ def test_what_was_decided_is_finished_by_the_next_driver(world: World) -> None:
     written = world.write_task(plan, 0, b"row")
     world.parallel._decide(plan.driver, plan.flow, Progress(1, QUERY, plan.flow, 0, (written.transaction,)))
     assert world.committed() == []
-    assert not world.parallel.plan().must_write(0, QUERY, begins_at=0)
+    assert not world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
     assert world.committed() == [b"row"]
 
 
@@ -108,11 +109,11 @@ def test_ids_are_used_again_but_never_while_somebody_may_end_their_last_transact
 def test_another_writer_and_missing_progress_are_refused(world: World) -> None:
     plan = world.parallel.plan()
     with pytest.raises(ProgressError, match=r"has no progress .* allowMissingProgress=true"):
-        plan.must_write(7, QUERY, begins_at=0)
-    assert plan.must_write(7, QUERY, begins_at=None)
+        plan.must_write(7, QUERY, Numbers.OF_A_QUERY)
+    assert plan.must_write(7, QUERY, Numbers.OF_A_QUERY_UNDER_WAY)
     world.parallel.commit(plan, 7, QUERY, [])
     with pytest.raises(ProgressError, match=r"belongs to query 1, .* choose another transactionalIdPrefix"):
-        world.parallel.plan().must_write(8, "query 2", begins_at=0)
+        world.parallel.plan().must_write(8, "query 2", Numbers.OF_A_QUERY)
 
 
 def test_progress_of_somebody_elses_group_is_refused(world: World) -> None:
@@ -130,12 +131,9 @@ def test_a_missing_progress_topic_is_refused_by_name(world: World) -> None:
 
 
 def test_a_long_list_of_transactions_goes_on_in_other_partitions(world: World) -> None:
-    store = ProgressStore(world.client, world.topic, world.topic, PARTITIONS)
+    store, sink = ProgressStore(world.client, world.topic, world.topic, PARTITIONS), sink_id(world.topic, world.topic)
     transactions = tuple(
-        sorted(
-            Transaction(writer_id(world.topic, bytes([1] * 6), number), 10**9 + 97 * number, 7)
-            for number in range(1500)
-        )
+        sorted(Transaction(writer_id(sink, bytes([1] * 6), number), 10**9 + 97 * number, 7) for number in range(1500))
     )
     plan = world.parallel.plan()
     store.write(plan.driver, plan.flow, Progress(4, QUERY, plan.flow, 17, transactions))
@@ -144,7 +142,9 @@ def test_a_long_list_of_transactions_goes_on_in_other_partitions(world: World) -
     assert found is not None
     assert (found.next_version, found.writer, found.decided_s) == (4, QUERY, 17)
     assert set(found.transactions) == set(transactions)
-    many = tuple(Transaction(writer_id(world.topic, os.urandom(6), 1), 10**15, 7) for _ in range(1500))
+    many = tuple(
+        Transaction(writer_id(sink_id(world.topic, world.topic), os.urandom(6), 1), 10**15, 7) for _ in range(1500)
+    )
     with pytest.raises(UndecidedError, match=r"1500 transactions needs .* partitions, but topic .* has 3"):
         store.write(plan.driver, plan.flow, Progress(5, QUERY, plan.flow, 17, many))
 
@@ -155,9 +155,9 @@ def test_one_transaction_holds_a_whole_batch_and_its_progress(world: World) -> N
         assert world.committed() == []
         return [[TopicPartition(world.topic, 0)]]
 
-    assert world.atomic.write(0, QUERY, write_rows, begins_at=0, attempts=2) == 1
+    assert world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=2) == 1
     assert world.committed() == [b"row"]
-    assert world.atomic.write(0, QUERY, write_rows, begins_at=0, attempts=2) == 0
+    assert world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=2) == 0
     assert world.committed() == [b"row"]
 
 
@@ -173,10 +173,10 @@ def test_a_failed_attempt_at_an_atomic_batch_leaves_nothing(world: World) -> Non
         return [[TopicPartition(world.topic, 0)]]
 
     with pytest.raises(ExactlyOnceError, match="was not committed after 1 attempts; the last one: a task failed"):
-        world.atomic.write(0, QUERY, write_rows, begins_at=0, attempts=1)
-    driver = f"{world.topic}.driver"
+        world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
+    driver = driver_id(sink_id(world.topic, world.topic))
     assert world.client.describe([driver])[driver].state in ABORTED
-    assert world.atomic.write(0, QUERY, write_rows, begins_at=0, attempts=2) == 2
+    assert world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=2) == 2
     assert world.committed() == [b"row"]
 
 
@@ -186,7 +186,7 @@ def test_two_tasks_with_one_partition_are_refused(world: World) -> None:
         return [[TopicPartition(world.topic, 0)], [TopicPartition(world.topic, 0)]]
 
     with pytest.raises(ExactlyOnceError, match=f"several tasks wrote to {world.topic}-0 in one transaction"):
-        world.atomic.write(0, QUERY, write_rows, begins_at=0, attempts=1)
+        world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
     assert world.committed() == []
 
 

@@ -6,7 +6,7 @@ from kafka_sink import ProducerRecord
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import Flow, OpenTransaction, Transaction
+from kafka_sink.exactly_once.model import Flow, Numbers, OpenTransaction, Transaction
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
@@ -50,9 +50,9 @@ class World:
                 self.send(plan.driver, plan.flow, *values)
                 return [[TopicPartition(self.topic, 0)]]
 
-            self.atomic.write(version, QUERY, write_rows, begins_at=0, attempts=1)
+            self.atomic.write(version, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
             return
         plan = self.parallel.plan()
-        if plan.must_write(version, QUERY, begins_at=0):
+        if plan.must_write(version, QUERY, Numbers.OF_A_QUERY):
             written = [self.write_task(plan, version, *rows) for rows in (values[::2], values[1::2]) if rows]
             self.parallel.commit(plan, version, QUERY, written)
