@@ -20,7 +20,8 @@ from kafka_sink.broker.handlers import api_versions
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import dispatcher
 from kafka_sink.broker.request_channel import RequestChannel
-from kafka_sink.broker.socket_server import SocketServer, kselector_factory
+from kafka_sink.broker.socket_server import SocketServer, kselector_factory, refuse_unknown_listeners
+from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.metrics import Metric
 
 _ANY_HOST: Final = frozenset({"0.0.0.0", "::"})
@@ -41,6 +42,10 @@ class BrokerServer:
         if self._server.control_plane_request_channel is not None:
             self._pools.append(self._pool(f"{name}-control-handler", self._server.control_plane_request_channel, 1))
         self._advertised = {item.listener_name: item for item in map(EndPoint.parse, config.advertised_listeners)}
+        refuse_unknown_listeners("advertised.listeners", self._advertised, [item.listener_name for item in endpoints])
+        for item in self._advertised.values():
+            if item.host in _ANY_HOST:
+                raise ConfigError(f"option advertised.listeners: nobody can connect to {item}, name an address of ours")
         self._endpoints = endpoints
 
     def _pool(self, name: str, channel: RequestChannel, threads: int) -> HandlerPool:

@@ -44,6 +44,14 @@ class EndPoint:
             raise ConfigError(f"listener {text!r} is not NAME://host:port")
         return cls(name, host.strip("[]") or "0.0.0.0", int(port))
 
+    @property
+    def address(self) -> str:
+        """``host:port``, as clients take it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.listener_name}://{self.address}"
+
 
 def parse_counts(option: str, entries: tuple[str, ...]) -> dict[str, int]:
     """Read a list of ``name:count``. :raises ConfigError: an entry is not of this form."""

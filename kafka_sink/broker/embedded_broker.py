@@ -7,7 +7,7 @@ stored once, and a partition's replicas are the nodes that may lead it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ from kafka_sink.common.model import TopicPartition
 
 FIRST_NODE_ID: Final = 1
 _DEFAULT_LISTENER: Final = "PLAINTEXT"
+_LAST_PORT: Final = 65535
 
 
 class EmbeddedCluster:
@@ -81,6 +82,8 @@ class EmbeddedCluster:
         self._shared = node_id is not None
         listeners = [EndPoint.parse(text) for text in config.listeners]
         self._listeners = listeners or [EndPoint(_DEFAULT_LISTENER, host, port)]
+        _refuse_taken_ports(self._listeners, len(self._node_ids))
+        _refuse_taken_ports([EndPoint.parse(text) for text in config.advertised_listeners], len(self._node_ids))
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._log = ContextLogger(__name__, "cluster")
         self._lock = threading.Lock()
@@ -135,7 +138,7 @@ class EmbeddedCluster:
         """``host:port,…`` of every running node, on the first listener."""
         nodes = self._cluster.state.nodes
         name = self._listeners[0].listener_name
-        return ",".join(f"{nodes[node][name].host}:{nodes[node][name].port}" for node in sorted(nodes))
+        return ",".join(nodes[node][name].address for node in sorted(nodes))
 
     @property
     def nodes(self) -> Mapping[int, Mapping[str, EndPoint]]:
@@ -197,6 +200,23 @@ class EmbeddedCluster:
     def start_node(self, node_id: int) -> None:
         """Start a stopped node again, on the port it had. :raises OSError: somebody else has it by now."""
         self._cluster.restart_node(node_id)
+
+
+def _refuse_taken_ports(listeners: Sequence[EndPoint], nodes: int) -> None:
+    """:raises ConfigError: with the ports after its own for further nodes, a listener meets another or the last one."""
+    taken: dict[str, str] = {}
+    for listener in listeners:
+        for number in range(nodes if listener.port else 0):
+            each = replace(listener, port=listener.port + number)
+            whose = f"{listener} of node {number + 1}"
+            if each.port > _LAST_PORT:
+                raise ConfigError(f"{nodes} nodes on {listener} and the ports after it: {each.port} is none")
+            other = taken.setdefault(each.address, whose)
+            if other != whose:
+                raise ConfigError(
+                    f"{whose} and {other} would both be at {each.address}: each node takes the ports after the first's,"
+                    " so leave room between listeners, or use port 0"
+                )
 
 
 def _refuse_unshared(node_id: int, nodes: int, data_dir: str | Path | None) -> None:

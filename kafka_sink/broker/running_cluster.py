@@ -95,7 +95,7 @@ class RunningCluster:
         )
 
     def start_nodes(self, nodes: Mapping[int, list[EndPoint]]) -> None:
-        """Start *nodes*, each with its listeners. :raises OSError: an address is taken."""
+        """Start *nodes*, each with its listeners. :raises OSError: an address is taken. :raises ConfigError."""
         reachable = {}
         for node_id, endpoints in nodes.items():
             number = self._node_ids.index(node_id)
@@ -103,7 +103,7 @@ class RunningCluster:
             self._brokers[node_id] = broker
             try:
                 reachable[node_id] = broker.bind()
-            except OSError:
+            except BaseException:
                 self._brokers.pop(node_id).stop()
                 raise
             self._bound[node_id] = broker.bound_endpoints()

@@ -9,7 +9,8 @@ Source: apache/kafka ``SocketServer``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from kafka_sink.broker.acceptor import Acceptor
@@ -66,10 +67,8 @@ class SocketServer:
             ("control.plane.listener.name", config.control_plane_listener_name),
             ("inter.broker.listener.name", config.inter_broker_listener_name),
         ):
-            if name and name not in names:
-                raise ConfigError(f"{option}: there is no listener {name}")
-        if len(set(names)) < len(names):
-            raise ConfigError("two listeners have the same name")
+            refuse_unknown_listeners(option, [name] if name else [], names)
+        _refuse_repeated(names)
         if config.control_plane_listener_name and len(names) == 1:
             raise ConfigError("control.plane.listener.name: the only listener cannot be the control plane")
         self._node = node
@@ -77,7 +76,10 @@ class SocketServer:
         self._clock = clock
         self._selectors = selectors
         self._endpoints = sorted(endpoints, key=lambda item: item.listener_name != config.inter_broker_listener_name)
-        self._quotas = ConnectionQuotas(ConnectionLimits.of(config), len(endpoints), clock)
+        limits = ConnectionLimits.of(config)
+        refuse_unknown_listeners("max.connections.per.listener", limits.per_listener, names)
+        refuse_unknown_listeners("max.connection.creation.rate.per.listener", limits.creation_rate_per_listener, names)
+        self._quotas = ConnectionQuotas(limits, len(endpoints), clock)
         limit = config.queued_max_request_bytes
         self._memory_pool: MemoryPool = SimpleMemoryPool(limit) if limit > 0 else UNLIMITED_MEMORY_POOL
         self.data_plane_request_channel = RequestChannel(config.queued_max_requests, f"{node} data plane")
@@ -115,14 +117,6 @@ class SocketServer:
     def _create_plane(self, endpoint: EndPoint, channel: RequestChannel, *, processors: int) -> None:
         config = self._config
         name = endpoint.listener_name
-        listener = Listener(
-            endpoint.host,
-            endpoint.port,
-            backlog=config.socket_listen_backlog_size,
-            send_buffer_bytes=config.socket_send_buffer_bytes,
-            receive_buffer_bytes=config.socket_receive_buffer_bytes,
-        )
-        self._listeners[name] = listener
         created = []
         for _ in range(processors):
             processor_id = len(self._processors)
@@ -131,6 +125,15 @@ class SocketServer:
             channel.add_processor(processor_id, processor)
             self._processors[processor_id] = (processor, channel)
             created.append(processor)
+        # Last, because an acceptor is what closes it: certificates that cannot be used must not leave a port taken.
+        listener = Listener(
+            endpoint.host,
+            endpoint.port,
+            backlog=config.socket_listen_backlog_size,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        )
+        self._listeners[name] = listener
         self._acceptors[name] = Acceptor(name, listener, created, self._quotas, self._clock)
 
     def start_processing_requests(self) -> None:
@@ -186,6 +189,19 @@ class SocketServer:
             _join(self._processor_threads)
             self._acceptors.clear()
             self._processors.clear()
+
+
+def refuse_unknown_listeners(option: str, named: Iterable[str], listeners: Sequence[str]) -> None:
+    """:raises ConfigError: *option* names one that is none of *listeners*."""
+    for name in named:
+        if name not in listeners:
+            raise ConfigError(f"option {option}: there is no listener {name}, only {', '.join(listeners)}")
+
+
+def _refuse_repeated(listeners: Sequence[str]) -> None:
+    for name, count in Counter(listeners).items():
+        if count > 1:
+            raise ConfigError(f"option listeners: {count} have the same name {name}, give each its own")
 
 
 def _join(threads: list[threading.Thread]) -> None:

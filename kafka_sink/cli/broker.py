@@ -135,7 +135,7 @@ def broker(
         where = "a temporary directory" if data_dir is None else data_dir
         _log.info("kafkalite %s; data in %s; SIGTERM or Ctrl-C stops it", VERSION, where)
         for running, listeners in sorted(cluster.nodes.items()):
-            places = ", ".join(f"{item.listener_name}://{item.host}:{item.port}" for item in listeners.values())
+            places = ", ".join(map(str, listeners.values()))
             whose = "" if node_id in (None, running) else ", in another process"
             _log.info("broker %d serves %s%s", running, places, whose)
         click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")

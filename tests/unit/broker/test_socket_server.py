@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -131,13 +132,25 @@ def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServe
         ([CLIENTS], {"control_plane_listener_name": "CONTROL"}, "there is no listener CONTROL"),
         ([CLIENTS], {"inter_broker_listener_name": "CONTROL"}, "there is no listener CONTROL"),
         ([CONTROL], {"control_plane_listener_name": "CONTROL"}, "the only listener"),
-        ([CLIENTS, CLIENTS], {}, "same name"),
+        ([CLIENTS, CLIENTS], {}, "2 have the same name CLIENTS"),
+        ([CLIENTS], {"max_connections_per_listener": "CLIENT:5"}, "no listener CLIENT, only CLIENTS"),
+        ([CLIENTS], {"max_connection_creation_rate_per_listener": "CLIENT:5"}, "no listener CLIENT, only CLIENTS"),
         ([CLIENTS], {"listener_security_protocol_map": "CLIENTS:TLS"}, "'TLS' of listener CLIENTS"),
     ],
 )
 def test_listeners_that_contradict_each_other(endpoints: list[EndPoint], properties: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         make([], endpoints, **properties)
+
+
+def test_a_listener_whose_certificates_cannot_be_used_leaves_nothing_open(servers: list[SocketServer]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = make([], [CLIENTS, EndPoint("SSL", "127.0.0.1", port)], ssl_keystore_location="/none.pem")
+    with pytest.raises(ConfigError, match=r"cannot read /none\.pem"):
+        server.startup()
+    server.shutdown()
+    make(servers, [replace(CLIENTS, port=port)]).startup()
 
 
 @pytest.mark.parametrize("text", ["PLAINTEXT", "://h:1", "A://h", "A://h:x", "A://h:70000", "A://:"])
@@ -150,3 +163,9 @@ def test_listeners_are_parsed() -> None:
     assert EndPoint.parse("A://127.0.0.1:9092") == EndPoint("A", "127.0.0.1", 9092)
     assert EndPoint.parse("A://[::1]:0") == EndPoint("A", "::1", 0)
     assert EndPoint.parse("A://:5") == EndPoint("A", "0.0.0.0", 5)
+
+
+@pytest.mark.parametrize("text", ["A://127.0.0.1:9092", "A://[::1]:0", "A://broker.example:5"])
+def test_listeners_are_written_as_they_are_read(text: str) -> None:
+    assert str(EndPoint.parse(text)) == text
+    assert EndPoint.parse(text).address == text.removeprefix("A://")
