@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from kafka_sink.broker.cluster_state import ClusterState
 from kafka_sink.broker.coordinator.group_topic import OFFSETS_TOPIC
-from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
+from kafka_sink.broker.coordinator.transaction_metadata import VERSION_WITH_EPOCH_BUMP, TransactionMetadata
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.topic_state import NO_LEADER
 from kafka_sink.common.clock import Clock
@@ -60,7 +60,11 @@ class TransactionMarkers:
             metadata.producer_id, metadata.producer_epoch, metadata.state.is_commit, COORDINATOR_EPOCH
         )
         offsets = frozenset(partition for partition in metadata.partitions if partition.topic == OFFSETS_TOPIC)
-        done = {partition for partition in metadata.partitions - offsets if self._try_partition(partition, marker)}
+        done = {
+            partition
+            for partition in metadata.partitions - offsets
+            if self._try_partition(partition, marker, metadata.version)
+        }
         if offsets:
             try:
                 self._groups.complete_transaction(metadata.producer_id, metadata.groups, marker.committed)
@@ -70,12 +74,12 @@ class TransactionMarkers:
                 done |= offsets
         return frozenset(done)
 
-    def _try_partition(self, partition: TopicPartition, marker: EndTransactionMarker) -> bool:
+    def _try_partition(self, partition: TopicPartition, marker: EndTransactionMarker, version: int) -> bool:
         if not self._logs.serves(partition) and self._cluster.topic(partition.topic) is not None:
             # Another process has its log: it reads the decision where this one stored it, and writes the marker.
             return False
         try:
-            self.write_partition(partition, marker)
+            self.write_partition(partition, marker, version)
         except ApiError as error:
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return self._cluster.topic(partition.topic) is None
@@ -86,8 +90,8 @@ class TransactionMarkers:
             return False
         return True
 
-    def write_partition(self, partition: TopicPartition, marker: EndTransactionMarker) -> None:
-        """Append *marker* to one log.
+    def write_partition(self, partition: TopicPartition, marker: EndTransactionMarker, version: int) -> None:
+        """Append *marker* of a transaction of that *version* to one log.
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (nobody leads), and what
             :meth:`~kafka_sink.broker.log.partition_log.PartitionLog.append_marker` raises.
@@ -107,5 +111,6 @@ class TransactionMarkers:
             raise ApiError(f"cannot open a log: {error}", ErrorCode.KAFKA_STORAGE_ERROR) from error
         if log is None:
             raise ApiError(f"topic {partition.topic} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        log.append_marker(marker, state.leader_epoch, self._clock.wall_ms())
+        bumps_epoch = version >= VERSION_WITH_EPOCH_BUMP
+        log.append_marker(marker, state.leader_epoch, self._clock.wall_ms(), bumps_epoch=bumps_epoch)
         self._on_written(partition)

@@ -41,7 +41,9 @@ def _write(context: BrokerContext, asked: WritableTxnMarker) -> WritableTxnMarke
             WritableTxnMarkerTopicResult(
                 topic.name,
                 [
-                    WritableTxnMarkerPartitionResult(index, _write_partition(context, topic.name, index, marker))
+                    WritableTxnMarkerPartitionResult(
+                        index, _write_partition(context, topic.name, index, marker, asked.transaction_version)
+                    )
                     for index in topic.partition_indexes
                 ],
             )
@@ -50,13 +52,15 @@ def _write(context: BrokerContext, asked: WritableTxnMarker) -> WritableTxnMarke
     )
 
 
-def _write_partition(context: BrokerContext, name: str, index: int, marker: EndTransactionMarker) -> ErrorCode:
+def _write_partition(
+    context: BrokerContext, name: str, index: int, marker: EndTransactionMarker, version: int
+) -> ErrorCode:
     try:
         topic = context.cluster.topic(name)
         if topic is None:
             raise ApiError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         context.led_partition(topic, index)
-        context.markers.write_partition(TopicPartition(name, index), marker)
+        context.markers.write_partition(TopicPartition(name, index), marker, version)
     except ApiError as error:
         return error.code
     return ErrorCode.NONE

@@ -158,8 +158,12 @@ class PartitionLog:
         if state is not None and state.transaction_first_offset == base_offset:
             self._appended_before[base_offset] = appended_before
 
-    def append_marker(self, marker: EndTransactionMarker, leader_epoch: int, wall_ms: int) -> AppendInfo:
+    def append_marker(
+        self, marker: EndTransactionMarker, leader_epoch: int, wall_ms: int, *, bumps_epoch: bool = False
+    ) -> AppendInfo:
         """End a producer's transaction here with a control batch; fences older epochs even when none is open.
+
+        *bumps_epoch*: each transaction has an epoch of its own, and the marker that of the next one.
 
         :raises ApiError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; else as :meth:`append`.
         """
@@ -167,7 +171,7 @@ class PartitionLog:
         header = parse_header(batch)
         with self._lock:
             self._raise_if_failed()
-            self._producers.check_marker(marker)
+            self._producers.check_marker(marker, bumps_epoch=bumps_epoch)
             state = self._producers.states.get(marker.producer_id)
             ended = state.transaction_first_offset if state is not None else NO_OFFSET
             base_offset = self._segments.end_offset

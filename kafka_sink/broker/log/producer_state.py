@@ -4,7 +4,7 @@ Guarded by the partition's lock. Rebuilt from the log when it is opened, from th
 change on a check: only a batch that is in the log counts (:meth:`ProducerStateManager.check`, then append, then
 :meth:`ProducerStateManager.update` or :meth:`ProducerStateManager.complete`).
 
-Source: KIP-98, KIP-890; apache/kafka ``ProducerAppendInfo``, ``ProducerStateEntry`` and ``VerificationGuard``.
+Source: KIP-98, KIP-890, KIP-1228; apache/kafka ``ProducerAppendInfo``, ``ProducerStateEntry`` and ``VerificationGuard``.
 """
 
 from __future__ import annotations
@@ -169,16 +169,21 @@ class ProducerStateManager:
 
     # --- markers -----------------------------------------------------------------------------------------------------
 
-    def check_marker(self, marker: EndTransactionMarker) -> None:
-        """Let *marker* pass, or not.
+    def check_marker(self, marker: EndTransactionMarker, *, bumps_epoch: bool = False) -> None:
+        """Let *marker* pass, or not; where it *bumps_epoch*, its epoch is the next transaction's (KIP-1228).
 
-        :raises ApiError: INVALID_PRODUCER_EPOCH (a newer producer was seen), TRANSACTION_COORDINATOR_FENCED (a newer
-            coordinator has written here).
+        :raises ApiError: INVALID_PRODUCER_EPOCH (a newer producer was seen, or that next transaction),
+            TRANSACTION_COORDINATOR_FENCED (a newer coordinator has written here).
         """
         state = self._states.get(marker.producer_id)
         if state is None:
             return
         self._check_epoch(state, marker.producer_id, marker.producer_epoch)
+        is_open = state.transaction_first_offset != NO_OFFSET
+        if bumps_epoch and is_open and state.epoch == marker.producer_epoch:
+            # The log was told before, and that transaction has begun: it is not to end by the last one's marker.
+            text = f"the marker of epoch {state.epoch} of producer {marker.producer_id} is of the transaction before"
+            raise ApiError(text, ErrorCode.INVALID_PRODUCER_EPOCH)
         if marker.coordinator_epoch < state.coordinator_epoch:
             raise ApiError(
                 f"coordinator epoch {marker.coordinator_epoch} is older than {state.coordinator_epoch}",

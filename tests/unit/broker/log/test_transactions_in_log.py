@@ -52,8 +52,17 @@ def write(
     return log.append(batch, header, 0, 0, guard).base_offset
 
 
-def end(log: PartitionLog, producer: int, *, committed: bool, epoch: int = 0, coordinator: int = 0) -> int:
-    return log.append_marker(EndTransactionMarker(producer, epoch, committed, coordinator), 0, 0).base_offset
+def end(
+    log: PartitionLog,
+    producer: int,
+    *,
+    committed: bool,
+    epoch: int = 0,
+    coordinator: int = 0,
+    bumps_epoch: bool = False,
+) -> int:
+    marker = EndTransactionMarker(producer, epoch, committed, coordinator)
+    return log.append_marker(marker, 0, 0, bumps_epoch=bumps_epoch).base_offset
 
 
 def committed_values(log: PartitionLog, max_bytes: int = 1 << 20) -> list[bytes | None]:
@@ -167,6 +176,21 @@ def test_the_marker_of_the_transaction_itself_keeps_the_batch_out_of_the_next(lo
     end(log, 1, committed=False, epoch=5)
     batch, header = with_header([b"v"], producer_id=1, producer_epoch=5, base_sequence=0, is_transactional=True)
     refused(lambda: log.append(batch, header, 0, 0, guard), ErrorCode.INVALID_TXN_STATE)
+
+
+def test_a_marker_that_comes_twice_does_not_end_the_next_transaction(log: PartitionLog) -> None:
+    write(log, 1, 0, epoch=3)
+    for _ in range(2):
+        end(log, 1, committed=True, epoch=4, bumps_epoch=True)
+    write(log, 1, 0, epoch=4)
+    refused(lambda: end(log, 1, committed=True, epoch=4, bumps_epoch=True), ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert log.last_stable_offset == 3
+    end(log, 1, committed=False, epoch=5, bumps_epoch=True)
+    assert committed_values(log) == [b"v"]
+    # Without an epoch for each it is the present one's.
+    write(log, 1, 0, epoch=5)
+    end(log, 1, committed=True, epoch=5)
+    assert committed_values(log) == [b"v"] * 2
 
 
 def test_questions_of_two_requests_do_not_end_each_other(log: PartitionLog) -> None:
