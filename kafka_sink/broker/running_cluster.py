@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from kafka_sink.broker.broker_server import BrokerServer
@@ -55,44 +56,42 @@ class RunningCluster:
         assert directory is not None
         self._node_ids = node_ids
         self._shared = shared
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._remove_temporary)
             self._membership = Membership(directory, filesystem, config, clock, node_ids, shared=shared)
-        except BaseException:
-            self._remove_temporary()
-            raise
-        self.state, self.logs = self._membership.state, self._membership.logs
-        try:
+            undo.callback(self._membership.release)
+            self.state, self.logs = self._membership.state, self._membership.logs
+            undo.callback(self.logs.abandon)
             flush_writes = config.log_flush_interval_messages == 1
             self._coordinators = CoordinatorStore(directory, flush_writes=flush_writes, shared=shared)
-        except BaseException:
-            self._release_directory()
-            raise
-        self._timer = Timer(clock)
-        self._purgatory = DelayedOperationPurgatory(self._timer)
-        self._groups = GroupCoordinator(config, self._coordinators, clock, self._timer, self.state, node_ids)
-        self._markers = TransactionMarkers(self.state, self.logs, self._groups, clock, self._purgatory.check)
-        self._transactions = TransactionCoordinator(
-            config,
-            TransactionStore(self._coordinators),
-            self._markers,
-            self.state.allocate_producer_id,
-            clock,
-            self._timer,
-        )
-        windows = config.quota_window_num, int(config.quota_window_size_seconds * 1000)
-        self.producer_quota = ClientQuota(config.quota_producer_default, *windows)
-        self.consumer_quota = ClientQuota(config.quota_consumer_default, *windows)
-        self._response_budget = ResponseBudget(config.queued_max_response_bytes)
-        self._brokers: dict[int, BrokerServer] = {}
-        self._bound: dict[int, list[EndPoint]] = {}
-        self.state.subscribe(self._groups.follow)
-        self._groups.start()
-        self._transactions.start()
-        self._timer.start("broker-timer")
-        self._membership.start(self._purgatory, self._transactions.follow)
-        self.logs.start_housekeeping(
-            "broker-housekeeping", config.log_retention_check_interval_ms, config.log_flush_scheduler_interval_ms
-        )
+            undo.callback(self._coordinators.close)
+            self._timer = Timer(clock)
+            self._purgatory = DelayedOperationPurgatory(self._timer)
+            self._groups = GroupCoordinator(config, self._coordinators, clock, self._timer, self.state, node_ids)
+            self._markers = TransactionMarkers(self.state, self.logs, self._groups, clock, self._purgatory.check)
+            self._transactions = TransactionCoordinator(
+                config,
+                TransactionStore(self._coordinators),
+                self._markers,
+                self.state.allocate_producer_id,
+                clock,
+                self._timer,
+            )
+            windows = config.quota_window_num, int(config.quota_window_size_seconds * 1000)
+            self.producer_quota = ClientQuota(config.quota_producer_default, *windows)
+            self.consumer_quota = ClientQuota(config.quota_consumer_default, *windows)
+            self._response_budget = ResponseBudget(config.queued_max_response_bytes)
+            self._brokers: dict[int, BrokerServer] = {}
+            self._bound: dict[int, list[EndPoint]] = {}
+            self.state.subscribe(self._groups.follow)
+            self._groups.start()
+            self._transactions.start()
+            self._timer.start("broker-timer")
+            self._membership.start(self._purgatory, self._transactions.follow)
+            self.logs.start_housekeeping(
+                "broker-housekeeping", config.log_retention_check_interval_ms, config.log_flush_scheduler_interval_ms
+            )
+            undo.pop_all()
 
     def start_nodes(self, nodes: Mapping[int, list[EndPoint]]) -> None:
         """Start *nodes*, each with its listeners. :raises OSError: an address is taken. :raises ConfigError."""

@@ -19,7 +19,11 @@ class GroupStore:
         self._store = store
 
     def load(self) -> list[Group]:
-        """Every group; one with members is Stable."""
+        """Every group; one with members is Stable. :raises ConfigError: the file is damaged."""
+        with self._store.reading():
+            return self._load()
+
+    def _load(self) -> list[Group]:
         groups = {
             row[0]: Group(row[0], row[1], row[2], row[3], row[4], row[5])
             for row in self._store.rows(

@@ -67,18 +67,41 @@ class CoordinatorStore:
         try:
             # Guarded by the lock.
             self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise ConfigError(f"{self._path} cannot be opened: {error}") from error
+        try:
+            self._prepare(flush_writes=flush_writes)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare(self, *, flush_writes: bool) -> None:
+        with self.reading():
             self._connection.execute("PRAGMA journal_mode=WAL")
             # With NORMAL a power failure may take the last writes, but never leaves a file that cannot be read.
             self._connection.execute(f"PRAGMA synchronous={'FULL' if flush_writes else 'NORMAL'}")
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
             if found not in (0, _FORMAT):
-                self._connection.close()
                 raise ConfigError(f"{self._path} has format {found}, this broker reads {_FORMAT}")
             for table in _TABLES:
                 self._connection.execute(table)
             self._connection.execute(f"PRAGMA user_version={_FORMAT}")
-        except sqlite3.Error as error:
-            raise ConfigError(f"{self._path} is damaged or not usable: {error}") from error
+            (state,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+            if state != "ok":
+                raise ValueError(state)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Make sense of what is in the file. :raises ConfigError: what is in it makes none."""
+        try:
+            yield
+        except ConfigError:
+            raise
+        except (sqlite3.Error, ValueError, TypeError, LookupError) as error:
+            raise ConfigError(
+                f"{self._path} is damaged: {error}; put a copy of it back, or remove it with what begins with its name:"
+                " groups, their offsets and transactional ids are then forgotten"
+            ) from error
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """What a query finds. :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be read."""

@@ -42,9 +42,16 @@ class TransactionStore:
         """Another process has written since :meth:`load`. :raises ApiError: COORDINATOR_NOT_AVAILABLE."""
         return self._store.version() != self._loaded_version
 
-    def load(self) -> Iterator[TransactionMetadata]:
-        """Everything there is. :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be read."""
+    def load(self) -> list[TransactionMetadata]:
+        """Everything there is.
+
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be read. :raises ConfigError: it is damaged.
+        """
         self._loaded_version = self._store.version()
+        with self._store.reading():
+            return list(self._load())
+
+    def _load(self) -> Iterator[TransactionMetadata]:
         for row in self._store.rows(f"SELECT {_COLUMNS} FROM transactions"):
             (
                 transactional_id,

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from kafka_sink.broker.coordinator.group_store import GroupStore
 from kafka_sink.broker.coordinator.store import FILE_NAME, CoordinatorStore
+from kafka_sink.broker.coordinator.transaction_store import TransactionStore
+from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
+from tests.conftest import Figure
 
 INSERT = "INSERT INTO groups VALUES (?, 'consumer', 1, NULL, NULL, 0)"
 
@@ -56,3 +62,48 @@ def test_a_file_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(ConfigError, match="format 7"):
         CoordinatorStore(tmp_path, flush_writes=False)
+
+
+def test_rows_that_make_no_sense_are_refused_by_the_name_of_their_file(tmp_path: Path) -> None:
+    with EmbeddedCluster(data_dir=tmp_path):
+        pass
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
+        connection.execute("INSERT INTO transactions VALUES ('t', 1, 1, 1, 0, -1, -1, -1, 'Odd', 1, 2, '[]', '[]')")
+        connection.commit()
+
+    with pytest.raises(ConfigError, match="sqlite is damaged: 'Odd' is not a valid TransactionState; put a copy"):
+        EmbeddedCluster(data_dir=tmp_path).start()
+
+    (tmp_path / FILE_NAME).unlink()
+    # It let go of the directory and of all it had opened.
+    with EmbeddedCluster(data_dir=tmp_path):
+        pass
+
+
+def test_flipped_bits_are_refused_or_change_nothing_but_what_they_hit(tmp_path: Path, figure: Figure) -> None:
+    store = CoordinatorStore(tmp_path, flush_writes=False)
+    with store.transaction() as connection:
+        connection.execute(INSERT, ("readers",))
+        connection.execute("INSERT INTO transactions VALUES ('t', 1, 1, 1, 0, -1, -1, -1, 'Ongoing', 1, 2, '[]', '[]')")
+    store.close()
+    path = tmp_path / FILE_NAME
+    sound = path.read_bytes()
+
+    def read() -> object:
+        again = CoordinatorStore(tmp_path, flush_writes=False)
+        try:
+            return list(TransactionStore(again).load()), [group.group_id for group in GroupStore(again).load()]
+        finally:
+            again.close()
+
+    before, outcomes = read(), Counter[str]()
+    for position in range(0, len(sound), 97):
+        damaged = bytearray(sound)
+        damaged[position] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        try:
+            outcomes["unnoticed" if read() == before else "other rows"] += 1
+        except (ConfigError, ApiError):
+            outcomes["refused"] += 1
+    figure("one bit of the coordinators' file flipped", ", ".join(f"{n} {what}" for what, n in outcomes.most_common()))
+    assert outcomes["refused"] > 5
