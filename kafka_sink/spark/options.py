@@ -132,13 +132,20 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
                 f"save({value!r}) names a path, but this sink writes to topics; use save() and option('topic', …)"
             )
         else:
-            known = [*own.values(), *(KAFKA_PREFIX + known for known in c.keys(ProducerConfig) if known not in REFUSED)]
-            raise ConfigError(f"unknown option {name}{c.nearest(name, known)}")
+            raise ConfigError(f"unknown option {name}{_what_was_meant(lowered, list(own.values()))}")
     parsed = c.parse(SinkOptions, sink_values)
     check_producer_properties(kafka_values)
     merged = replace(parsed, producer_properties={**SINK_DEFAULTS, **kafka_values})
     _check_guarantee(merged, is_stream=is_stream)
     return merged
+
+
+def _what_was_meant(name: str, own: list[str]) -> str:
+    """Kafka's option of this name, or the nearest one, or which options there are."""
+    kafka = [KAFKA_PREFIX + known for known in c.keys(ProducerConfig) if known not in REFUSED]
+    if KAFKA_PREFIX + name in kafka:
+        return f" (did you mean {KAFKA_PREFIX}{name}?)"
+    return c.nearest(name, [*own, *kafka]) or f"; remove it: there are {', '.join(own)}, and Kafka's as {KAFKA_PREFIX}…"
 
 
 def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:

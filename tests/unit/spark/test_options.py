@@ -34,6 +34,8 @@ def test_names_are_case_insensitive_as_spark_delivers_them() -> None:
         ("topick", "did you mean topic?"),
         ("kafka.compresion.type", "did you mean kafka.compression.type?"),
         ("bootstrap.servers", "did you mean kafka.bootstrap.servers?"),
+        ("acks", "did you mean kafka.acks?"),
+        ("checkpointLocation", "remove it: there are topic, includeHeaders, "),
     ],
 )
 def test_unknown_names_get_the_nearest_known_one(name: str, hint: str) -> None:
