@@ -12,10 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
-from kafka_sink.common.errors import ErrorCode, error_for
+from kafka_sink.common.errors import ErrorCode, RowError, error_for
 from kafka_sink.producer.kafka_producer import ANY_PARTITION
 from kafka_sink.producer.partitioner import key_partitions
-from kafka_sink.spark.arrow_columns import TopicChunk, topic_chunks
+from kafka_sink.spark.arrow_columns import TopicChunk, in_task, topic_chunks
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.shared_client import shared_client
@@ -32,17 +32,26 @@ def with_partitions(
     context = TaskContext.get()
     dealt = 0 if context is None else context.partitionId()
     counts: dict[str, int] = {}
+    rows_before = 0
     for batch in batches:
         placed = np.empty(batch.num_rows, dtype=np.int32)
-        for part in topic_chunks(batch, schema, options.topic):
+        for part in _chunks(batch, schema, options.topic, rows_before):
             count = counts.get(part.topic) or counts.setdefault(part.topic, _count(part.topic, options))
             places = _places(part, count, dealt)
             dealt += part.chunk.num_rows
             placed[slice(None) if part.rows is None else part.rows] = places
+        rows_before += batch.num_rows
         others = [name for name in batch.schema.names if name != "partition"]
         yield pa.record_batch(
             [*(batch.column(name) for name in others), pa.array(placed)], names=[*others, "partition"]
         )
+
+
+def _chunks(batch: pa.RecordBatch, schema: RowSchema, topic: str | None, rows_before: int) -> Iterator[TopicChunk]:
+    try:
+        yield from topic_chunks(batch, schema, topic)
+    except RowError as error:
+        raise in_task(error, rows_before) from error
 
 
 def _count(topic: str, options: SinkOptions) -> int:
