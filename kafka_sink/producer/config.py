@@ -18,6 +18,11 @@ _log = logging.getLogger(__name__)
 
 _INT_MAX = 2**31 - 1
 
+#: What stands for lz4 without its high-compression mode in Kafka, whose levels are those of lz4-java.
+_LZ4_FAST = 9
+#: The highest that there is; Kafka's 17 means the same.
+_LZ4_HIGHEST = 16
+
 
 @dataclass(frozen=True)
 class ProducerConfig(ClientConfig):
@@ -84,14 +89,19 @@ class ProducerConfig(ClientConfig):
         validator=c.one_of("none", "gzip", "snappy", "lz4", "zstd"),
     )
     compression_gzip_level: int = c.key(
-        "compression.gzip.level", c.INT, -1, "gzip's level, -1 for its default", validator=c.between(-1, 9)
+        "compression.gzip.level",
+        c.INT,
+        -1,
+        "gzip's level",
+        validator=c.Validator("from 1 to 9, or -1 for gzip's default", lambda level: level == -1 or 1 <= level <= 9),
     )
     compression_lz4_level: int = c.key(
         "compression.lz4.level",
         c.INT,
-        0,
-        "lz4's level; above 2 is the slower high-compression mode",
-        validator=c.between(0, 16),
+        _LZ4_FAST,
+        "lz4's level; 9, the default, is its fast mode and not a level, as in Kafka; others above 2 are slower and "
+        "compress better",
+        validator=c.between(1, 17),
     )
     compression_zstd_level: int = c.key(
         "compression.zstd.level", c.INT, 3, "zstd's level", validator=c.between(-131072, 22)
@@ -101,8 +111,8 @@ class ProducerConfig(ClientConfig):
         c.BOOLEAN,
         True,
         "the broker drops repeated batches and refuses gaps, so a retry neither duplicates nor reorders (KIP-98); "
-        "needs acks=all, retries above 0 and max.in.flight.requests.per.connection of at most 5: by default it is "
-        "switched off, with a warning, where one of them is set otherwise",
+        "needs acks=all, retries above 0 and max.in.flight.requests.per.connection of at most 5; where it is not set "
+        "itself, other acks or no retries switch it off, with a warning",
     )
     transactional_id: str | None = c.key(
         "transactional.id",
@@ -189,12 +199,15 @@ class ProducerConfig(ClientConfig):
     @property
     def compression_level(self) -> int | None:
         """The level of the chosen codec; None for its default or where it has none."""
-        level = {
-            "gzip": self.compression_gzip_level,
-            "lz4": self.compression_lz4_level,
-            "zstd": self.compression_zstd_level,
-        }.get(self.compression_type)
-        return None if level == -1 and self.compression_type == "gzip" else level
+        if self.compression_type == "gzip" and self.compression_gzip_level != -1:
+            return self.compression_gzip_level
+        if self.compression_type == "lz4" and self.compression_lz4_level != _LZ4_FAST:
+            return min(self.compression_lz4_level, _LZ4_HIGHEST)
+        return self.compression_zstd_level if self.compression_type == "zstd" else None
+
+
+_IN_FLIGHT_MAX = 5
+_IDEMPOTENCE_NEEDS = f"needs acks=all, retries above 0 and at most {_IN_FLIGHT_MAX} requests in flight"
 
 
 def reconcile(config: ProducerConfig, given: frozenset[str], *, prefix: str = "") -> ProducerConfig:
@@ -227,34 +240,43 @@ def _reconcile_delivery_timeout(config: ProducerConfig, given: frozenset[str], p
 
 
 def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix: str) -> ProducerConfig:
-    if config.transactional_id is not None and "enable.idempotence" in given and not config.enable_idempotence:
-        raise ConfigError(
-            f"option {prefix}transactional.id needs {prefix}enable.idempotence=true; remove the one or change the other"
-        )
     if not config.enable_idempotence:
-        return config
-    conflicts = {
-        "acks": config.acks_code != -1,
-        "retries": config.retries == 0,
-        "max.in.flight.requests.per.connection": config.max_in_flight_requests_per_connection > 5,
-    }
-    for name in (name for name, violated in conflicts.items() if violated):
-        if "enable.idempotence" in given or config.transactional_id is not None:
-            cause = "enable.idempotence=true" if config.transactional_id is None else "transactional.id"
+        if config.transactional_id is not None:
             raise ConfigError(
-                f"option {prefix}{cause} needs acks=all, retries above 0 and at most 5 requests in "
-                f"flight, but {prefix}{name} says otherwise; change {prefix}{name} or switch idempotence off"
+                f"option {prefix}transactional.id needs {prefix}enable.idempotence=true; "
+                "remove the one or change the other"
             )
+        return config
+    if config.max_in_flight_requests_per_connection > _IN_FLIGHT_MAX:
+        # Also where idempotence is on by default only, from Kafka 4.0 on.
+        raise ConfigError(_contradiction(config, "max.in.flight.requests.per.connection", prefix))
+    for name, violated in (("acks", config.acks_code != -1), ("retries", config.retries == 0)):
+        if not violated:
+            continue
+        if "enable.idempotence" in given or config.transactional_id is not None:
+            raise ConfigError(_contradiction(config, name, prefix))
+        value = c.as_properties(config)[name]
         _log.warning(
-            "%senable.idempotence is switched off, because %s%s says otherwise: retries may duplicate or reorder "
-            "records; set %senable.idempotence=false to agree, or change %s%s (it needs acks=all, retries above "
-            "0 and at most 5 requests in flight)",
+            "%senable.idempotence is switched off, because of %s%s=%s: retries may duplicate or reorder records; "
+            "set %senable.idempotence=false to agree, or change %s%s (%s)",
             prefix,
             prefix,
             name,
+            value,
             prefix,
             prefix,
             name,
+            _IDEMPOTENCE_NEEDS,
         )
         return replace(config, enable_idempotence=False)
     return config
+
+
+def _contradiction(config: ProducerConfig, name: str, prefix: str) -> str:
+    is_transactional = config.transactional_id is not None
+    cause = "transactional.id" if is_transactional else "enable.idempotence=true"
+    way_out = f"remove {prefix}transactional.id" if is_transactional else f"set {prefix}enable.idempotence=false"
+    return (
+        f"option {prefix}{cause} {_IDEMPOTENCE_NEEDS}, and contradicts {prefix}{name}="
+        f"{c.as_properties(config)[name]}; change {prefix}{name}, or {way_out}"
+    )

@@ -42,7 +42,10 @@ def test_acks_as_the_protocol_writes_them(acks: str, code: int) -> None:
         ({"compression.type": "snappy"}, None),
         ({"compression.type": "gzip"}, None),
         ({"compression.type": "gzip", "compression.gzip.level": "9"}, 9),
-        ({"compression.type": "lz4"}, 0),
+        ({"compression.type": "lz4"}, None),
+        ({"compression.type": "lz4", "compression.lz4.level": "9"}, None),
+        ({"compression.type": "lz4", "compression.lz4.level": "3"}, 3),
+        ({"compression.type": "lz4", "compression.lz4.level": "17"}, 16),
         ({"compression.type": "zstd"}, 3),
         ({"compression.type": "zstd", "compression.zstd.level": "-1"}, -1),
     ],
@@ -76,31 +79,33 @@ def test_the_sum_does_not_pass_the_largest_value() -> None:
 
 # --- idempotence -----------------------------------------------------------------------------------------------------
 
-_CONFLICTS = [
-    ("acks", "1"),
-    ("acks", "0"),
-    ("retries", 0),
-    ("max.in.flight.requests.per.connection", 6),
-]
+_GIVES_WAY = [("acks", "1"), ("acks", "0"), ("retries", 0)]
+_IN_FLIGHT = ("max.in.flight.requests.per.connection", 6)
 
 
-@pytest.mark.parametrize(("name", "value"), _CONFLICTS)
+@pytest.mark.parametrize(("name", "value"), [*_GIVES_WAY, _IN_FLIGHT])
 def test_idempotence_that_was_asked_for_refuses_what_contradicts_it(name: str, value: Any) -> None:
     text = refusal({"enable.idempotence": True, name: value}, prefix="kafka.")
     assert "kafka.enable.idempotence=true needs" in text
-    assert f"kafka.{name} says otherwise" in text
+    assert f"contradicts kafka.{name}={value}; change kafka.{name}, or set kafka.enable.idempotence=false" in text
 
 
-@pytest.mark.parametrize(("name", "value"), _CONFLICTS)
+@pytest.mark.parametrize(("name", "value"), _GIVES_WAY)
 def test_idempotence_by_default_gives_way_and_says_so(name: str, value: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("WARNING"):
         assert not settle({name: value}, prefix="kafka.").enable_idempotence
     (warning,) = caplog.messages
     assert "kafka.enable.idempotence is switched off" in warning
-    assert f"because kafka.{name} says otherwise" in warning
+    assert f"because of kafka.{name}={value}" in warning
 
 
-@pytest.mark.parametrize(("name", "value"), _CONFLICTS)
+@pytest.mark.parametrize("other", [{}, *({name: value} for name, value in _GIVES_WAY)])
+def test_more_than_five_in_flight_are_refused_unless_idempotence_is_off_by_name(other: dict[str, Any]) -> None:
+    text = refusal({**other, _IN_FLIGHT[0]: _IN_FLIGHT[1]}, prefix="kafka.")
+    assert "contradicts kafka.max.in.flight.requests.per.connection=6" in text
+
+
+@pytest.mark.parametrize(("name", "value"), [*_GIVES_WAY, _IN_FLIGHT])
 def test_without_idempotence_nothing_contradicts(name: str, value: Any) -> None:
     assert not settle({"enable.idempotence": False, name: value}).enable_idempotence
 
@@ -118,11 +123,11 @@ def test_transactions_are_off_by_default_and_may_take_a_minute() -> None:
     assert config.transaction_timeout_ms == 60_000
 
 
-@pytest.mark.parametrize(("name", "value"), _CONFLICTS)
+@pytest.mark.parametrize(("name", "value"), [*_GIVES_WAY, _IN_FLIGHT])
 def test_a_transactional_id_refuses_what_contradicts_it(name: str, value: Any) -> None:
     text = refusal({"transactional.id": "a", name: value})
     assert "transactional.id needs" in text
-    assert f"{name} says otherwise" in text
+    assert f"contradicts {name}={value}; change {name}, or remove transactional.id" in text
 
 
 def test_a_transactional_id_needs_idempotence() -> None:
@@ -131,7 +136,16 @@ def test_a_transactional_id_needs_idempotence() -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "value"), [("transactional.id", ""), ("transaction.timeout.ms", 0)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("transactional.id", ""),
+        ("transaction.timeout.ms", 0),
+        ("compression.gzip.level", 0),
+        ("compression.lz4.level", 0),
+        ("compression.lz4.level", 18),
+    ],
+)
 def test_values_that_mean_nothing(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=name):
         settle({name: value})
