@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -29,3 +30,8 @@ def test_spark_finds_the_sink_by_its_module_name() -> None:
     # Spark imports the top-level modules with this prefix and takes their DefaultSource.
     assert name.startswith("pyspark_")
     assert (ROOT / folder / "__init__.py").is_file()
+
+
+def test_what_pyspark_itself_wants_for_its_arrow_functions_comes_with_the_sink() -> None:
+    required = {re.split(r"[<>=]", line, maxsplit=1)[0] for line in setup_cfg()["options"]["install_requires"].split()}
+    assert {"pyspark", "pyarrow", "pandas"} <= required
