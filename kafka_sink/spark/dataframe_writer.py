@@ -7,7 +7,9 @@ move rows between tasks, try again, and return what came of it.
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -37,8 +39,8 @@ _ATTEMPTS: Final = 4
 
 _COMMIT_SCHEMA: Final = "commit binary"
 
-#: Where rows of an atomic write go, while they are brought together.
-_PLACE: Final = "__kafkalite_partition"
+#: The last line of a task's traceback.
+_SAID: Final = re.compile(r"^kafka_sink\.[\w.]+Error: (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,7 @@ def _query_of(df: DataFrame) -> str:
     return APPLICATION if query is None else f"query {query}"
 
 
-def _write(
-    df: DataFrame, options: SinkOptions, writer: str, numbers: Numbers, *, atomic: bool
-) -> WriteReport:
+def _write(df: DataFrame, options: SinkOptions, writer: str, numbers: Numbers, *, atomic: bool) -> WriteReport:
     check_report_path(options)
     schema = check_schema(df.schema, options)
     started_ms = SYSTEM_CLOCK.monotonic_ms()
@@ -195,9 +195,7 @@ def _write_in_parallel(
     return _Result(commits, 1, written_ms)
 
 
-def _write_atomically(
-    df: DataFrame, options: SinkOptions, schema: RowSchema, writer: str, numbers: Numbers
-) -> _Result:
+def _write_atomically(df: DataFrame, options: SinkOptions, schema: RowSchema, writer: str, numbers: Numbers) -> _Result:
     name, version = _number_of(options)
     topic = options.progress_topic or options.topic
     if topic is None:
@@ -245,7 +243,8 @@ def _by_partition(df: DataFrame, options: SinkOptions, schema: RowSchema) -> Dat
 
     placed = df.mapInArrow(place, StructType([*fields, StructField("partition", IntegerType())]))
     keys = [f.col("partition")] if options.topic is not None else [f.col("topic"), f.col("partition")]
-    return placed.repartition(*keys).localCheckpoint(eager=True)
+    with _tasks_errors():
+        return placed.repartition(*keys).localCheckpoint(eager=True)
 
 
 def _run(df: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], TaskCommit]) -> list[TaskCommit]:
@@ -260,17 +259,20 @@ def _run(df: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], TaskCommit]) 
         commit: Any = task(batches)
         yield pyarrow.record_batch([pyarrow.array([pickle.dumps(commit)], pyarrow.binary())], names=["commit"])
 
-    try:
+    with _tasks_errors():
         rows = df.mapInArrow(run, _COMMIT_SCHEMA).collect()
-    except PySparkException as error:
-        raise _task_error(error) from error
     return check_messages([pickle.loads(row.commit) for row in rows])
 
 
-def _task_error(error: PySparkException) -> Exception:
-    """What the task said, without the stacks of two languages around it; *error* itself where it was not the task."""
-    from kafka_sink.spark.task_writer import SinkWriteError
+@contextmanager
+def _tasks_errors() -> Iterator[None]:
+    """Raise what a task of ours said, without the stacks of two languages around it; every other error as it is."""
+    try:
+        yield
+    except PySparkException as error:
+        said = _SAID.findall(str(error))
+        if not said:
+            raise
+        from kafka_sink.spark.task_writer import SinkWriteError
 
-    said = f"{SinkWriteError.__name__}: "
-    line = next((line for line in str(error).splitlines() if said in line), None)
-    return error if line is None else SinkWriteError(line.partition(said)[2])
+        raise SinkWriteError(said[-1]) from None

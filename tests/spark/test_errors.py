@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kafka_sink import EmbeddedCluster
+from kafka_sink import EmbeddedCluster, foreach_batch, write
+from kafka_sink.common.errors import ConfigError, KafkaError
 
 NewTopic = Callable[..., str]
 
@@ -184,3 +185,42 @@ def test_a_failed_write_says_how_many_rows_were_acknowledged(
     text = message_of(df, topic=topic, kafka__bootstrap__servers=cluster.bootstrap_servers, kafka__linger__ms="0")
     assert "of the rows it had sent were acknowledged before this error" in text
     assert "task of partition 0, attempt 0" in text
+
+
+def test_an_exactly_once_write_that_cannot_begin_says_why_once(rows: DataFrame, cluster: Any) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nowhere = f"127.0.0.1:{unused.getsockname()[1]}"
+    numbered = {"txnAppId": "cannot-begin", "txnVersion": "0", "kafka__max__block__ms": "1500"}
+    unreachable = message_of(rows, topic="t", kafka__bootstrap__servers=nowhere, **numbered)
+    assert f"within 1500 ms: {nowhere}: connection refused; check bootstrap.servers" in unreachable
+    missing = message_of(
+        rows, topic="t", kafka__bootstrap__servers=cluster.bootstrap_servers, progressTopic="nowhere", **numbered
+    )
+    assert "topic 'nowhere', under whose name the progress is to be kept (option progressTopic)" in missing
+    for text in (unreachable, missing):
+        assert text.count("Traceback") == 1
+        assert "Could not serialize" not in text
+
+
+def test_an_atomic_write_says_what_is_wrong_with_a_row_in_one_line(
+    spark: SparkSession, cluster: Any, new_topic: NewTopic
+) -> None:
+    df = spark.createDataFrame([("a", "t"), ("b", None)], "value string, topic string").coalesce(1)
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "progressTopic": new_topic(1)}
+    with pytest.raises(KafkaError) as caught:
+        write(df, options=options, app_id="null-topic", version=0)
+    assert "row 1 of this task has a null topic; fill it" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_options_of_foreach_batch_are_refused_before_the_query_begins() -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+    with pytest.raises(ConfigError, match=r"unknown option kafka\.acsk \(did you mean kafka\.acks"):
+        foreach_batch(options={**options, "kafka.acsk": "all"}, app_id="orders")
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_any_row_is(rows: DataFrame) -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "reportPath": "/no/such/folder/r.jsonl"}
+    with pytest.raises(ConfigError, match="the folder /no/such/folder is missing"):
+        write(rows, options=options)
