@@ -6,12 +6,16 @@ by one task only, so rows have to be brought together by partition before. On th
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import ExactlyOnceError, Numbers, Progress
 from kafka_sink.exactly_once.sink import Plan, Sink
+
+_log = logging.getLogger(__name__)
 
 #: What writes the rows: given the plan it returns, for each task, the partitions that the task wrote to.
 WriteRows = Callable[[Plan], Sequence[Iterable[TopicPartition]]]
@@ -34,7 +38,7 @@ class AtomicSink(Sink):
             try:
                 owners = write_rows(plan)
             except Exception as error:
-                self._abort([plan.driver], plan.flow)
+                self._give_up(plan)
                 if attempt == attempts:
                     raise ExactlyOnceError(
                         f"batch {version} was not committed after {attempts} attempts; the last one: {error}"
@@ -43,6 +47,13 @@ class AtomicSink(Sink):
             self._commit(plan, version, writer, owners)
             return attempt
         raise ValueError(f"attempts must be at least 1, not {attempts}")
+
+    def _give_up(self, plan: Plan) -> None:
+        """Abort at once, so that readers need not wait; the next plan does it otherwise."""
+        try:
+            self._abort([plan.driver], plan.flow)
+        except KafkaError as error:
+            _log.warning("the transaction of a failed attempt stays open until the next one: %s", error)
 
     def _commit(self, plan: Plan, version: int, writer: str, owners: Sequence[Iterable[TopicPartition]]) -> None:
         counts = Counter(partition for owned in owners for partition in owned)

@@ -67,7 +67,9 @@ class WriterTransactions:
         settled = [name for name, version in used.items() if version < plan.progress.version][:_LOOKED_AT]
         if not settled:
             return None
-        return next((name for name, known in client.describe(settled).items() if known.is_over), None)
+        described = client.describe(settled)
+        # What the brokers have forgotten (transactional.id.expiration.ms) is over as well.
+        return next((name for name in settled if name not in described or described[name].is_over), None)
 
 
 def open_producer(

@@ -1,0 +1,266 @@
+"""What a sink refuses instead of guessing, and what others may do beside it without harm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from kafka_sink import EmbeddedCluster, ProducerRecord
+from kafka_sink.broker.faults.text import set_fault
+from kafka_sink.client.admin import AdminClient
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
+from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.model import (
+    ExactlyOnceError,
+    FencedError,
+    Flow,
+    Numbers,
+    OpenTransaction,
+    Progress,
+    ProgressError,
+    Transaction,
+)
+from kafka_sink.exactly_once.names import driver_id, sink_id
+from kafka_sink.exactly_once.parallel import ParallelSink
+from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.writing import open_producer
+from tests.exactly_once.world import PARTITIONS, QUERY, World
+from tests.support.readback import read_topic
+
+
+def _forget_ids(cluster: EmbeddedCluster, prefix: str) -> None:
+    """As after transactional.id.expiration.ms."""
+    coordinator = cluster._cluster._transactions
+    for each in coordinator.all():
+        if each.transactional_id.startswith(prefix):
+            coordinator._put(replace(each, last_update_ms=1))
+    coordinator.remove_expired()
+    assert not any(each.transactional_id.startswith(prefix) for each in coordinator.all())
+
+
+def test_transactions_that_the_brokers_have_forgotten_are_not_taken_for_aborted(
+    cluster: EmbeddedCluster, world: World
+) -> None:
+    for version in (0, 1):
+        world.write_batch("parallel", version, b"%d-a" % version, b"%d-b" % version)
+    _forget_ids(cluster, f"{world.topic}/")
+    for _ in range(2):
+        plan = world.parallel.plan()
+        assert plan.progress is not None
+        assert plan.progress.next_version == 2
+        for numbers in Numbers:
+            with pytest.raises(ProgressError, match=r"batch 1 was decided, but the brokers have forgotten .*verify"):
+                plan.must_write(1, QUERY, numbers)
+        assert not plan.must_write(0, QUERY, Numbers.OF_AN_APPLICATION)
+    # Spark goes on only after a commit that had ended everything.
+    world.write_batch("parallel", 2, b"2-a", b"2-b")
+    assert not world.parallel.plan().must_write(2, QUERY, Numbers.OF_A_QUERY)
+    expected = sorted(b"%d-%s" % (version, half) for version in range(3) for half in (b"a", b"b"))
+    assert sorted(map(bytes, world.committed())) == expected  # type: ignore[arg-type]
+
+
+def test_ids_that_the_brokers_have_forgotten_are_used_again(cluster: EmbeddedCluster, world: World) -> None:
+    for version in range(3):
+        world.write_batch("parallel", version, b"a", b"b")
+    before = {name for names in world.ids._used.values() for name in names}
+    _forget_ids(cluster, f"{world.topic}/")
+    for version in range(3, 6):
+        world.write_batch("parallel", version, b"a", b"b")
+    assert {name for names in world.ids._used.values() for name in names} == before
+    assert len(world.committed()) == 12
+
+
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+def test_a_checkpoint_older_than_the_progress_is_refused_and_only_its_last_batch_comes_again(
+    world: World, protocol: str
+) -> None:
+    for version in range(4):
+        world.write_batch(protocol, version, b"%d" % version)
+    world.write_batch(protocol, 3, b"3")
+    for version in (0, 2):
+        with pytest.raises(ProgressError, match=rf"batch {version} of query 1 comes after batch 3, .* is older than"):
+            world.write_batch(protocol, version, b"other rows")
+    plan = world.parallel.plan()
+    with pytest.raises(ProgressError, match="is older than"):
+        plan.must_write(2, QUERY, Numbers.OF_A_QUERY_UNDER_WAY)
+    assert not plan.must_write(2, QUERY, Numbers.OF_AN_APPLICATION)
+    assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2", b"3"]  # type: ignore[arg-type]
+
+
+class _Others:
+    """A second sink of the same name, which writes to a topic of its own."""
+
+    def __init__(self, cluster: EmbeddedCluster, world: World) -> None:
+        cluster.create_topic(f"{world.topic}-2", partitions=PARTITIONS)
+        self.world = World(cluster.bootstrap_servers, f"{world.topic}-2")
+        self.world.ids = world.ids
+        self.world.parallel = ParallelSink(self.world.client, world.topic, self.world.topic)
+        self.world.atomic = AtomicSink(self.world.client, world.topic, self.world.topic)
+
+
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+def test_one_application_may_write_to_several_topics_at_once(
+    cluster: EmbeddedCluster, world: World, protocol: str
+) -> None:
+    second = _Others(cluster, world).world
+    plan = world.parallel.plan()
+    written = world.write_task(plan, 0, b"first")
+    second.write_batch(protocol, 0, b"second")
+    world.parallel._decide(plan.driver, plan.flow, Progress(1, QUERY, plan.flow, 0, (written.transaction,)))
+    # What is decided and not committed yet is nobody else's to abort.
+    second.write_batch(protocol, 1, b"third")
+    assert not world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
+    assert world.committed() == [b"first"]
+    assert sorted(map(bytes, second.committed())) == [b"second", b"third"]  # type: ignore[arg-type]
+    second.client.close()
+
+
+def test_versions_of_one_topic_free_no_ids_of_another(cluster: EmbeddedCluster, world: World) -> None:
+    second = _Others(cluster, world).world
+    plan = world.parallel.plan()
+    world.parallel.commit(plan, 5, QUERY, [world.write_task(plan, 5, b"five")])
+    for version in range(1000, 1004):
+        plan = second.parallel.plan()
+        second.parallel.commit(plan, version, QUERY, [second.write_task(plan, version, b"row")])
+    plan = world.parallel.plan()
+    assert not plan.must_write(5, QUERY, Numbers.OF_AN_APPLICATION)
+    assert world.committed() == [b"five"]
+    second.client.close()
+
+
+@pytest.mark.parametrize(
+    ("api", "error", "says"),
+    [
+        (
+            "init_producer_id",
+            "transactional_id_authorization_failed",
+            "grant WRITE and DESCRIBE on",
+        ),
+        ("offset_fetch", "group_authorization_failed", "grant READ on it"),
+        ("txn_offset_commit", "group_authorization_failed", "in the consumer group .*; grant READ on it"),
+        ("txn_offset_commit", "topic_authorization_failed", "as offsets of topic .*; grant READ on it"),
+    ],
+)
+def test_a_missing_permission_comes_out_before_the_first_row(
+    cluster: EmbeddedCluster, world: World, api: str, error: str, says: str
+) -> None:
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        raise AssertionError("nothing is written")
+
+    with set_fault(cluster.faults, f"{api}:error={error}"), pytest.raises(ExactlyOnceError, match=says):
+        world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
+    assert world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
+
+
+def test_another_writer_that_is_known_is_refused_before_it_fences_anybody(world: World) -> None:
+    world.write_batch("parallel", 0, b"a")
+    plan = world.parallel.plan(QUERY)
+    written = world.write_task(plan, 1, b"b")
+
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        raise AssertionError("nothing is written")
+
+    with pytest.raises(ProgressError, match=r"belongs to query 1, .* and not to query 2"):
+        world.parallel.plan("query 2")
+    with pytest.raises(ProgressError, match=r"belongs to query 1, .* and not to query 2"):
+        world.atomic.write(0, "query 2", Numbers.OF_A_QUERY, write_rows, attempts=2)
+    world.parallel.commit(plan, 1, QUERY, [written])
+    assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
+
+
+def test_a_driver_that_was_overtaken_after_its_decision_does_not_call_it_undone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = world.parallel.plan()
+    written = world.write_task(plan, 0, b"row")
+    commit_offsets = world.client.commit_offsets
+
+    def commit_and_be_overtaken(
+        transaction: Transaction, flow: Flow, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        commit_offsets(transaction, flow, group, offsets)
+        # The answer to this is lost.
+        world.client.end([transaction], flow, commit=True)
+        monkeypatch.undo()
+        assert not world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
+
+    monkeypatch.setattr(world.client, "commit_offsets", commit_and_be_overtaken)
+    with pytest.raises(FencedError, match=r"newer driver has taken over .* knows whether batch 0 was committed"):
+        world.parallel.commit(plan, 0, QUERY, [written])
+    assert world.committed() == [b"row"]
+
+
+def test_a_failed_attempt_that_cannot_be_aborted_says_why_it_failed(cluster: EmbeddedCluster, world: World) -> None:
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        world.send(plan.driver, plan.flow, b"row")
+        set_fault(cluster.faults, "end_txn:times=1,error=cluster_authorization_failed")
+        raise RuntimeError("a task failed")
+
+    with pytest.raises(ExactlyOnceError, match="after 1 attempts; the last one: a task failed"):
+        world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
+    cluster.faults.clear()
+    world.write_batch("atomic", 0, b"again")
+    assert world.committed() == [b"again"]
+
+
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+def test_a_topic_that_grows_between_plan_and_rows_loses_nothing(world: World, protocol: str) -> None:
+    world.write_batch(protocol, 0, b"before")
+    place = TopicPartition(world.topic, PARTITIONS)
+
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        _grow(world)
+        _send_to(world, plan.driver, plan.flow, place)
+        return [[place]]
+
+    if protocol == "atomic":
+        assert world.atomic.write(1, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1) == 1
+    else:
+        plan = world.parallel.plan()
+        _grow(world)
+        transaction = world.ids.begin(world.client, plan, 1)
+        _send_to(world, transaction, plan.flow, place)
+        world.parallel.commit(plan, 1, QUERY, [OpenTransaction(transaction, frozenset({place}))])
+    world.write_batch(protocol, 2, b"after")
+    assert sorted(map(bytes, world.committed())) == [b"after", b"before", b"new"]  # type: ignore[arg-type]
+
+
+def _grow(world: World) -> None:
+    with AdminClient(world.bootstrap) as admin:
+        admin.add_partitions(world.topic, PARTITIONS + 1)
+
+
+def _send_to(world: World, transaction: Transaction, flow: Flow, place: TopicPartition) -> None:
+    with open_producer(world.properties, transaction, flow) as producer:
+        producer.send(ProducerRecord(place.topic, b"new", partition=place.partition)).get(10_000)
+
+
+def test_a_batch_over_many_topics_is_there_as_a_whole_or_not_at_all(cluster: EmbeddedCluster, world: World) -> None:
+    topics = [f"{world.topic}-{number}" for number in range(3)]
+    for topic in topics:
+        cluster.create_topic(topic, partitions=2)
+    places = [TopicPartition(topic, partition) for topic in topics for partition in (0, 1)]
+
+    def write(transaction: Transaction, flow: Flow, some: list[TopicPartition]) -> OpenTransaction:
+        for place in some:
+            _send_to(world, transaction, flow, place)
+        return OpenTransaction(transaction, frozenset(some))
+
+    def found() -> list[int]:
+        return [len(read_topic(world.bootstrap, topic)) for topic in topics]
+
+    plan = world.parallel.plan()
+    written = [write(world.ids.begin(world.client, plan, 0), plan.flow, part) for part in (places[::2], places[1::2])]
+    assert found() == [0, 0, 0]
+    world.parallel.commit(plan, 0, QUERY, written)
+    assert found() == [2, 2, 2]
+
+    def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
+        return [write(plan.driver, plan.flow, part).partitions for part in (places[::2], places[1::2])]
+
+    world.atomic.write(1, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
+    assert found() == [4, 4, 4]
+    driver = driver_id(sink_id(world.topic, world.topic))
+    assert world.client.describe([driver])[driver].is_over
