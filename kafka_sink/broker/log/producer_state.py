@@ -4,7 +4,7 @@ Guarded by the partition's lock. Rebuilt from the log when it is opened, from th
 change on a check: only a batch that is in the log counts (:meth:`ProducerStateManager.check`, then append, then
 :meth:`ProducerStateManager.update` or :meth:`ProducerStateManager.complete`).
 
-Source: KIP-98, KIP-890, KIP-1228; apache/kafka ``ProducerAppendInfo``, ``ProducerStateEntry`` and ``VerificationGuard``.
+Source: KIP-98, KIP-890, KIP-1228; apache/kafka ``ProducerAppendInfo``, ``ProducerStateEntry``, ``VerificationGuard``.
 """
 
 from __future__ import annotations
