@@ -47,9 +47,12 @@ class TransactionStore:
 
         :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be read. :raises ConfigError: it is damaged.
         """
-        self._loaded_version = self._store.version()
+        # Asked for before and noted after: what comes in between, or keeps us from reading, is read the next time.
+        version = self._store.version()
         with self._store.reading():
-            return list(self._load())
+            found = list(self._load())
+        self._loaded_version = version
+        return found
 
     def _load(self) -> Iterator[TransactionMetadata]:
         for row in self._store.rows(f"SELECT {_COLUMNS} FROM transactions"):
