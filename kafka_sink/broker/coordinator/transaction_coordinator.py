@@ -155,10 +155,20 @@ class TransactionCoordinator:
         """
         added = partitions | {offsets_participant(group) for group in groups}
         with self._current():
-            metadata = self._known(transactional_id)
-            changed = rules.add_partitions(metadata, producer, added, groups, version, self._clock.wall_ms())
-            if changed is not metadata:
-                self._put(changed)
+            self._add(transactional_id, producer, added, version, groups)
+
+    def _add(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Set[TopicPartition],
+        version: int,
+        groups: Set[str],
+    ) -> None:
+        metadata = self._known(transactional_id)
+        changed = rules.add_partitions(metadata, producer, partitions, groups, version, self._clock.wall_ms())
+        if changed is not metadata:
+            self._put(changed)
 
     def end_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, version: int, *, committed: bool
@@ -226,30 +236,27 @@ class TransactionCoordinator:
             code = ErrorCode.TRANSACTION_ABORTABLE if knows else ErrorCode.INVALID_TXN_STATE
             raise ApiError(f"{partition} was not added to the transaction", code)
 
-    def verify_offsets_commit(
-        self, transactional_id: str, producer_id: int, epoch: int, group: str, version: int
+    def commit_offsets(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, group: str, version: int, store: Callable[[], None]
     ) -> ErrorCode:
-        """Whether TxnOffsetCommit in *version* may store offsets of *group*; from version 5 on it adds the group."""
-        producer = ProducerIdAndEpoch(producer_id, epoch)
-        try:
-            if version >= _FIRST_OFFSET_COMMIT_THAT_ADDS:
-                transaction_version = VERSION_WITH_EPOCH_BUMP
-                self.add_partitions(
-                    transactional_id, producer, frozenset(), transaction_version, groups=frozenset({group})
-                )
-                return ErrorCode.NONE
-            missing = self.verify_partitions(transactional_id, producer, frozenset({offsets_participant(group)}))
-        except ApiError as error:
-            if error.code is ErrorCode.PRODUCER_FENCED:
-                return ErrorCode.INVALID_PRODUCER_EPOCH
-            adds = version >= _FIRST_OFFSET_COMMIT_THAT_ADDS
-            if error.code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds:
-                return ErrorCode.COORDINATOR_NOT_AVAILABLE
-            return error.code
-        if not missing:
-            return ErrorCode.NONE
-        knows = version >= _FIRST_OFFSET_COMMIT_WITH_ABORTABLE
-        return ErrorCode.TRANSACTION_ABORTABLE if knows else ErrorCode.INVALID_TXN_STATE
+        """Call *store* if TxnOffsetCommit in *version* may store offsets of *group*; from version 5 on it adds the
+        group. The transaction cannot end in between, so that nothing is stored that nobody will end.
+        """
+        participant = offsets_participant(group)
+        adds = version >= _FIRST_OFFSET_COMMIT_THAT_ADDS
+        with self._current():
+            try:
+                if adds:
+                    groups = frozenset({group})
+                    self._add(transactional_id, producer, frozenset({participant}), VERSION_WITH_EPOCH_BUMP, groups)
+                missing = rules.missing_partitions(self._known(transactional_id), producer, {participant})
+            except ApiError as error:
+                return _code_for_offsets(error.code, adds=adds)
+            if missing:
+                knows = version >= _FIRST_OFFSET_COMMIT_WITH_ABORTABLE
+                return ErrorCode.TRANSACTION_ABORTABLE if knows else ErrorCode.INVALID_TXN_STATE
+            store()
+        return ErrorCode.NONE
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
         """What is known of an id."""
@@ -277,25 +284,35 @@ class TransactionCoordinator:
         try:
             told = self._markers.write(metadata)
         finally:
-            with self._current():
-                self._being_written.discard(transactional_id)
-                self._note_told(metadata, told)
+            self._note_told(metadata, told)
 
     def _note_told(self, decided: TransactionMetadata, told: frozenset[TopicPartition]) -> None:
-        present = self._ids.get(decided.transactional_id)
-        if present is not None and present.is_same_transaction(decided):
-            metadata = present.without_partitions(told)
-            self._ids[metadata.transactional_id] = metadata
-            try:
-                if not metadata.partitions:
-                    self._put(metadata.completed(self._clock.wall_ms()))
-                elif told and self._store.shared:
-                    # Nobody else needs to know: to tell a participant twice does no harm. But each process tells its
-                    # own, and whoever tells the last one has to see that.
-                    self._put(metadata)
-            except ApiError as error:
-                self._log.warning("%s stays undone for now: %s", metadata.transactional_id, error)
-        self._schedule_retry()
+        transactional_id = decided.transactional_id
+        try:
+            with self._current():
+                self._being_written.discard(transactional_id)
+                present = self._ids.get(transactional_id)
+                if present is not None and present.is_same_transaction(decided):
+                    self._finish(present, told)
+                self._schedule_retry()
+        except (ApiError, OSError) as error:
+            self._log.warning("%s stays undone for now: %s", transactional_id, error)
+            with self._lock:
+                self._being_written.discard(transactional_id)
+                self._schedule_retry()
+
+    def _finish(self, present: TransactionMetadata, told: frozenset[TopicPartition]) -> None:
+        # Offsets here, with the lock: they are stored where the outcome is, and a process that came late with them
+        # would end what the producer's next transaction has stored by then.
+        told |= self._markers.end_offsets(present)
+        metadata = present.without_partitions(told)
+        self._ids[metadata.transactional_id] = metadata
+        if not metadata.partitions:
+            self._put(metadata.completed(self._clock.wall_ms()))
+        elif told and self._store.shared:
+            # Nobody else needs to know: to tell a participant twice does no harm. But each process tells its own, and
+            # whoever tells the last one has to see that.
+            self._put(metadata)
 
     def _schedule_retry(self) -> None:
         if self._deciding and not self._retry_is_due:
@@ -379,6 +396,14 @@ class TransactionCoordinator:
             for transactional_id in gone:
                 del self._ids[transactional_id]
         return False
+
+
+def _code_for_offsets(code: ErrorCode, *, adds: bool) -> ErrorCode:
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
 
 
 def _code_for_produce(code: ErrorCode, *, adds: bool) -> ErrorCode:

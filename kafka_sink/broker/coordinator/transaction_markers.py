@@ -1,8 +1,9 @@
 """Markers: how a transaction's participants hear of its outcome.
 
-Called by the thread that decided the outcome (a request handler, or the timer's thread), after it has answered. What
-cannot be told now, because nobody leads a partition or its disk fails, is left for the next attempt. Must never touch
-the coordinator's state.
+Called by the thread that decided the outcome (a request handler, or the timer's thread), after it has answered, or by
+the one that sees what other processes decided. What cannot be told now, because nobody leads a partition or its disk
+fails, is left for the next attempt. Must never touch the coordinator's state, nor take a topic for deleted of which
+this process has only not heard yet.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kafka_sink.broker.coordinator.transaction_metadata import VERSION_WITH_EPOC
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.topic_state import NO_LEADER
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.records.control import EndTransactionMarker
@@ -55,26 +56,35 @@ class TransactionMarkers:
         self._log = ContextLogger(__name__, "transaction markers")
 
     def write(self, metadata: TransactionMetadata) -> frozenset[TopicPartition]:
-        """Tell every participant; returns those that know now, or are no more."""
+        """Tell every participant that is a log; returns those that know now, or are no more."""
         marker = EndTransactionMarker(
             metadata.producer_id, metadata.producer_epoch, metadata.state.is_commit, COORDINATOR_EPOCH
         )
+        logs = (partition for partition in metadata.partitions if partition.topic != OFFSETS_TOPIC)
+        return frozenset(each for each in logs if self._try_partition(each, marker, metadata.version))
+
+    def end_offsets(self, metadata: TransactionMetadata) -> frozenset[TopicPartition]:
+        """Let the offsets that wait for the outcome count, or forget them; returns the participants that this was.
+
+        Only while nobody can note the same: a producer's next transaction has the same producer id.
+        """
         offsets = frozenset(partition for partition in metadata.partitions if partition.topic == OFFSETS_TOPIC)
-        done = {
-            partition
-            for partition in metadata.partitions - offsets
-            if self._try_partition(partition, marker, metadata.version)
-        }
         if offsets:
             try:
-                self._groups.complete_transaction(metadata.producer_id, metadata.groups, marker.committed)
+                self._groups.complete_transaction(metadata.producer_id, metadata.groups, metadata.state.is_commit)
             except ApiError as error:
                 self._log.warning("offsets of producer %d stay undecided for now: %s", metadata.producer_id, error)
-            else:
-                done |= offsets
-        return frozenset(done)
+                return frozenset()
+        return offsets
 
     def _try_partition(self, partition: TopicPartition, marker: EndTransactionMarker, version: int) -> bool:
+        if self._cluster.topic(partition.topic) is None:
+            try:
+                # Another process may have made it since we looked; whoever added it to the transaction knew it.
+                self._cluster.refresh()
+            except (OSError, ConfigError) as error:
+                self._log.warning("whether there is a %s cannot be seen: %s", partition, error)
+                return False
         if not self._logs.serves(partition) and self._cluster.topic(partition.topic) is not None:
             # Another process has its log: it reads the decision where this one stored it, and writes the marker.
             return False

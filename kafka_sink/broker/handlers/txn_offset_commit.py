@@ -6,6 +6,7 @@ from typing import Final
 
 from kafka_sink.broker.coordinator.group_offsets import CommittedOffset
 from kafka_sink.broker.coordinator.group_requests import Committer
+from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
@@ -59,13 +60,16 @@ def _commit(
         groups = context.groups_for(body.group_id)
         if not body.group_id:
             raise ApiError("a group's id is not empty", ErrorCode.INVALID_GROUP_ID)
-        refused = context.transactions.verify_offsets_commit(
-            body.transactional_id, body.producer_id, body.producer_epoch, body.group_id, request.version
-        )
-        if refused:
-            return dict.fromkeys(offsets, refused)
         committer = Committer(body.generation_id, body.member_id, body.group_instance_id)
-        return groups.commit_in_transaction(body.group_id, committer, body.producer_id, offsets)
+        outcomes: dict[TopicPartition, ErrorCode] = {}
+        refused = context.transactions.commit_offsets(
+            body.transactional_id,
+            ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
+            body.group_id,
+            request.version,
+            lambda: outcomes.update(groups.commit_in_transaction(body.group_id, committer, body.producer_id, offsets)),
+        )
+        return dict.fromkeys(offsets, refused) if refused else outcomes
     except ApiError as error:
         return dict.fromkeys(offsets, error.code)
 
