@@ -65,3 +65,4 @@ class AtomicSink(Sink):
                 "and brokers take that for a repetition; bring the rows of a partition together first"
             )
         self._decide(plan.driver, plan.flow, Progress(version + 1, writer, plan.flow, self._now_s()))
+        self._warn_of_long(plan)

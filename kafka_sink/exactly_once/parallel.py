@@ -61,6 +61,7 @@ class ParallelSink(Sink):
                 f"batch {version} was decided, but the brokers had aborted all of its transactions: nothing of it is "
                 "in Kafka; run it again"
             )
+        self._warn_of_long(plan)
         self._abort_losers(plan, frozenset(transactions))
 
     def _abort_losers(self, plan: Plan, winners: frozenset[Transaction]) -> None:
@@ -101,10 +102,6 @@ class ParallelSink(Sink):
                     f"wrote to {sorted(map(str, each.partitions))}"
                 )
         return None
-
-    def abandon(self, plan: Plan, written: Sequence[OpenTransaction]) -> None:
-        """Abort *written*, which belong to no decision and never will."""
-        self._abort([each.transaction for each in written], plan.flow)
 
 
 def _after_decision(plan: Plan) -> Transaction:

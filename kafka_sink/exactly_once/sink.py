@@ -7,6 +7,7 @@ wakes up in the middle of it does no harm, because everything is either fenced o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -28,6 +29,8 @@ from kafka_sink.exactly_once.model import (
 )
 from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writer_pattern
 from kafka_sink.exactly_once.progress import ProgressStore
+
+_log = logging.getLogger(__name__)
 
 #: Kafka's default for transaction.max.timeout.ms.
 LONGEST_TIMEOUT_MS: Final = 900_000
@@ -281,6 +284,17 @@ class Sink:
             raise UndecidedError(
                 f"batch {progress.version} was not committed: the brokers aborted its transaction ({code.name}), most "
                 "likely after transaction.timeout.ms; run it again, in smaller batches if that happens again"
+            )
+
+    def _warn_of_long(self, plan: Plan) -> None:
+        """After the commit of *plan*'s batch."""
+        batch_ms = self._clock.wall_ms() - plan.planned_ms
+        if batch_ms > plan.timeout_ms // 3:
+            _log.warning(
+                "this batch took %d ms, more than a third of the time that transactions may be open (%d ms, "
+                "kafka.transaction.timeout.ms): beyond it nothing could be committed; make smaller batches",
+                batch_ms,
+                plan.timeout_ms,
             )
 
     def _abort(self, transactions: Collection[Transaction], flow: Flow) -> None:

@@ -28,7 +28,7 @@ from kafka_sink.spark.options import SinkOptions, check_report_path, parse_optio
 from kafka_sink.spark.row_schema import RowSchema, check_schema
 from kafka_sink.spark.shared_client import shared_client
 from kafka_sink.spark.transactional_write import numbers_of_a_query, sink_of
-from kafka_sink.spark.write_report import check_messages, publish, report_of
+from kafka_sink.spark.write_report import check_messages, publish, report_of, warn_of_skipped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,6 +136,8 @@ def _write(df: DataFrame, options: SinkOptions, writer: str, numbers: Numbers, *
     commits = result.commits
     named = {"sink": options.txn_app_id, "version": options.txn_version} if options.txn_app_id is not None else {}
     decision: Literal["written", "skipped"] = "written" if result.attempts else "skipped"
+    if decision == "skipped":
+        warn_of_skipped(options.txn_app_id, options.txn_version)
     publish(
         report_of(
             commits, decision=decision, **named, attempts=result.attempts, commit_ms=ended_ms - result.written_ms

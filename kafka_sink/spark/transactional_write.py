@@ -22,7 +22,7 @@ from kafka_sink.exactly_once.model import ExactlyOnceError, Numbers
 from kafka_sink.spark.commit_message import TransactionalCommit
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
-from kafka_sink.spark.write_report import check_messages, publish, report_of
+from kafka_sink.spark.write_report import check_messages, publish, report_of, warn_of_skipped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,23 +90,13 @@ class TransactionalWrite:
             )
         (plan,) = plans
         if plan is None:
-            _log.warning(
-                "version %d of %s was committed before: nothing was written, and nothing had to be", version, self._name
-            )
+            warn_of_skipped(self._name, version)
             publish(report_of(commits, decision="skipped", sink=self._name, version=version), self._options.report_path)
             return
         written = [commit.written for commit in commits if commit.written is not None]
         sink = sink_of(self._options, self._name)
         sink.commit(plan, version, commits[0].writer, written, records_empty=records_empty)
         commit_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
-        batch_ms = SYSTEM_CLOCK.wall_ms() - plan.planned_ms
-        if batch_ms > plan.timeout_ms // 3:
-            _log.warning(
-                "this batch took %d ms, more than a third of the time that transactions may be open (%d ms, "
-                "kafka.transaction.timeout.ms): beyond it nothing could be committed; make smaller batches",
-                batch_ms,
-                plan.timeout_ms,
-            )
         report = report_of(
             commits,
             decision="written",

@@ -76,6 +76,11 @@ def publish(report: dict[str, Any], path: str | None) -> None:
         _log.warning("option reportPath: %s cannot be written (%s); the report is: %s", path, error, text)
 
 
+def warn_of_skipped(sink: str | None, version: int | None) -> None:
+    """Say that nothing was written, which a caller who numbers wrongly must not overlook."""
+    _log.warning("version %d of %s was committed before: nothing was written, and nothing had to be", version, sink)
+
+
 def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Say what stays in the topics of an at-least-once write that failed."""
     commits = [message for message in messages if isinstance(message, TaskCommit)]

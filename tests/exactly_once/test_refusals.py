@@ -27,6 +27,7 @@ from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import open_producer
 from tests.exactly_once.world import PARTITIONS, QUERY, World
+from tests.fakes.manual_clock import ManualClock
 from tests.support.readback import read_topic
 
 
@@ -190,6 +191,31 @@ def test_a_driver_that_was_overtaken_after_its_decision_does_not_call_it_undone(
     with pytest.raises(FencedError, match=r"newer driver has taken over .* knows whether batch 0 was committed"):
         world.parallel.commit(plan, 0, QUERY, [written])
     assert world.committed() == [b"row"]
+
+
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+def test_a_batch_that_takes_a_third_of_the_time_out_is_warned_of(
+    world: World, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.parallel._timeout_ms = world.atomic._timeout_ms = 60_000
+    clock = ManualClock()
+    world.parallel._clock = world.atomic._clock = clock
+    world.write_batch(protocol, 0, b"quick")
+    assert "more than a third" not in caplog.text
+
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        world.send(plan.driver, plan.flow, b"slow")
+        clock.advance(20_001)
+        return [[TopicPartition(world.topic, 0)]]
+
+    if protocol == "atomic":
+        world.atomic.write(1, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
+    else:
+        plan = world.parallel.plan()
+        written = world.write_task(plan, 1, b"slow")
+        clock.advance(20_001)
+        world.parallel.commit(plan, 1, QUERY, [written])
+    assert "this batch took 20001 ms, more than a third of the time that transactions may be open (60000" in caplog.text
 
 
 def test_a_failed_attempt_that_cannot_be_aborted_says_why_it_failed(cluster: EmbeddedCluster, world: World) -> None:
