@@ -20,7 +20,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kafka_sink.records.binary_column import BinaryColumn, Int64s
-from kafka_sink.records.varint import encode_varint, varint_size, zigzag_array
+from kafka_sink.records.varint import encode_varint, varint_size
+from kafka_sink.records.varint_arrays import zigzag_array
 
 UInt64s: TypeAlias = NDArray[np.uint64]
 # One number for all rows, or one a row.

@@ -1,4 +1,4 @@
-"""Zig-zag variable-length integers, one at a time and as numpy arrays.
+"""Zig-zag variable-length integers, one at a time.
 
 Called by the encoders on the task's thread and by the reader on any thread.
 It must never accept more bytes than the type allows: a longer varint is damage, not a number.
@@ -9,9 +9,6 @@ Source: https://kafka.apache.org/documentation/#recordbatch, KIP-98 (Protocol Bu
 from __future__ import annotations
 
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from kafka_sink.common.errors import CorruptRecordError
 
@@ -85,28 +82,3 @@ def _read(data: bytes, position: int, limit: int) -> tuple[int, int]:
         raise CorruptRecordError(f"data ends within the varint at byte {start}") from None
     raw &= _UINT64
     return (raw >> 1) ^ -(raw & 1), position + 1
-
-
-def zigzag_array(values: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Zig-zag of each value: small numbers of either sign become small unsigned ones."""
-    return ((values << np.int64(1)) ^ (values >> np.int64(63))).view(np.uint64)
-
-
-def varint_sizes(values: NDArray[np.int64] | int) -> NDArray[np.int64] | int:
-    """Encoded size of each value in bytes, int64[n]; one number where all are equal (0 where there are none)."""
-    if isinstance(values, int):
-        return varint_size(values)
-    if len(values) == 0:
-        return 0
-    low, high = int(values.min()), int(values.max())
-    if low < 0:
-        # Zig-zag gives -1 the room of 0, -2 that of 1, and so on.
-        values = values ^ (values >> np.int64(63))
-        low, high = int(values.min()), int(values.max())
-    smallest, largest = varint_size(low), varint_size(high)
-    if smallest == largest:
-        return smallest
-    sizes = np.full(len(values), smallest, dtype=np.int64)
-    for size in range(smallest, largest):
-        sizes += values >= 1 << (7 * size - 1)
-    return sizes

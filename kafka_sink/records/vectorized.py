@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from kafka_sink.records.binary_column import BinaryColumn, Int64s
 from kafka_sink.records.columns import ColumnChunk, field_pieces, length_values
 from kafka_sink.records.gather import Field, column_pieces, constant_field, join_rows, varint_fields
-from kafka_sink.records.varint import NULL_LENGTH, varint_sizes
+from kafka_sink.records.varint import NULL_LENGTH
+from kafka_sink.records.varint_arrays import varint_sizes
 
 _ATTRIBUTES: Final = b"\x00"
 _NO_HEADERS: Final = b"\x00"
