@@ -7,7 +7,7 @@ transaction that was not named.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -24,6 +24,9 @@ from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ErrorCode, error_for
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient, TransactionDescription
+from kafka_sink.exactly_once.model import Transaction
+from kafka_sink.exactly_once.names import sink_of_id
+from kafka_sink.exactly_once.progress import ProgressStore
 
 _PREPARED_COMMIT = "PrepareCommit"
 _COMMITTED = "CompleteCommit"
@@ -118,6 +121,11 @@ def abort(
             if not each.is_ongoing:
                 click.echo(f"{name}: {each.state}, nothing to abort")
                 continue
+            if each.transaction in _decided(client, name):
+                raise click.ClickException(
+                    f"{name} belongs to a batch that its sink has decided to commit: aborted, its rows would be lost; "
+                    "start the sink, which finishes it, or use 'kafkalite txn commit'."
+                )
             client.init_producer_id(name, each.timeout_ms)
             click.echo(f"aborted {name}")
 
@@ -136,7 +144,7 @@ def commit(
     """Commit open transactions whose writers were decided to have written all: what they wrote becomes visible.
 
     Only for transactions that a driver has decided to commit and did not live to: nobody else knows whether more was to
-    be written.
+    be written. Of kafkalite's own sinks no others are committed, and those are not aborted.
     """
     _require_choice(names, prefix)
     with _connect(bootstrap_servers, timeout_ms, properties) as client:
@@ -148,6 +156,12 @@ def commit(
                 continue
             if not each.is_ongoing and each.state != _PREPARED_COMMIT:
                 raise click.ClickException(f"{name} is {each.state}: there is nothing left to commit.")
+            is_sinks = each.is_ongoing and sink_of_id(name) is not None
+            if is_sinks and each.transaction not in _decided(client, name):
+                raise click.ClickException(
+                    f"{name} belongs to a sink that has not decided to commit it: its rows are void, and are written "
+                    "again with their batch; start the sink, or use 'kafkalite txn abort'."
+                )
             code = client.end([each.transaction], flow, commit=True)[each.transaction]
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"{name} has ended otherwise meanwhile")
@@ -199,6 +213,16 @@ def hanging(
 def _require_choice(names: Sequence[str], prefix: str | None) -> None:
     if not names and not prefix:
         raise click.UsageError("Give transactional ids, or --prefix. 'kafkalite txn list' shows what there is.")
+
+
+def _decided(client: CoordinatorClient, transactional_id: str) -> Collection[Transaction]:
+    """What the sink of *transactional_id* has decided to commit; nothing where it is no sink's."""
+    sink = sink_of_id(transactional_id)
+    count = None if sink is None else client.partition_count(sink[1])
+    if sink is None or count is None:
+        return ()
+    progress = ProgressStore(client, *sink, count).read()
+    return () if progress is None else progress.transactions
 
 
 def _described(client: CoordinatorClient, names: Sequence[str]) -> list[TransactionDescription]:

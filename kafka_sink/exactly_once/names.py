@@ -18,6 +18,12 @@ def sink_id(name: str, progress_topic: str) -> str:
     return f"{name}/{progress_topic}"
 
 
+def sink_of_id(transactional_id: str) -> tuple[str, str] | None:
+    """Name and progress topic of the sink that *transactional_id* belongs to; None where it is no sink's."""
+    match = re.fullmatch(rf"(.+)/([^/]+?)\.(?:driver|{_OF_PROCESS})", transactional_id, re.DOTALL)
+    return None if match is None else (match[1], match[2])
+
+
 def driver_id(sink: str) -> str:
     """Who holds this id is the sink's one driver."""
     return f"{sink}.driver"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.cli.main import run
+from kafka_sink.exactly_once.model import Progress
+from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.support.cli_scenarios import (
     CommandLine,
     a_transaction_that_hangs,
@@ -35,6 +38,28 @@ def test_transactions_of_others_are_shown_and_ended(
 
 def test_a_hanging_transaction_is_found_and_ended(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
     a_transaction_that_hangs(CommandLine(cluster.bootstrap_servers, capsys))
+
+
+def test_what_a_sink_has_decided_is_not_aborted_and_nothing_else_of_it_committed(
+    cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafkalite = CommandLine(cluster.bootstrap_servers, capsys)
+    topic = f"sink-{os.urandom(4).hex()}"
+    cluster.create_topic(topic, partitions=PARTITIONS)
+    world = World(cluster.bootstrap_servers, topic)
+    plan = world.parallel.plan()
+    decided, loser = (world.write_task(plan, 0, row).transaction for row in (b"row", b"copy"))
+    for name in (decided, loser):
+        said = kafkalite("txn", "commit", name.transactional_id, fails=True)
+        assert "belongs to a sink that has not decided to commit it" in said
+    world.parallel._decide(plan.driver, plan.flow, Progress(1, QUERY, plan.flow, 0, (decided,)))
+    said = kafkalite("txn", "abort", decided.transactional_id, fails=True)
+    assert "belongs to a batch that its sink has decided to commit" in said
+    assert "has not decided" in kafkalite("txn", "commit", loser.transactional_id, fails=True)
+    assert kafkalite("txn", "commit", decided.transactional_id) == f"committed {decided.transactional_id}\n"
+    assert kafkalite("txn", "abort", loser.transactional_id) == f"aborted {loser.transactional_id}\n"
+    assert world.committed() == [b"row"]
+    world.client.close()
 
 
 @pytest.mark.parametrize(

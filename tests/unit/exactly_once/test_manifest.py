@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kafka_sink.exactly_once.manifest import decode_transactions, encode_transactions
 from kafka_sink.exactly_once.model import Transaction
-from kafka_sink.exactly_once.names import driver_id, is_writer_id, writer_id
+from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, sink_of_id, writer_id
 
 SINK = "orders.eu-sink"
 TRANSACTIONS = st.builds(
@@ -50,3 +50,12 @@ def test_a_sink_never_takes_anothers_ids_for_its_own() -> None:
         mine + "x",
     ):
         assert not is_writer_id("orders", other)
+
+
+def test_an_id_tells_whose_it_is() -> None:
+    for name, topic in (("orders", "orders.eu"), ("a/b.driver", "t"), ("many\nlines", "t.driver")):
+        sink = sink_id(name, topic)
+        assert sink_of_id(driver_id(sink)) == (name, topic)
+        assert sink_of_id(writer_id(sink, b"\x01" * 6, 12)) == (name, topic)
+    for other in ("orders", "orders.driver", "a/b", "a/t.0011.4", "/t.driver"):
+        assert sink_of_id(other) is None
