@@ -126,9 +126,10 @@ def test_a_task_that_fails_leaves_nothing_and_the_next_run_writes_its_batch_once
 
 def test_an_abort_after_the_decision_loses_nothing(query: Query) -> None:
     query.add_files(1)
-    # The first one is the decision; Spark takes the error for a failed commit and calls abort().
+    # The first one ends a rehearsal, the second is the decision; Spark takes the error for a failed commit and calls
+    # abort().
     with (
-        query.cluster.faults.on("end_txn", nth=2, error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED) as fault,
+        query.cluster.faults.on("end_txn", nth=3, error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED) as fault,
         pytest.raises(StreamingQueryException, match="CLUSTER_AUTHORIZATION_FAILED"),
     ):
         query.run_exactly_once(query.frame().repartition(3))
