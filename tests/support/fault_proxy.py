@@ -19,7 +19,8 @@ from enum import Enum
 from typing import Any
 
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.header import decode_request_header, decode_response, encode_response
+from kafka_sink.protocol.header import RequestHeader, decode_request_header, decode_response, encode_response
+from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorResponse
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.messages.produce import ProduceResponse
 
@@ -30,6 +31,7 @@ class Fault(Enum):
     """What happens to a request or to its answer."""
 
     RESET_BEFORE = "the connection is reset before the broker sees the request"
+    WITHHOLD = "neither this request nor any later one of the connection reaches the broker"
     RESET_AFTER = "the broker has worked the request off, then the connection is reset"
     SILENCE = "neither this answer nor any later one of the connection arrives"
     SWALLOW = "this answer is left out, later ones arrive"
@@ -136,7 +138,9 @@ class FaultProxy:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def judge(self, api_key: ApiKey) -> Fault | Delay | Drip | None:
+    def judge(self, header: RequestHeader, frame: bytes, body_at: int) -> Fault | Delay | Drip | None:
+        """What happens to this request, whose body begins at *body_at* of *frame*."""
+        api_key = ApiKey(header.api_key)
         self.requests[api_key] += 1
         fault = self.plan(api_key, self.requests[api_key])
         self.faults += fault is not None
@@ -193,6 +197,7 @@ class _Connection:
         self._writer = writer
         self._pending: collections.deque[_Pending] = collections.deque()
         self._is_silent = False
+        self._is_withheld = False
 
     async def run(self, address: tuple[str, int]) -> None:
         try:
@@ -219,13 +224,15 @@ class _Connection:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 frame = await _read_frame(self._reader)
-                header, _ = decode_request_header(frame)
-                api_key = ApiKey(header.api_key)
-                fault = self._proxy.judge(api_key)
+                header, body_at = decode_request_header(frame)
+                fault = self._proxy.judge(header, frame, body_at)
                 if fault is Fault.RESET_BEFORE:
                     self._reset()
                     return
-                self._pending.append(_Pending(api_key, header.api_version, fault))
+                self._is_withheld = self._is_withheld or fault is Fault.WITHHOLD
+                if self._is_withheld:
+                    continue
+                self._pending.append(_Pending(ApiKey(header.api_key), header.api_version, fault))
                 up.put(struct.pack(">i", len(frame)) + frame)
 
     async def _answers(self, broker: asyncio.StreamReader, down: _Line) -> None:
@@ -269,14 +276,17 @@ class _Connection:
 
     async def _rewrite(self, pending: _Pending, frame: bytes) -> bytes:
         """Put the proxy's addresses in the place of the brokers' own."""
-        if pending.api_key not in (ApiKey.METADATA, ApiKey.PRODUCE):
+        if pending.api_key not in (ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FIND_COORDINATOR):
             return frame
         correlation_id, body = decode_response(pending.api_key, pending.version, frame)
+        told: list[Any]
         if isinstance(body, MetadataResponse):
-            told: list[Any] = list(body.brokers)
+            told = body.brokers
+        elif isinstance(body, FindCoordinatorResponse):
+            told = [node for node in body.coordinators or [body] if node.error_code == 0]
         else:
             assert isinstance(body, ProduceResponse)
-            told = list(body.node_endpoints)
+            told = body.node_endpoints
         if not told:
             return frame
         for node in told:

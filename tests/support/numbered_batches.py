@@ -1,7 +1,8 @@
 """A Spark job that writes every file of a folder as a numbered batch.
 
-numbered_batches.py BOOTSTRAP TOPIC FOLDER REPORT [SLOW_S]. Started again it begins one before the last that it
-reported, as one that does not know how far it came. The first attempt at the first task of every batch takes SLOW_S.
+numbered_batches.py BOOTSTRAP TOPIC FOLDER REPORT GUARANTEE SLOW_S, where GUARANTEE is "atomic" or "parallel". The first
+attempt at the first task of every batch takes SLOW_S. Started again it begins one before the last that it reported, as
+one that does not know how far it came.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def main(bootstrap: str, topic: str, folder: str, report: str, slow_s: str = "0") -> None:
+def next_version(report: Path) -> int:
+    """One before the last that *report* tells of."""
+    versions = [json.loads(line)["version"] for line in report.read_text().splitlines()] if report.exists() else []
+    return max(0, versions[-1] - 1) if versions else 0
+
+
+def main(bootstrap: str, topic: str, folder: str, report: str, guarantee: str, slow_s: str) -> None:
     def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         is_slow = context is not None and context.partitionId() == 0 and context.attemptNumber() == 0
@@ -32,16 +39,17 @@ def main(bootstrap: str, topic: str, folder: str, report: str, slow_s: str = "0"
             time.sleep(float(slow_s) if is_slow else 0)
             yield batch.slice(half)
 
-    file = Path(report)
-    versions = [json.loads(line)["version"] for line in file.read_text().splitlines()] if file.exists() else []
     spark = SparkSession.builder.appName("numbered-batches").getOrCreate()
     kafka_sink.register(spark)
     files = sorted(Path(folder).iterdir())
-    for version in range(max([0, *(number - 1 for number in versions[-1:])]), len(files)):
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "reportPath": report}
+    for version in range(next_version(Path(report)), len(files)):
         rows = spark.read.text(str(files[version])).repartition(3).mapInArrow(slowly, "value string")
-        options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "txnAppId": f"app-{topic}"}
+        if guarantee == "atomic":
+            kafka_sink.write(rows, options=options, app_id=f"app-{topic}", version=version)
+            continue
         writer = rows.write.format("kafkalite").mode("append").options(**options)
-        writer.options(txnVersion=version, reportPath=report).save()
+        writer.options(txnAppId=f"app-{topic}", txnVersion=version).save()
     spark.stop()
 
 

@@ -1,0 +1,88 @@
+"""A Spark program that writes the files of a folder exactly once in four ways at the same time, a file a batch.
+
+python -m tests.support.four_ways BOOTSTRAP NAME FOLDER WAYS [--until-written]
+
+WAYS are some of those in :data:`WAYS`. The files are in FOLDER/source; topics are NAME-way, checkpoints and reports are
+in FOLDER/way. Without --until-written it waits for more files until it is killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import kafka_sink
+from tests.support.numbered_batches import next_version
+
+WAYS = ("writeStream", "foreachBatch-parallel", "foreachBatch-atomic", "batch")
+TASKS = 2
+
+
+class FourWays:
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._asked = arguments
+        self._source = arguments.folder / "source"
+        self._spark = SparkSession.builder.appName("four-ways").getOrCreate()
+        kafka_sink.register(self._spark)
+
+    def run(self) -> None:
+        queries = [self._start(way) for way in self._asked.ways if way != "batch"]
+        if "batch" in self._asked.ways:
+            self._write_batches(queries)
+        for query in queries:
+            query.awaitTermination()
+        self._spark.stop()
+
+    def _options(self, way: str) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": self._asked.bootstrap,
+            # A connection of its own, so that one way that stands still does not hold up another.
+            "kafka.client.id": way,
+            "topic": f"{self._asked.name}-{way}",
+            "reportPath": str(self._asked.folder / way / "report.jsonl"),
+        }
+
+    def _start(self, way: str) -> StreamingQuery:
+        name, options = f"{self._asked.name}-{way}", self._options(way)
+        rows = self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._source)).repartition(TASKS)
+        if way == "writeStream":
+            writer = rows.writeStream.format("kafkalite").options(**options)
+            writer = writer.options(deliveryGuarantee="exactly-once", transactionalIdPrefix=name)
+        else:
+            write_batch = kafka_sink.foreach_batch(options=options, app_id=name, atomic=way.endswith("atomic"))
+            writer = rows.writeStream.foreachBatch(write_batch)
+        writer = writer.option("checkpointLocation", str(self._asked.folder / way / "checkpoint"))
+        trigger = {"availableNow": True} if self._asked.until_written else {"processingTime": "200 milliseconds"}
+        return writer.trigger(**trigger).start()
+
+    def _write_batches(self, queries: list[StreamingQuery]) -> None:
+        options = self._options("batch")
+        version = next_version(Path(options["reportPath"]))
+        while self._asked.until_written or all(query.isActive for query in queries):
+            files = sorted(self._source.glob("*.txt"))
+            if version < len(files):
+                rows: DataFrame = self._spark.read.text(str(files[version])).repartition(TASKS)
+                writer = rows.write.format("kafkalite").mode("append").options(**options)
+                writer.options(txnAppId=options["topic"], txnVersion=version).save()
+                version += 1
+            elif self._asked.until_written:
+                return
+            time.sleep(0.05)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.support.four_ways")
+    parser.add_argument("bootstrap")
+    parser.add_argument("name")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("ways", type=lambda text: text.split(","))
+    parser.add_argument("--until-written", action="store_true")
+    FourWays(parser.parse_args()).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""The whole of a Spark that writes exactly once in several ways, killed with -9 again and again; then the count.
+
+Every way is stopped at a step of its own before each kill, so that one kill is one at several steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafka_sink.client.admin import AdminClient
+from kafka_sink.exactly_once.names import sink_id
+from tests.support.readback import read_topic
+from tests.support.step_proxy import Step, StepProxy
+
+ROOT = Path(__file__).parents[2]
+LINES = 100
+#: One that is written, and one to die in.
+FILES_A_LIFE = 2
+_LIFE_S = 300.0
+#: What a request that was let through takes to be handled, and more.
+_HANDLED_S = 0.2
+
+ANY_MOMENT = "any moment"
+BEFORE_COMMIT_LOG = "before Spark's commit log"
+#: In the order of a batch, but so that the ways, which begin at different ones, do not wait for each other.
+_POINTS: tuple[Step | str, ...] = (
+    Step.BETWEEN_ENDS,
+    Step.IN_TASKS,
+    Step.AFTER_DECISION,
+    BEFORE_COMMIT_LOG,
+    Step.IN_DECISION,
+    ANY_MOMENT,
+    Step.BEFORE_DECISION,
+    Step.AFTER_ENDS,
+)
+#: One transaction: there is no end after the decision.
+_NOT_IN_ATOMIC = (Step.BETWEEN_ENDS, Step.AFTER_ENDS)
+
+
+def points_of(way: str) -> list[Step | str]:
+    return [point for point in _POINTS if not (way.endswith("atomic") and point in _NOT_IN_ATOMIC)]
+
+
+@dataclass
+class WayVerdict:
+    """What a reader of committed records found of one way."""
+
+    batches: int
+    rows: int
+    missing: int
+    twice: int
+    extra: int
+    #: Batches that a Spark found committed and did not write again.
+    skipped: int
+    kills: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_exact(self) -> bool:
+        return not (self.missing or self.twice or self.extra)
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{count} {point}" for point, count in self.kills.items())
+        return (
+            f"{sum(self.kills.values())} kills ({where}), {self.batches} batches, {self.rows} rows: missing "
+            f"{self.missing}, twice {self.twice}, extra {self.extra}; {self.skipped} skipped"
+        )
+
+
+class KilledSpark:
+    """*folder* is empty and its own; *proxy* stands before the brokers."""
+
+    def __init__(self, proxy: StepProxy, bootstrap: str, ways: Sequence[str], folder: Path) -> None:
+        self._proxy, self._bootstrap, self._ways, self._folder = proxy, bootstrap, ways, folder
+        self._name = f"killed-{os.urandom(4).hex()}"
+        self._random = random.Random(5)
+        self._files = 0
+        self._kills: dict[str, Counter[str]] = {way: Counter() for way in ways}
+        (folder / "source").mkdir()
+        with AdminClient(bootstrap) as admin:
+            for way in ways:
+                (folder / way).mkdir()
+                admin.create_topic(f"{self._name}-{way}", 4)
+
+    def run(self, kills: int) -> dict[str, WayVerdict]:
+        """*kills* lives that are killed, and one that writes the rest."""
+        for number in range(kills):
+            self._add_files(FILES_A_LIFE)
+            points = {}
+            for index, way in enumerate(self._ways):
+                choice = points_of(way)
+                points[way] = choice[(number + 2 * index) % len(choice)]
+            self._live_until(points)
+        self._proxy.forget()
+        process = self._start("--until-written")
+        try:
+            assert process.wait(_LIFE_S + 10 * self._files) == 0, self._log()
+        finally:
+            kill_session(process)
+        return {way: self._judge(way) for way in self._ways}
+
+    def _add_files(self, count: int) -> None:
+        for number in range(self._files, self._files + count):
+            file = self._folder / f"{number:04}"
+            file.write_text("".join(f"{number}-{line}\n" for line in range(LINES)))
+            file.rename(self._folder / "source" / f"{number:04}.txt")
+        self._files += count
+
+    def _live_until(self, points: dict[str, Step | str]) -> None:
+        before = {way: self._reports(way) for way in self._ways}
+        for way, point in points.items():
+            if isinstance(point, Step):
+                # Not before its first batch, so that every life gets on.
+                self._proxy.aim(self._sink(way), point, lambda way=way: self._reports(way) > before[way])
+        process = self._start()
+        logged = [way for way in self._ways if points[way] == BEFORE_COMMIT_LOG]
+        try:
+            self._await(process, lambda: all(self._stands(way) for way in self._ways if isinstance(points[way], Step)))
+            time.sleep(_HANDLED_S)
+            # Those that nothing stops may have written all there was.
+            self._add_files(1)
+            if ANY_MOMENT in points.values():
+                time.sleep(self._random.uniform(0, 1.5))
+            if logged:
+                seen = self._reports(logged[0])
+                self._await(process, lambda: self._reports(logged[0]) > seen, pause_s=0.001)
+        finally:
+            kill_session(process)
+        for way, point in points.items():
+            is_near = way in logged[1:]
+            self._kills[way][ANY_MOMENT if is_near else point.value if isinstance(point, Step) else point] += 1
+
+    def _stands(self, way: str) -> bool:
+        return self._proxy.is_hit(self._sink(way))
+
+    def _sink(self, way: str) -> str:
+        return sink_id(f"{self._name}-{way}", f"{self._name}-{way}")
+
+    def _await(self, process: subprocess.Popen[bytes], is_so: Callable[[], bool], *, pause_s: float = 0.01) -> None:
+        deadline = time.monotonic() + _LIFE_S
+        while not is_so():
+            assert process.poll() is None, self._log()
+            assert time.monotonic() < deadline, self._log()
+            time.sleep(pause_s)
+
+    def _start(self, *options: str) -> subprocess.Popen[bytes]:
+        confs = ["spark.ui.enabled=false", "spark.sql.shuffle.partitions=3"]
+        confs += ["spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
+        submit = " ".join(["--master local[8]", *(f"--conf {conf}" for conf in confs), "pyspark-shell"])
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submit}
+        command = [sys.executable, "-m", "tests.support.four_ways", self._proxy.bootstrap_servers, self._name]
+        command += [str(self._folder), ",".join(self._ways), *options]
+        with (self._folder / "log.txt").open("ab") as log:
+            return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+    def _log(self) -> str:
+        return (self._folder / "log.txt").read_text()[-4000:]
+
+    def _lines(self, way: str) -> list[str]:
+        report = self._folder / way / "report.jsonl"
+        return report.read_text().splitlines() if report.exists() else []
+
+    def _reports(self, way: str) -> int:
+        return len(self._lines(way))
+
+    def _judge(self, way: str) -> WayVerdict:
+        found = Counter(message.value for message in read_topic(self._bootstrap, f"{self._name}-{way}"))
+        expected = Counter(f"{number}-{line}".encode() for number in range(self._files) for line in range(LINES))
+        return WayVerdict(
+            self._files,
+            expected.total(),
+            missing=(expected - found).total(),
+            twice=sum(count - 1 for value, count in found.items() if count > 1 and value in expected),
+            extra=sum(count for value, count in found.items() if value not in expected),
+            skipped=sum(json.loads(line)["decision"] == "skipped" for line in self._lines(way)),
+            kills=self._kills[way],
+        )
+
+
+def kill_session(process: subprocess.Popen[bytes]) -> None:
+    """Kill -9 driver, JVM and Python workers, which are in several process groups but in one session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(status.read_text().rpartition(")")[2].split()[3]) == process.pid:
+                os.kill(int(status.parent.name), signal.SIGKILL)
+        except OSError:
+            continue
+    process.wait()
