@@ -157,6 +157,13 @@ class ConnectionConfig:
         "what to do when none of the known brokers can be reached: begin again with bootstrap.servers, or keep trying",
         validator=c.one_of(REBOOTSTRAP, "none"),
     )
+    metadata_recovery_rebootstrap_trigger_ms: int = c.key(
+        "metadata.recovery.rebootstrap.trigger.ms",
+        c.INT,
+        300_000,
+        "begin again with bootstrap.servers, too, when no broker has answered a request for metadata for this long, ms",
+        validator=c.between(0, _INT_MAX),
+    )
     send_buffer_bytes: int = c.key(
         "send.buffer.bytes",
         c.INT,

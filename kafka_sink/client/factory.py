@@ -64,6 +64,7 @@ def create_client(
         request_timeout_ms=config.request_timeout_ms,
         reconnect_backoff_ms=config.reconnect_backoff_ms,
         rebootstrap=config.metadata_recovery_strategy == REBOOTSTRAP,
+        rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
         log_context=context,
     )
     if selectable is None:

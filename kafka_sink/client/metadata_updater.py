@@ -61,6 +61,14 @@ class MetadataUpdater(Protocol):
         """Get an update under way if one is due; how long until this has to be called again, ms."""
         ...
 
+    def is_rebootstrap_due(self, now_ms: int) -> bool:
+        """The brokers that are known are of no use: time to leave them all and to call :meth:`rebootstrap`."""
+        ...
+
+    def rebootstrap(self, now_ms: int) -> None:
+        """Begin again with the bootstrap addresses."""
+        ...
+
     def handle_response(self, response: MetadataResponse, version: int, now_ms: int) -> None:
         """The update arrived, in *version*."""
         ...
@@ -80,7 +88,8 @@ class DefaultMetadataUpdater:
     """Feeds a :class:`~kafka_sink.client.metadata.Metadata`.
 
     :param allow_auto_topic_creation: whether asking for an unknown topic may create it.
-    :param rebootstrap: begin again with the bootstrap addresses when no known broker can be reached (KIP-899).
+    :param rebootstrap: begin again with the bootstrap addresses when no known broker can be reached (KIP-899), when a
+        broker says so, or when no update has succeeded for *rebootstrap_trigger_ms* (KIP-1102).
     """
 
     def __init__(
@@ -91,6 +100,7 @@ class DefaultMetadataUpdater:
         request_timeout_ms: int,
         reconnect_backoff_ms: int,
         rebootstrap: bool,
+        rebootstrap_trigger_ms: int,
         log_context: str = "",
     ) -> None:
         self._metadata = metadata
@@ -98,7 +108,11 @@ class DefaultMetadataUpdater:
         self._request_timeout_ms = request_timeout_ms
         # Without a backoff the client would poll without a pause for as long as a connection is being set up.
         self._pause_ms = max(reconnect_backoff_ms, 1)
-        self._rebootstrap = rebootstrap
+        self._may_rebootstrap = rebootstrap
+        self._rebootstrap_trigger_ms = rebootstrap_trigger_ms
+        # When the first attempt at the update that is due now began; None while there is none.
+        self._trying_since_ms: int | None = None
+        self._is_sent_back = False
         self._log = ContextLogger(__name__, log_context)
         self._in_progress: UpdateRequest | None = None
 
@@ -114,13 +128,26 @@ class DefaultMetadataUpdater:
             wait_ms = max(wait_ms, self._request_timeout_ms)
         if wait_ms > 0:
             return wait_ms
-        if self._rebootstrap and self._is_cluster_lost(client):
-            self._metadata.rebootstrap()
+        if self._trying_since_ms is None:
+            self._trying_since_ms = now_ms
+        if self._may_rebootstrap and self._is_cluster_lost(client):
+            self.rebootstrap(now_ms)
         node = client.least_loaded_node(now_ms)
         if node is None:
             self._log.debug("no broker is available for a metadata request")
             return self._pause_ms
         return self._update_from(client, node, now_ms)
+
+    def is_rebootstrap_due(self, now_ms: int) -> bool:
+        if not self._may_rebootstrap:
+            return False
+        since_ms = self._trying_since_ms
+        return self._is_sent_back or (since_ms is not None and now_ms - since_ms > self._rebootstrap_trigger_ms)
+
+    def rebootstrap(self, now_ms: int) -> None:
+        self._is_sent_back = False
+        self._trying_since_ms = now_ms
+        self._metadata.rebootstrap()
 
     def _is_cluster_lost(self, client: Requester) -> bool:
         """Every known broker was tried, and none let us in: they may all have new addresses by now."""
@@ -156,12 +183,13 @@ class DefaultMetadataUpdater:
         if update is None:
             raise RuntimeError("a metadata answer arrived that nobody asked for")
         self._log_troubles(response)
-        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._rebootstrap:
-            self._metadata.rebootstrap()
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._may_rebootstrap:
+            self._is_sent_back = True
         elif response.error_code or not any(has_address(broker.host, broker.port) for broker in response.brokers):
             # A broker that is still starting knows nobody, not even itself.
             self._metadata.failed_update(now_ms)
         else:
+            self._trying_since_ms = None
             self._metadata.update(response, update, version=version, now_ms=now_ms)
 
     def _log_troubles(self, response: MetadataResponse) -> None:

@@ -282,6 +282,8 @@ class NetworkClient:
         self._initiate_api_versions_requests(now_ms)
         self._handle_timed_out_connections(responses, now_ms)
         self._handle_timed_out_requests(responses, now_ms)
+        if self._updater.is_rebootstrap_due(now_ms):
+            self._rebootstrap(responses, now_ms)
         return self._complete(responses)
 
     def _time_to_next_timeout_ms(self, now_ms: int) -> int:
@@ -395,6 +397,13 @@ class NetworkClient:
             # Answers come in order, so behind a missing one nothing can be matched any more.
             cause = f"{late.request} was not answered within {late.request.timeout_ms} ms"
             self._drop(node_id, cause, responses, now_ms)
+
+    def _rebootstrap(self, responses: list[ClientResponse], now_ms: int) -> None:
+        """Leave every known broker: under the same id there may be another one at another address by now."""
+        for node in self._updater.nodes():
+            if self._states.is_preparing(node.connection_id) or self._states.is_connected(node.connection_id):
+                self._drop(node.connection_id, "left, to begin again with bootstrap.servers", responses, now_ms)
+        self._updater.rebootstrap(now_ms)
 
     # -- endings
 

@@ -64,6 +64,7 @@ class World:
                 request_timeout_ms=self.config.request_timeout_ms,
                 reconnect_backoff_ms=self.config.reconnect_backoff_ms,
                 rebootstrap=self.config.metadata_recovery_strategy == "rebootstrap",
+                rebootstrap_trigger_ms=self.config.metadata_recovery_rebootstrap_trigger_ms,
             ),
             clock=self.clock,
             client_id="me",
@@ -611,6 +612,55 @@ def test_brokers_may_send_a_client_back_to_the_start(world: World) -> None:
     world.network.reply("1", response)
     world.poll()
     assert world.metadata.fetch().is_bootstrap
+    assert "1" not in world.network.connections
+
+
+def ask_in_vain(world: World, for_ms: int) -> None:
+    """Have metadata asked for, and every question answered by a broker that knows nobody, for as long or until left."""
+    until_ms = world.now + for_ms
+    while world.now < until_ms and "1" in world.network.connections:
+        world.metadata.request_update()
+        if world.network.requests("1"):
+            world.network.reply("1", answer(nodes=()))
+        world.poll()
+        world.clock.advance(500)
+
+
+def test_brokers_that_are_there_but_know_nothing_for_long_are_left_for_the_start() -> None:
+    world = World(metadata_recovery_rebootstrap_trigger_ms=5_000)
+    world.skip_metadata()
+    world.make_ready()
+    ask_in_vain(world, 4_000)
+    assert not world.metadata.fetch().is_bootstrap
+    world.send()
+    world.clock.advance(2_500)
+    world.poll()
+    assert world.metadata.fetch().is_bootstrap
+    assert "1" not in world.network.connections
+    assert [response.disconnected for response in world.answered] == [True]
+
+
+def test_an_update_that_succeeds_begins_the_count_anew() -> None:
+    world = World(metadata_recovery_rebootstrap_trigger_ms=5_000)
+    world.skip_metadata()
+    world.make_ready()
+    for _ in range(3):
+        ask_in_vain(world, 4_000)
+        while not world.network.requests("1"):
+            world.poll()
+            world.clock.advance(500)
+        world.network.reply("1", answer(nodes=(ONE, TWO)))
+        world.poll()
+    assert not world.metadata.fetch().is_bootstrap
+
+
+def test_without_rebootstrapping_brokers_that_know_nothing_are_asked_for_ever() -> None:
+    world = World(metadata_recovery_strategy="none", metadata_recovery_rebootstrap_trigger_ms=5_000)
+    world.skip_metadata()
+    world.make_ready()
+    ask_in_vain(world, 20_000)
+    assert not world.metadata.fetch().is_bootstrap
+    assert "1" in world.network.connections
 
 
 def test_a_broker_without_our_metadata_versions_is_fatal(world: World) -> None:
