@@ -176,6 +176,7 @@ def test_pieces_keep_the_age_of_the_batch_and_expire_with_it() -> None:
     world.brokers.verdicts[0].extend([ErrorCode.MESSAGE_TOO_LARGE, SILENCE, SILENCE, SILENCE])
     began = world.clock.now_ms
     futures = world.send(*[b"x" * 100] * 8)
+    world.clock.advance(100)
     world.settle()
     assert all(future.done() for future in futures)
     assert world.failed == 8

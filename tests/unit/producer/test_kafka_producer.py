@@ -168,7 +168,7 @@ def test_a_wrong_topic_is_refused_wherever_one_is_named(cluster: EmbeddedCluster
         assert len(producer.partitions_for(TOPIC)) == 4
 
 
-def test_one_budget_covers_waiting_for_metadata_and_memory(cluster: EmbeddedCluster) -> None:
+def test_what_metadata_does_not_know_in_time_ends_the_wait(cluster: EmbeddedCluster) -> None:
     with make(cluster, {"max.block.ms": 150}) as producer:
         for record in (ProducerRecord("nowhere", b""), ProducerRecord(TOPIC, b"", partition=9)):
             with pytest.raises((UnknownTopicOrPartitionError, KafkaTimeoutError), match=r"after 150 ms"):
