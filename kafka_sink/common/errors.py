@@ -9,7 +9,7 @@ Source: https://kafka.apache.org/protocol#protocol_error_codes (codes), apache/k
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 
 class ErrorCode(IntEnum):
@@ -189,13 +189,19 @@ class CorruptRecordError(ProtocolError):
     """A record batch is damaged: bad CRC, bad lengths, or it does not decompress within its limit."""
 
 
+#: A string on the wire has 32,767 bytes at most, and a character four.
+_LONGEST_TEXT: Final = 4000
+
+
 class ApiError(KafkaError):
     """An error answer of a broker, or a failure on the way to it, under the protocol's own code."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
     def __init__(self, message: str, code: ErrorCode | None = None) -> None:
-        super().__init__(message)
+        # It may name what a stranger has sent, and has to fit into a string of an answer.
+        over = len(message) - _LONGEST_TEXT
+        super().__init__(message if over <= 0 else f"{message[:_LONGEST_TEXT]}… ({over} characters more)")
         if code is not None:
             self.code = code
 

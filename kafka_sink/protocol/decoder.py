@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kafka_sink.common.errors import ProtocolError
 from kafka_sink.protocol.primitives import (
+    MAX_STRING_BYTES,
     end_of,
     read_compact_length,
     read_int16_length,
@@ -163,6 +164,9 @@ def _string_reader(flexible: bool, nullable: bool) -> Read:
         if length < 0:
             _require_nullable(nullable)
             return None, pos
+        if length > MAX_STRING_BYTES:
+            # It could never be said to anybody again.
+            raise ProtocolError(f"a string of {length} bytes is longer than {MAX_STRING_BYTES}")
         end = end_of(data, pos, length)
         return str(data[pos:end], "utf-8"), end
 

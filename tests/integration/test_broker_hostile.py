@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,22 @@ from kafka_sink.common.config import parse
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
 from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
-from kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from kafka_sink.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kafka_sink.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kafka_sink.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kafka_sink.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafka_sink.protocol.messages.produce import (
     PartitionProduceData,
@@ -420,3 +435,69 @@ def test_idle_connections_are_closed() -> None:
     config = parse(BrokerConfig, {"connections.max.idle.ms": "200"})
     with EmbeddedCluster(config=config) as impatient, connect(impatient) as sock:
         assert closed(sock)
+
+
+@pytest.mark.parametrize(
+    ("identity", "timeout_ms", "code"),
+    [(b"", 1000, 42), (b"t", 0, 50), (b"t", -1, 50), (b"t", 900_001, 50), (b"t" * 32_767, 1000, 0)]
+    + [(b"t" * length, 1000, None) for length in (32_768, 65_536, 1_000_000)],
+    ids=lambda value: f"{len(value)} bytes" if isinstance(value, bytes) else str(value),
+)
+def test_transactional_ids_and_time_outs_out_of_range(
+    cluster: EmbeddedCluster, identity: bytes, timeout_ms: int, code: int | None
+) -> None:
+    """*code* None: no string is that long, so the connection is closed."""
+    header = struct.pack(">hhih", ApiKey.INIT_PRODUCER_ID, 4, 1, -1) + b"\0"
+    length = bytearray()
+    rest = len(identity) + 1
+    while rest > 0x7F:
+        length.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    body = bytes([*length, rest]) + identity + struct.pack(">iqh", timeout_ms, -1, -1) + b"\0"
+    with connect(cluster) as sock:
+        sock.sendall(struct.pack(">i", len(header + body)) + header + body)
+        if code is None:
+            assert sock.recv(1) == b""
+            return
+        _, answer = decode_response(ApiKey.INIT_PRODUCER_ID, 4, read_frame(sock))
+        assert isinstance(answer, InitProducerIdResponse)
+        assert answer.error_code == code
+
+
+LONGEST = "x" * 32_767
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "body"),
+    [
+        (ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest([CreatableTopic(LONGEST, 1, 1)], 100)),
+        (
+            ApiKey.CREATE_TOPICS,
+            7,
+            CreateTopicsRequest(
+                [CreatableTopic("u", 1, 1, configs=[CreatableTopicConfig("retention.ms", LONGEST)])], 100
+            ),
+        ),
+        (ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest([DeleteTopicState(LONGEST)], timeout_ms=100)),
+        (ApiKey.CREATE_PARTITIONS, 3, CreatePartitionsRequest([CreatePartitionsTopic(LONGEST, 3)], 100)),
+        (ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest([DescribeConfigsResource(4, LONGEST)])),
+        (
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            1,
+            IncrementalAlterConfigsRequest([AlterConfigsResource(2, TOPIC, [AlterableConfig(LONGEST, 0, LONGEST)])]),
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, ApiKey) else "",
+)
+def test_the_longest_names_are_answered_with_a_code(
+    cluster: EmbeddedCluster, key: ApiKey, version: int, body: Struct
+) -> None:
+    with connect(cluster) as sock:
+        answer = call(sock, key, version, body)
+    (results,) = (value for value in vars_of(answer) if isinstance(value, list))
+    assert results[0].error_code != 0
+    assert 0 < len(results[0].error_message) < 5000
+
+
+def vars_of(body: Struct) -> list[object]:
+    return [getattr(body, each.name) for each in fields(body)]

@@ -70,3 +70,9 @@ def test_misuse_is_a_value_error_and_a_peers_fault_is_not() -> None:
     assert issubclass(errors.ConfigError, ValueError)
     assert issubclass(errors.SerializationError, ValueError)
     assert not issubclass(errors.ProtocolError, ValueError)
+
+
+def test_a_text_that_names_what_a_stranger_sent_fits_into_an_answer() -> None:
+    assert str(ApiError("x" * 4000)) == "x" * 4000
+    text = str(ApiError("\U0001f600" * 100_000))
+    assert text.endswith("… (96000 characters more)") and len(text.encode()) < 32_767

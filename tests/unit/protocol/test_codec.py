@@ -177,6 +177,15 @@ class TestValuesThatDoNotFit:
         with pytest.raises(ValueError, match="32768 bytes is longer than 32767"):
             encode(ProduceRequest(transactional_id="ö" * 16_384), version)
 
+    def test_strings_of_a_peer(self) -> None:
+        """A compact length could say more, but nobody could be told of such a string in a classic one."""
+        data = bytearray(b"".join(map(bytes, encode(ProduceRequest(transactional_id="x" * 32_767), 9))))
+        assert data[:3] == b"\x80\x80\x02", "32,768 stands for 32,767"
+        data[:3] = b"\x81\x80\x02"
+        data.insert(3, ord("x"))
+        with pytest.raises(ProtocolError, match="32768 bytes is longer than 32767"):
+            decode(ProduceRequest, memoryview(data), 9)
+
 
 class TestRecords:
     def request(self, records: Records) -> ProduceRequest:
