@@ -66,7 +66,7 @@ from kafka_sink.producer.interceptors import ProducerInterceptors
 from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.partitioner import check_choice
 from kafka_sink.producer.producer_batch import Compression
-from kafka_sink.producer.producer_record import NO_HEADERS, ProducerRecord, check_record
+from kafka_sink.producer.producer_record import NO_HEADERS, ProducerRecord, check_headers, check_record
 from kafka_sink.producer.sender import Sender
 from kafka_sink.producer.serializers import FieldSerializer
 from kafka_sink.producer.topic_metadata import ANY_PARTITION, TopicMetadata
@@ -362,6 +362,9 @@ class KafkaProducer:
         headers = list(record.headers)
         key = self._key_serializer.serialize(record.topic, headers, record.key)
         value = self._value_serializer.serialize(record.topic, headers, record.value)
+        if len(headers) != len(record.headers):
+            # Those of the record were looked at before.
+            check_headers(headers)
         return key, value, tuple(headers)
 
     def _choose_partition(

@@ -233,9 +233,14 @@ def cut_turns(sizes: NDArray[np.int64], turn_bytes: int, filled: int) -> tuple[l
         before = int(ends[start - 1]) if start else 0
 
 
-def check_choice(partitioner: Any, topic: str, partition: int, cluster: Cluster) -> None:
-    """:raises ValueError: *partitioner* chose a partition that *topic* does not have."""
+def check_choice(partitioner: Any, topic: str, partition: Any, cluster: Cluster) -> None:
+    """:raises ValueError: *partitioner* chose a partition that *topic* does not have, or what is no number of one."""
     count = cluster.partition_count(topic) or 0
+    if not isinstance(partition, int | np.integer) or isinstance(partition, bool):
+        raise ValueError(
+            f"{name_of(partitioner)} (partitioner.class) chose {type(partition).__name__} ({partition!r:.50}) for "
+            f"topic {topic}; a partitioner returns an int from 0 to {count - 1}"
+        )
     if not 0 <= partition < count:
         raise ValueError(
             f"{name_of(partitioner)} (partitioner.class) chose partition {partition} of topic {topic}, "

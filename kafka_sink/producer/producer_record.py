@@ -58,7 +58,7 @@ def check_record(topic: object, partition: object, timestamp: object, headers: o
     if timestamp is not None:
         _check_number("timestamp", timestamp, _TIMESTAMP_MAX)
     if headers is not NO_HEADERS:
-        _check_headers(headers)
+        check_headers(headers)
 
 
 def _check_number(field: str, value: object, highest: int) -> None:
@@ -70,7 +70,8 @@ def _check_number(field: str, value: object, highest: int) -> None:
         raise ValueError(f"the record's {field} must be at most {highest}, got {value}")
 
 
-def _check_headers(headers: object) -> None:
+def check_headers(headers: object) -> None:
+    """:raises SerializationError: *headers* are not pairs of str, in characters that UTF-8 has, and bytes or None."""
     if not isinstance(headers, Sequence) or isinstance(headers, str | bytes | bytearray | memoryview):
         raise SerializationError(
             f"the record's headers must be a sequence of (str, bytes or None), got {type(headers).__name__}"
@@ -83,7 +84,19 @@ def _check_headers(headers: object) -> None:
         name, value = header
         if not isinstance(name, str):
             raise SerializationError(f"header {number}: the key must be str, got {type(name).__name__}")
+        if not _is_utf8(name):
+            raise SerializationError(f"header {number} ({name!r:.50}): the key cannot be written in UTF-8: surrogates")
         if value is not None and not isinstance(value, bytes):
             raise SerializationError(
                 f"header {number} ({name}): the value must be bytes or None, got {type(value).__name__}"
             )
+
+
+def _is_utf8(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,17 +10,42 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.common.errors import SerializationError
 
 TOPIC = "orders"
 ROWS = pa.table({"value": [b"a", b"b"]})
 
 
+class Answering:
+    """A serializer or a partitioner of a user, with a mistake."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def serialize(self, topic: str, headers: list[Any], data: Any) -> bytes:
+        headers.append(self.answer)
+        return b"v"
+
+    def configure(self, *_: Any) -> None:
+        pass
+
+    def partition(self, *_: Any) -> Any:
+        return self.answer
+
+    partition_rows = partition
+
+
 @pytest.fixture(scope="module")
-def producer() -> Any:
-    with EmbeddedCluster() as cluster:
-        cluster.create_topic(TOPIC, partitions=4)
-        with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as made:
-            yield made
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as running:
+        running.create_topic(TOPIC, partitions=4)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
+    with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as made:
+        yield made
 
 
 @pytest.mark.parametrize("record", [None, "abcdef", b"abcdef", {"topic": TOPIC}, (TOPIC, b"v", None, None, None, ())])
@@ -61,3 +87,28 @@ def test_partitions_that_are_not_as_many_as_the_rows_are_refused(producer: Kafka
         producer.send_columns(TOPIC, ROWS, np.zeros(count, dtype=np.int32))
     producer.flush(5000)
     assert producer.metrics()["record-send-total"] == before
+
+
+@pytest.mark.parametrize("header", [5, ("a", "text"), ("a", bytearray(b"x")), (b"a", b"x"), ("\ud800", b"x"), None])
+def test_headers_that_a_serializer_adds_are_looked_at_too(cluster: EmbeddedCluster, header: Any) -> None:
+    properties = {"bootstrap.servers": cluster.bootstrap_servers}
+    with KafkaProducer(properties, value_serializer=Answering(header)) as producer:
+        with pytest.raises(SerializationError, match="header 1"):
+            producer.send(ProducerRecord(TOPIC, b"v", headers=[("own", b"x")]))
+        assert producer.metrics()["buffer-available-bytes"] == producer.metrics()["buffer-total-bytes"]
+
+
+def test_a_header_that_is_no_utf_8_is_refused_by_its_number(producer: KafkaProducer) -> None:
+    with pytest.raises(SerializationError, match=r"header 0 .*cannot be written in UTF-8"):
+        producer.send(ProducerRecord(TOPIC, b"v", headers=[("\ud800", b"x")]))
+    assert producer.send(ProducerRecord(TOPIC, b"v", headers=[("é", b"x")])).get(5000).offset >= 0
+
+
+@pytest.mark.parametrize("choice", [None, "1", 1.5, True])
+def test_what_is_no_partition_is_refused_with_the_partitioners_name(cluster: EmbeddedCluster, choice: Any) -> None:
+    properties = {"bootstrap.servers": cluster.bootstrap_servers}
+    with (
+        KafkaProducer(properties, partitioner=Answering(choice)) as producer,
+        pytest.raises(ValueError, match=rf"Answering \(partitioner.class\) chose {type(choice).__name__}"),
+    ):
+        producer.send(ProducerRecord(TOPIC, b"v"))
