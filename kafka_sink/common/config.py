@@ -171,12 +171,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "") -> T:
     """Build *config* from *properties* (names without *prefix*; errors show the name with it).
 
-    :raises ConfigError: unknown name (with the nearest known one), value of the wrong type or out of range, or a
-        required key that is missing.
+    :raises ConfigError: no mapping of names, unknown name (with the nearest known one), value of the wrong type or out
+        of range, or a required key that is missing.
     """
     table = keys(config)
     values: dict[str, Any] = {}
+    if not isinstance(properties, Mapping):
+        raise ConfigError(f"the options must be a mapping of names to values, got {type(properties).__name__}")
     for name, value in properties.items():
+        if not isinstance(name, str):
+            raise ConfigError(f"the name of an option must be str, got {type(name).__name__} ({name!r:.50})")
         if name not in table:
             hint = nearest(name, table).replace("did you mean ", f"did you mean {prefix}")
             raise ConfigError(f"unknown option {prefix}{name}{hint}")

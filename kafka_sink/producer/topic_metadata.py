@@ -134,6 +134,7 @@ class TopicMetadata:
         :raises RowPartitionError: a row names one that the topic does not have.
         :raises RowSerializationError: a row names a negative one other than :data:`ANY_PARTITION`.
         """
+        deadline_ms = self._clock.monotonic_ms() + self._max_block_ms
         cluster = self.wait_for(topic)
         if partitions is None:
             return cluster
@@ -146,7 +147,7 @@ class TopicMetadata:
             # The topic may have grown since the metadata was fetched.
             version = self._metadata.request_update()
             self._sender.wakeup()
-            self._metadata.await_update(version, self._max_block_ms)
+            self._metadata.await_update(version, max(deadline_ms - self._clock.monotonic_ms(), 0))
             cluster = self._metadata.fetch()
         count = cluster.partition_count(topic) or 0
         if highest >= count:

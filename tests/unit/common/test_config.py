@@ -106,6 +106,15 @@ def test_an_unknown_key_like_nothing_comes_without_a_guess() -> None:
     assert refusal({"servers": "a:1", "qqqqqqqq": 5}) == "unknown option qqqqqqqq"
 
 
+@pytest.mark.parametrize("wrong", ["a:1", None, ["servers"]])
+def test_what_is_no_mapping_is_refused_by_its_type(wrong: Any) -> None:
+    assert refusal(wrong) == f"the options must be a mapping of names to values, got {type(wrong).__name__}"
+
+
+def test_a_name_that_is_no_text_is_refused_by_its_type() -> None:
+    assert refusal({5: "a:1"}) == "the name of an option must be str, got int (5)"  # type: ignore[dict-item]
+
+
 def test_the_prefix_the_user_wrote_is_in_every_message() -> None:
     assert refusal({"servers": "a:1", "lingerms": 5}, "kafka.") == (
         "unknown option kafka.lingerms (did you mean kafka.linger.ms?)"

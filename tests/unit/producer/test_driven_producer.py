@@ -289,6 +289,26 @@ def test_metadata_and_memory_share_the_time_to_block(make: Make) -> None:
         future.get()
 
 
+def test_rows_wait_for_a_partition_that_is_not_known_with_what_is_left_of_the_time_to_block(make: Make) -> None:
+    driven = make((1, 1), max_block_ms=1000)
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    waited: list[int] = []
+    await_update = driven.producer._metadata.await_update
+    driven.producer._metadata.await_update = (  # type: ignore[method-assign]
+        lambda version, timeout_ms: (waited.append(timeout_ms), await_update(version, timeout_ms))[1]
+    )
+    wait_for = driven.producer._topics.wait_for
+
+    def slow(*args: Any) -> Any:
+        driven.clock.advance(400)
+        return wait_for(*args)
+
+    driven.producer._topics.wait_for = slow  # type: ignore[method-assign]
+    with pytest.raises(RowPartitionError, match="names partition 7"):
+        driven.producer.send_columns(TOPIC, make_chunk([Row(b"x")]), int32s(7))
+    assert waited == [600]
+
+
 def test_the_partitions_of_a_topic_can_be_asked_for(make: Make) -> None:
     infos = make((1, 2, NO_LEADER)).producer.partitions_for(TOPIC)
     assert [info.leader.id if info.leader else None for info in infos] == [1, 2, None]
