@@ -88,26 +88,28 @@ class GroupCoordinator:
         Who waits in a group that moved is sent to its new coordinator; members have their whole session time-out to
         be heard of there.
         """
-        with self._locked() as now_ms:
-            running = frozenset(self._cluster.nodes)
-            if running == self._running:
-                return
-            self._running = running
-            moved = [
-                group_id
-                for group_id, node_id in self._placed.items()
-                if self._cluster.coordinator_for(group_id) != node_id
-            ]
-            for group_id in moved:
-                self._rebalance.resign(self._forget(group_id))
-            for group in self._store.load():
-                node_id = self._cluster.coordinator_for(group.group_id)
-                if node_id in self._node_ids and group.group_id not in self._groups:
-                    self._groups[group.group_id] = group
-                    self._placed[group.group_id] = node_id
-                    for member in group.members.values():
-                        member.deadline_ms = now_ms + member.session_timeout_ms
-                    self._wake_for(group)
+        with self._locked():
+            # To have the lock is to have caught up.
+            pass
+
+    def _catch_up(self, now_ms: int) -> None:
+        running = frozenset(self._cluster.nodes)
+        if running == self._running:
+            return
+        moved = [
+            group_id for group_id, node_id in self._placed.items() if self._cluster.coordinator_for(group_id) != node_id
+        ]
+        for group_id in moved:
+            self._rebalance.resign(self._forget(group_id))
+        for group in self._store.load():
+            node_id = self._cluster.coordinator_for(group.group_id)
+            if node_id in self._node_ids and group.group_id not in self._groups:
+                self._groups[group.group_id] = group
+                self._placed[group.group_id] = node_id
+                for member in group.members.values():
+                    member.deadline_ms = now_ms + member.session_timeout_ms
+                self._wake_for(group)
+        self._running = running
 
     # --- members -----------------------------------------------------------------------------------------------------
 
@@ -282,10 +284,15 @@ class GroupCoordinator:
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _check_id(group_id: str) -> None:
+    def _check_id(self, group_id: str) -> None:
         if not group_id:
             raise ApiError("a group's id is not empty", ErrorCode.INVALID_GROUP_ID)
+        self._check_placed(group_id)
+
+    def _check_placed(self, group_id: str) -> None:
+        """A group that moved since the request was let in must not be made anew over what is stored of it."""
+        if self._cluster.coordinator_for(group_id) not in self._node_ids:
+            raise ApiError(f"group {group_id} is coordinated elsewhere", ErrorCode.NOT_COORDINATOR)
 
     def _known(self, group_id: str) -> Group:
         group = self._groups.get(group_id)
@@ -305,6 +312,7 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         if group is not None:
             return group
+        self._check_placed(group_id)
         if committer.generation >= 0:
             raise ApiError(f"there is no group {group_id}", unknown_group)
         return self._create(group_id)
@@ -353,11 +361,16 @@ class GroupCoordinator:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """The lock and the time (monotonic); answers that have become due are given after it is released."""
+        """The lock and the time (monotonic); answers that have become due are given after it is released.
+
+        Whoever has it knows the groups that moved here: who asks for one may have heard of that before :meth:`follow`.
+        """
         try:
             with self._lock:
                 try:
-                    yield self._clock.monotonic_ms()
+                    now_ms = self._clock.monotonic_ms()
+                    self._catch_up(now_ms)
+                    yield now_ms
                 finally:
                     due, self._rebalance.answers[:] = list(self._rebalance.answers), []
         finally:

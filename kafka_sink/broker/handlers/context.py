@@ -32,7 +32,7 @@ from kafka_sink.broker.response_budget import ResponseBudget
 from kafka_sink.broker.timer import Timer
 from kafka_sink.broker.topic_state import NO_LEADER, PartitionState, TopicState
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_response
@@ -66,8 +66,15 @@ class BrokerContext:
     def check_coordinates(self, key: str) -> None:
         """Return if this node looks after *key*, a group or a transactional id.
 
-        :raises ApiError: NOT_COORDINATOR.
+        It looks first whether nodes came or went: this process may have been held up for any time, and what clients
+        sent meanwhile is answered before anything else is done.
+
+        :raises ApiError: NOT_COORDINATOR; COORDINATOR_NOT_AVAILABLE, nobody can tell.
         """
+        try:
+            self.cluster.refresh()
+        except (OSError, ConfigError) as error:
+            raise ApiError(f"who coordinates cannot be seen: {error}", ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
         node_id = self.cluster.coordinator_for(key)
         if node_id != self.node_id:
             text = f"broker {self.node_id} does not coordinate {key!r}, broker {node_id} does"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.group_membership import NEW_MEMBER_TIMEOUT_MS
 from kafka_sink.common.errors import ApiError, ErrorCode
 from tests.fakes.group_world import GROUP, REBALANCE_MS, SESSION_MS, GroupWorld
@@ -414,4 +415,31 @@ def test_a_process_leaves_alone_what_another_one_coordinates(tmp_path: Path) -> 
 
     assert elsewhere.groups.all() == []
     elsewhere.wait(SESSION_MS)
+    assert GroupWorld(tmp_path).state() == "Stable"
+
+
+def test_a_group_that_moved_here_is_known_to_whoever_asks_before_we_were_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = GroupWorld(tmp_path, nodes=2)
+    (member,) = world.stable()
+    node = world.cluster.coordinator_for(GROUP)
+    monkeypatch.setattr(GroupCoordinator, "follow", lambda _: None)
+    there = GroupWorld(tmp_path, nodes=2, node_ids=(3 - node,))
+    there.cluster.node_down(node)
+    there.groups.heartbeat(GROUP, member.member_id, None, member.generation)
+    assert there.state() == "Stable"
+
+
+def test_a_group_that_moved_away_is_not_made_anew_by_a_request_that_was_let_in_before(tmp_path: Path) -> None:
+    node = GroupWorld(tmp_path, nodes=2).cluster.coordinator_for(GROUP)
+    here = GroupWorld(tmp_path, nodes=2, node_ids=(3 - node,))
+    here.cluster.node_down(node)
+    here.stable()
+    here.cluster.nodes_up({node: here.listeners(node)})
+    joined = here.member().join()
+    assert joined is not None and joined.error is ErrorCode.NOT_COORDINATOR
+    with pytest.raises(ApiError) as refused:
+        here.commit(0)
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
     assert GroupWorld(tmp_path).state() == "Stable"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,11 @@ from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
+from tests.fakes.broker_node import BrokerNode
 from tests.fakes.manual_clock import ManualClock
 
-ID, GROUP = "orders", "readers"
+#: Of nodes 1 and 2 the first one coordinates this group.
+ID, GROUP = "orders", "readers-0"
 PARTITION = TopicPartition("t", 0)
 ANYBODY = Committer(-1, "", None)
 
@@ -168,3 +171,15 @@ def test_a_file_that_cannot_be_read_for_a_moment_does_not_keep_a_transaction_fro
     monkeypatch.undo()
     first.pass_time(MARKER_RETRY_MS)
     assert first.state() is TransactionState.COMPLETE_COMMIT
+
+
+def test_a_process_that_was_held_up_looks_who_coordinates_before_it_answers(tmp_path: Path) -> None:
+    first = Process(tmp_path, 2)
+    context = replace(BrokerNode().context, node_id=2, cluster=first.cluster, groups=first.groups)
+    context.check_coordinates(GROUP)
+    second = Process(tmp_path, 1)
+    with pytest.raises(ApiError) as refused:
+        context.groups_for(GROUP)
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    second.cluster.node_down(1)
+    assert context.groups_for(GROUP) is first.groups
