@@ -5,6 +5,7 @@ KAFKALITE_FAULT_RECORDS sets how many records the load sends (20,000 unless told
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -28,6 +29,7 @@ RECORDS = int(os.environ.get("KAFKALITE_FAULT_RECORDS", "20000"))
 NODES = (1, 2, 3)
 PARTITIONS = 6
 LIMIT_S = 20.0
+PAUSE_S = 2.0
 
 Brokers = dict[int, BrokerProcess]
 
@@ -140,6 +142,42 @@ def test_transactions_over_all_processes_are_seen_whole_or_not_at_all(brokers: B
         figure("transactions, a broker killed on the way", f"{rounds} in {time.monotonic() - started:.1f} s")
         assert leaders(admin, "rounds").count(None) == 0
     found = sorted(int(message.value or b"") for message in read_topic(bootstrap(brokers), "rounds"))
+    assert found == [
+        number * in_each + index for number in range(rounds) if number % 3 != 2 for index in range(in_each)
+    ]
+
+
+def test_a_process_that_stands_still_while_leaders_move_and_another_dies_tears_no_transaction(
+    brokers: Brokers, figure: Figure
+) -> None:
+    rounds, in_each = 6, 2 * PARTITIONS
+    with (
+        AdminClient(bootstrap(brokers)) as admin,
+        KafkaProducer({"bootstrap.servers": bootstrap(brokers), "transactional.id": "patient"}) as producer,
+    ):
+        admin.create_topic("stood", PARTITIONS, replication_factor=3)
+        producer.init_transactions()
+        with contextlib.ExitStack() as still:
+            for number in range(rounds):
+                producer.begin_transaction()
+                for index in range(in_each):
+                    value = b"%d" % (number * in_each + index)
+                    producer.send(ProducerRecord("stood", value, partition=index % PARTITIONS))
+                producer.send_offsets_to_transaction({TopicPartition("stood", 0): number}, "readers")
+                if number == 1:
+                    # It has the logs that it led until it goes on: nobody else may write to them before.
+                    still.enter_context(brokers[3].paused())
+                    brokers[2].kill()
+                    threading.Timer(PAUSE_S, still.close).start()
+                if number % 3 == 2:
+                    producer.abort_transaction()
+                else:
+                    producer.commit_transaction()
+                if number == 2:
+                    for partition in range(PARTITIONS):
+                        admin.move_leader(TopicPartition("stood", partition), 1)
+        figure("transactions, a broker that stood still and one killed", f"{rounds}, {PAUSE_S:.0f} s")
+    found = sorted(int(message.value or b"") for message in read_topic(bootstrap(brokers), "stood"))
     assert found == [
         number * in_each + index for number in range(rounds) if number % 3 != 2 for index in range(in_each)
     ]
