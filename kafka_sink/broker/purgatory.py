@@ -40,10 +40,22 @@ class DelayedOperation:
     def force_complete(self) -> bool:
         """Finish in any case; True, because the operation is over then."""
         with self._lock:
-            first, self._completed = not self._completed, True
-        if first:
-            self._finish()
+            if self._completed:
+                return True
+            self._completed = True
+            finish = self._finish
+            # Its deadline lies ahead, and until then the timer must not keep a request that is answered in memory.
+            self._satisfied, self._finish = _over, _nothing
+        finish()
         return True
+
+
+def _over() -> bool:
+    return True
+
+
+def _nothing() -> None:
+    """There is nothing left to finish."""
 
 
 class DelayedOperationPurgatory:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from kafka_sink.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
@@ -93,3 +96,15 @@ def test_a_check_of_another_key_changes_nothing() -> None:
     assert (first.finished, second.finished) == (0, 0)
     purgatory.check(KEY)
     assert (first.finished, second.finished) == (1, 1)
+
+
+def test_what_is_over_keeps_nothing_in_memory_until_its_deadline() -> None:
+    purgatory = DelayedOperationPurgatory(Timer(ManualClock()))
+    waiting = Waiting()
+    purgatory.watch(waiting.operation, [KEY, OTHER], deadline_ms=60_000)
+    waiting.ready = True
+    purgatory.check(KEY)
+    request = weakref.ref(waiting)
+    del waiting
+    gc.collect()
+    assert request() is None, "the timer still has it"
