@@ -1,0 +1,213 @@
+"""Two Spark workers whose executors are killed in the middle of batches, with slow tasks that get a copy.
+
+Six JVMs: only with KAFKALITE_EXECUTOR_KILLS, which says how many executors.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from kafka_sink.client.admin import AdminClient
+from tests.conftest import Figure
+from tests.support.broker_process import BrokerProcess, free_port
+from tests.support.killed_spark import kill_session
+from tests.support.readback import read_topic
+
+KILLS = int(os.environ.get("KAFKALITE_EXECUTOR_KILLS", "0"))
+SPARK_HOME = Path(pyspark.__file__).parent
+ROOT = Path(__file__).parents[2]
+FILES = 2 * KILLS + 2
+LINES = 600
+SLOW_S = 2.0
+START_S = 180.0
+#: Spark copies a task to another host only, and these are two to it.
+HOSTS = ("127.0.0.1", "127.0.0.2")
+
+pytestmark = [
+    pytest.mark.skipif(not KILLS, reason="KAFKALITE_EXECUTOR_KILLS is not set"),
+    pytest.mark.timeout(400 + 60 * KILLS),
+]
+
+
+class StandaloneCluster:
+    """A master and two workers of two cores each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.master = f"spark://127.0.0.1:{free_port()}"
+        port = self.master.rpartition(":")[2]
+        self._start("master", "org.apache.spark.deploy.master.Master", "--host", HOSTS[0], "--port", port)
+        self._await("master", "I have been elected leader")
+        for host in HOSTS:
+            arguments = ["--host", host, "--cores", "2", "--memory", "1g", "--work-dir", str(folder / host)]
+            self._start(host, "org.apache.spark.deploy.worker.Worker", *arguments, self.master)
+        for host in HOSTS:
+            self._await(host, "Successfully registered with master")
+
+    def _start(self, name: str, class_name: str, *arguments: str) -> None:
+        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+        environment["SPARK_MASTER_OPTS"] = "-Dspark.master.rest.enabled=false -Dspark.deploy.maxExecutorRetries=-1"
+        environment |= {"SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+        command = [str(SPARK_HOME / "bin" / "spark-class"), class_name, "--webui-port", str(free_port()), *arguments]
+        with (self._folder / f"{name}.log").open("wb") as log:
+            self._processes.append(
+                subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+            )
+
+    def _await(self, name: str, text: str) -> None:
+        log = self._folder / f"{name}.log"
+        deadline = time.monotonic() + START_S
+        while text not in log.read_text():
+            assert time.monotonic() < deadline, log.read_text()[-2000:]
+            time.sleep(0.1)
+
+    def executors(self) -> list[int]:
+        """Their processes: children of the workers'."""
+        parents = {process.pid for process in self._processes[1:]}
+        found = []
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                parent = int(status.read_text().rpartition(")")[2].split()[1])
+                command = (status.parent / "cmdline").read_text()
+            except OSError:
+                continue
+            if parent in parents and "CoarseGrainedExecutorBackend" in command:
+                found.append(int(status.parent.name))
+        return sorted(found)
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    cluster = StandaloneCluster(tmp_path_factory.mktemp("standalone"))
+    yield cluster
+    cluster.stop()
+
+
+@dataclass
+class Events:
+    """What Spark's own log of a job says: copies of tasks, of which some won, tasks that went with their executor, and
+    stages that were run again."""
+
+    copies: int = 0
+    copies_won: int = 0
+    lost_tasks: int = 0
+    stages_again: int = 0
+
+    @classmethod
+    def read(cls, folder: Path) -> Events:
+        found = cls()
+        files = [file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(".")]
+        for line in (line for file in files for line in file.read_text().splitlines()):
+            event = json.loads(line)
+            if event["Event"] == "SparkListenerTaskEnd":
+                is_copy = event["Task Info"]["Speculative"]
+                found.copies += is_copy
+                found.copies_won += is_copy and event["Task End Reason"]["Reason"] == "Success"
+                found.lost_tasks += event["Task End Reason"]["Reason"] == "ExecutorLostFailure"
+            elif event["Event"] == "SparkListenerStageSubmitted":
+                found.stages_again += event["Stage Info"]["Stage Attempt ID"] > 0
+        return found
+
+    def __str__(self) -> str:
+        return (
+            f"{self.copies} copies of slow tasks, {self.copies_won} of them won, {self.lost_tasks} tasks lost, "
+            f"{self.stages_again} stages run again"
+        )
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"))
+    process.start()
+    yield process
+    process.kill()
+
+
+class ClusterJob:
+    """A job that writes numbered batches on the cluster."""
+
+    def __init__(self, master: str, bootstrap: str, topic: str, guarantee: str, folder: Path) -> None:
+        source = folder / "source"
+        source.mkdir()
+        for number in range(FILES):
+            (source / f"{number:04}.txt").write_text("".join(f"{number}-{line}\n" for line in range(LINES)))
+        self._report, self._log, self.event_folder = folder / "report.jsonl", folder / "log.txt", folder / "events"
+        self.event_folder.mkdir()
+        confs = ["spark.speculation=true", "spark.speculation.interval=50ms", "spark.speculation.multiplier=1.1"]
+        confs += ["spark.speculation.quantile=0.5", "spark.ui.enabled=false", "spark.executor.memory=512m"]
+        confs += ["spark.driver.host=127.0.0.1", "spark.eventLog.enabled=true", "spark.eventLog.compress=false"]
+        confs += [f"spark.eventLog.dir={self.event_folder.as_uri()}"]
+        submit = " ".join(["--master", master, *(f"--conf {conf}" for conf in confs), "pyspark-shell"])
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submit}
+        script = ROOT / "tests" / "support" / "numbered_batches.py"
+        command = [sys.executable, str(script), bootstrap, topic, str(source), str(self._report), guarantee]
+        with self._log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [*command, str(SLOW_S)], env=environment, stdout=out, stderr=out, start_new_session=True
+            )
+
+    def versions(self) -> list[int]:
+        if not self._report.exists():
+            return []
+        return [json.loads(line)["version"] for line in self._report.read_text().splitlines()]
+
+    def log(self) -> str:
+        return self._log.read_text()[-3000:]
+
+
+@pytest.mark.parametrize("guarantee", ["parallel", "atomic"])
+def test_executors_that_are_killed_and_speculative_copies_lose_and_repeat_nothing(
+    standalone: StandaloneCluster, broker: BrokerProcess, guarantee: str, tmp_path: Path, figure: Figure
+) -> None:
+    topic = f"executors-{os.urandom(4).hex()}"
+    with AdminClient(broker.bootstrap_servers) as admin:
+        admin.create_topic(topic, 4)
+    job = ClusterJob(standalone.master, broker.bootstrap_servers, topic, guarantee, tmp_path)
+    moments = random.Random(5)
+    killed = 0
+    try:
+        while job.process.poll() is None:
+            executors = standalone.executors()
+            if killed < KILLS and len(job.versions()) > 2 * killed and executors:
+                time.sleep(moments.uniform(0, SLOW_S))
+                os.kill(executors[killed % len(executors)], signal.SIGKILL)
+                killed += 1
+            time.sleep(0.05)
+    finally:
+        kill_session(job.process)
+    assert job.process.returncode == 0, job.log()
+    found = Counter(message.value for message in read_topic(broker.bootstrap_servers, topic))
+    expected = Counter(f"{number}-{line}".encode() for number in range(FILES) for line in range(LINES))
+    missing, surplus = (expected - found).total(), found - expected
+    twice = sum(count for value, count in surplus.items() if value in expected)
+    extra = surplus.total() - twice
+    events = Events.read(job.event_folder)
+    figure(
+        guarantee,
+        f"{killed} executors killed, {events}, {FILES} batches, {FILES * LINES} rows: missing {missing}, twice "
+        f"{twice}, extra {extra}",
+    )
+    assert killed == KILLS
+    assert events.copies
+    assert job.versions() == list(range(FILES))
+    assert (missing, twice, extra) == (0, 0, 0)
