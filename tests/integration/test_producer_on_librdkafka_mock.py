@@ -113,18 +113,26 @@ def test_brokers_that_go_down_and_leaders_that_move_lose_nothing(cluster: MockCl
         cluster.set_leader("t", partition, 1)
     with make_producer(cluster, reconnect_backoff_max_ms=200) as producer:
         load = OrderedLoad(producer, "t")
+        leader, waiting = 1, []
         for turn in range(30):
             load.send(300)
             time.sleep(0.03)
             if turn % 10 == 3:
+                leader = 2 if leader == 3 else 3
                 for partition in range(4):
-                    cluster.set_leader("t", partition, 2 + turn % 2)
+                    cluster.set_leader("t", partition, leader)
             elif turn % 10 == 6:
-                cluster.set_down(2 + turn % 2)
+                # It goes on leading: nobody else takes the records until it is back.
+                cluster.set_down(leader)
             elif turn % 10 == 8:
-                cluster.set_up(2 + turn % 2)
+                figures = producer.metrics()
+                waiting.append(figures["buffer-total-bytes"] - figures["buffer-available-bytes"])
+                cluster.set_up(leader)
         producer.flush(60_000)
     check(cluster, load, figure)
+    figure("bytes that waited for a leader that was down", f"{min(waiting):.0f} to {max(waiting):.0f}")
+    assert len(waiting) == 3
+    assert min(waiting) > 0
 
 
 def test_a_slow_broker_is_waited_for(cluster: MockCluster, figure: Figure) -> None:
