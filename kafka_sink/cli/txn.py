@@ -221,7 +221,7 @@ def _decided(client: CoordinatorClient, transactional_id: str) -> Collection[Tra
     count = None if sink is None else client.partition_count(sink[1])
     if sink is None or count is None:
         return ()
-    progress = ProgressStore(client, *sink, count).read()
+    progress = ProgressStore(client, *sink, count).read(require_stable=False)
     return () if progress is None else progress.transactions
 
 

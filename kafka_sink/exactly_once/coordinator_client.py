@@ -271,9 +271,11 @@ class CoordinatorClient:
         key = (TRANSACTION, transaction.transactional_id)
         self._requests.ask(key, Question(ApiKey.ADD_OFFSETS_TO_TXN, build), code_of)
 
-    def fetch_offsets(self, group: str, topic: str, partitions: Sequence[int]) -> dict[int, OffsetAndMetadata]:
-        """The committed offsets of *group*; partitions without one are missing. Waits while a transaction that would
-        change them is being ended.
+    def fetch_offsets(
+        self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool = True
+    ) -> dict[int, OffsetAndMetadata]:
+        """The committed offsets of *group*; partitions without one are missing. With *require_stable* it waits for the
+        end of a transaction that would change them.
 
         :raises ApiError: GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED and the like.
         """
@@ -283,7 +285,7 @@ class CoordinatorClient:
             if version >= 8:
                 topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)]
                 return OffsetFetchRequest(
-                    groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=True
+                    groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=require_stable
                 )
             if version < 7:
                 raise error_for(
@@ -291,7 +293,7 @@ class CoordinatorClient:
                     "OffsetFetch with require_stable needs brokers of version 2.5 or newer",
                 )
             topic_7 = OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
-            return OffsetFetchRequest(group_id=group, topics=[topic_7], require_stable=True)
+            return OffsetFetchRequest(group_id=group, topics=[topic_7], require_stable=require_stable)
 
         def parts_of(body: Struct) -> tuple[int, list[Any]]:
             assert isinstance(body, OffsetFetchResponse)

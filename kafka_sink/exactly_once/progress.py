@@ -34,12 +34,16 @@ class ProgressStore:
         self._topic = topic
         self._partition_count = partition_count
 
-    def read(self) -> Progress | None:
+    def read(self, *, require_stable: bool = True) -> Progress | None:
         """What was decided last; None where nothing was, or the brokers have forgotten it.
+
+        :param require_stable: wait for a decision under way; a dead driver's is only ended by the next fence.
 
         :raises ProgressError: the group has an offset that is none of this sink's.
         """
-        found = self._client.fetch_offsets(self._group, self._topic, range(self._partition_count))
+        found = self._client.fetch_offsets(
+            self._group, self._topic, range(self._partition_count), require_stable=require_stable
+        )
         first = found.get(0)
         if first is None:
             return None

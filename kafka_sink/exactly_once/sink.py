@@ -168,7 +168,7 @@ class Sink:
 
     def _plan(self, writer: str | None) -> Plan:
         store = self._store()
-        known = store.read() if writer is not None else None
+        known = store.read(require_stable=False) if writer is not None else None
         if known is not None and writer is not None:
             _require_writer(self._name, known, writer)
         flow = self._client.flow()

@@ -171,6 +171,16 @@ def test_another_writer_that_is_known_is_refused_before_it_fences_anybody(world:
     assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
 
 
+def test_a_driver_that_died_in_its_decision_holds_up_no_successor_that_names_its_writer(world: World) -> None:
+    plan = world.parallel.plan(QUERY)
+    written = world.write_task(plan, 0, b"undecided")
+    progress = Progress(1, QUERY, plan.flow, 0, (written.transaction,))
+    world.parallel._store().write(plan.driver, plan.flow, progress)
+    assert world.parallel.plan(QUERY).must_write(0, QUERY, Numbers.OF_A_QUERY)
+    world.write_batch("atomic", 0, b"row")
+    assert world.committed() == [b"row"]
+
+
 def test_a_driver_that_was_overtaken_after_its_decision_does_not_call_it_undone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
