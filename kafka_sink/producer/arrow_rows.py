@@ -26,6 +26,8 @@ from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
 #: ``timestamp``: time stamps of any unit, or integers of milliseconds since 1970.
 COLUMNS: Final = ("value", "key", "headers", "partition", "timestamp")
 
+_HIGHEST_PARTITION: Final = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class ArrowRows:
@@ -38,8 +40,8 @@ class ArrowRows:
 def rows_of(batch: pa.RecordBatch, wall_ms: int) -> ArrowRows:
     """The rows of *batch*, not copied; columns of other names are passed over. A null timestamp is *wall_ms*.
 
-    :raises SerializationError: a column has a type that cannot be written.
-    :raises RowSerializationError: a row has a negative partition, or a header that is null or has no key.
+    :raises SerializationError: a column has a type that cannot be written, or a time stamp that Kafka cannot hold.
+    :raises RowSerializationError: a row has a partition that no topic can have, or a header that is null or has no key.
     """
     present = batch.schema.names
     chunk = ColumnChunk(
@@ -110,14 +112,19 @@ def _bytes(batch: pa.RecordBatch, name: str) -> BinaryColumn:
 def _timestamps(column: pa.Array, wall_ms: int) -> NDArray[np.int64]:
     """Milliseconds since 1970."""
     kind = column.type
-    if pa.types.is_timestamp(kind):
-        micros = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
-        if micros.null_count:
-            micros = micros.fill_null(wall_ms * 1000)
-        return np.asarray(micros.to_numpy(zero_copy_only=False) // 1000, dtype=np.int64)
-    if pa.types.is_integer(kind):
-        millis = column.cast(pa.int64()).fill_null(wall_ms)
-        return np.asarray(millis.to_numpy(zero_copy_only=False), dtype=np.int64)
+    try:
+        if pa.types.is_timestamp(kind):
+            micros = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+            if micros.null_count:
+                micros = micros.fill_null(wall_ms * 1000)
+            return np.asarray(micros.to_numpy(zero_copy_only=False) // 1000, dtype=np.int64)
+        if pa.types.is_integer(kind):
+            millis = column.cast(pa.int64()).fill_null(wall_ms)
+            return np.asarray(millis.to_numpy(zero_copy_only=False), dtype=np.int64)
+    except pa.ArrowInvalid as error:
+        raise SerializationError(
+            f"column 'timestamp' has a row that no time stamp of Kafka can hold: {error}"
+        ) from None
     raise SerializationError(f"column 'timestamp' has type {kind}, expected time stamps or integers of milliseconds")
 
 
@@ -125,10 +132,14 @@ def _partitions(column: pa.Array) -> NDArray[np.int32]:
     if not pa.types.is_integer(column.type):
         raise SerializationError(f"column 'partition' has type {column.type}, expected integers")
     if column.null_count < len(column):
-        lowest = pc.min(column).as_py()
-        if lowest < 0:
-            raise RowSerializationError(
-                pc.index(column, lowest).as_py(),
-                f"has partition {lowest}; partitions are 0 or more, null lets the key decide",
-            )
-    return np.asarray(column.fill_null(ANY_PARTITION).to_numpy(zero_copy_only=False), dtype=np.int32)
+        extremes = pc.min_max(column).as_py()
+        for extreme in extremes.values():
+            # Before it is cast: what int32 cannot hold would become another partition.
+            if not 0 <= extreme <= _HIGHEST_PARTITION:
+                raise RowSerializationError(
+                    pc.index(column, pa.scalar(extreme, column.type)).as_py(),
+                    f"has partition {extreme}; partitions are from 0 to {_HIGHEST_PARTITION}, null lets the key decide",
+                )
+    return np.asarray(
+        column.cast(pa.int32(), safe=False).fill_null(ANY_PARTITION).to_numpy(zero_copy_only=False), dtype=np.int32
+    )

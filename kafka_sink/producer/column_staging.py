@@ -20,7 +20,7 @@ from kafka_sink.producer.column_append import ColumnAppender
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import DeliveryCallback
 from kafka_sink.producer.metrics import ProducerMetrics
-from kafka_sink.producer.partitioner import check_choice
+from kafka_sink.producer.partitioner import check_choice, check_choices
 from kafka_sink.producer.topic_metadata import ANY_PARTITION, TopicMetadata
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
@@ -139,6 +139,7 @@ class ColumnStaging:
         if self._built_in is not None:
             return self._built_in.partition_rows(topic, chunk, sizes, cluster)
         chosen: NDArray[np.int32] = self._partitioner.partition_rows(topic, chunk, sizes, cluster)
+        check_choices(self._partitioner, topic, chosen, chunk.num_rows)
         for extreme in (int(chosen.min()), int(chosen.max())):
             check_choice(self._partitioner, topic, extreme, cluster)
         return chosen

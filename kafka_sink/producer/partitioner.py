@@ -246,3 +246,21 @@ def check_choice(partitioner: Any, topic: str, partition: Any, cluster: Cluster)
             f"{name_of(partitioner)} (partitioner.class) chose partition {partition} of topic {topic}, "
             f"which has {count}"
         )
+
+
+def check_choices(partitioner: Any, topic: str, partitions: Any, rows: int) -> None:
+    """:raises ValueError: *partitioner* did not choose a partition for each of *rows* rows: rows would be lost."""
+    if not (
+        isinstance(partitions, np.ndarray)
+        and partitions.shape == (rows,)
+        and np.issubdtype(partitions.dtype, np.integer)
+    ):
+        found = (
+            f"{partitions.dtype}{list(partitions.shape)}"
+            if isinstance(partitions, np.ndarray)
+            else f"{partitions!r:.50}"
+        )
+        raise ValueError(
+            f"{name_of(partitioner)} (partitioner.class) chose {found} for {rows} rows of topic {topic}; "
+            f"partition_rows returns int32[rows]"
+        )

@@ -60,6 +60,11 @@ def test_a_moment_before_1970_stays_before_it() -> None:
     [
         ({"partition": pa.array(["0"] * 3)}, "column 'partition' has type string, expected integers"),
         ({"timestamp": pa.array([1.5] * 3)}, "column 'timestamp' has type double, expected time stamps or integers"),
+        (
+            {"timestamp": pa.array([0, 2**63, 0], pa.uint64())},
+            "column 'timestamp' has a row that no time stamp of Kafka",
+        ),
+        ({"timestamp": pa.array([0, 2**60, 0], pa.timestamp("s"))}, "column 'timestamp' has a row that no time stamp"),
         ({"key": pa.array([1, 2, 3])}, "column 'key': "),
         ({"headers": pa.array(["h"] * 3)}, "headers must be list<struct<key: string, value: binary>>"),
         ({"keys": pa.array([b"k"] * 3)}, r"column 'keys' would not be written \(did you mean key\?\)"),
@@ -69,6 +74,18 @@ def test_a_moment_before_1970_stays_before_it() -> None:
 def test_what_cannot_be_written_is_named(columns: dict[str, Any], problem: str) -> None:
     with pytest.raises(SerializationError, match=problem):
         rows_to_send(batch(**columns), WALL_MS)
+
+
+@pytest.mark.parametrize("partition", [2**31, 2**32, -1, -(2**32)])
+def test_a_partition_that_no_topic_has_becomes_no_other_one(partition: int) -> None:
+    with pytest.raises(RowSerializationError, match=rf"row 1.* has partition {partition}; partitions are from 0 to"):
+        rows_to_send(batch(partition=pa.array([0, partition, None], pa.int64())), WALL_MS)
+
+
+@pytest.mark.parametrize("kind", [pa.uint8(), pa.uint32(), pa.uint64(), pa.int8()])
+def test_any_integers_are_partitions(kind: pa.DataType) -> None:
+    rows = rows_of(batch(partition=pa.array([4, None, 0], kind)), WALL_MS)
+    assert rows.partitions is not None and rows.partitions.tolist() == [4, ANY_PARTITION, 0]
 
 
 def test_a_value_is_needed_and_every_name_once() -> None:

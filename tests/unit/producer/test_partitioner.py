@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kafka_sink.client.cluster import Cluster
-from kafka_sink.producer.partitioner import DefaultPartitioner
+from kafka_sink.producer.partitioner import DefaultPartitioner, check_choices
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.murmur2 import murmur2
 from kafka_sink.records.reference import record_size
@@ -251,3 +251,10 @@ def test_consecutive_turns_go_to_different_partitions() -> None:
     found = partition_rows(make_partitioner(), [Row(b"x" * 600)] * 500, make_cluster([0] * 3))
     assert all(left != right for left, right in zip(found[:-1].tolist(), found[1:].tolist(), strict=True))
     assert set(found.tolist()) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("chosen", [np.zeros(2, np.int32), np.zeros(4, np.int32), np.zeros(3), [0, 0, 0], None, True])
+def test_a_choice_for_other_rows_or_of_no_partition_is_refused(chosen: object) -> None:
+    with pytest.raises(ValueError, match=r"DefaultPartitioner \(partitioner.class\) chose .* for 3 rows of topic"):
+        check_choices(make_partitioner(), TOPIC, chosen, 3)
+    check_choices(make_partitioner(), TOPIC, np.zeros(3, np.int32), 3)
