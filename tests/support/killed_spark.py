@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_sink.client.admin import AdminClient
-from kafka_sink.exactly_once.names import sink_id
 from tests.support.readback import read_topic
 from tests.support.step_proxy import Step, StepProxy
 
@@ -144,7 +143,7 @@ class KilledSpark:
         return self._proxy.is_hit(self._sink(way))
 
     def _sink(self, way: str) -> str:
-        return sink_id(f"{self._name}-{way}", f"{self._name}-{way}")
+        return f"{self._name}-{way}"
 
     def _await(self, process: subprocess.Popen[bytes], is_so: Callable[[], bool], *, pause_s: float = 0.01) -> None:
         deadline = time.monotonic() + _LIFE_S
