@@ -4,7 +4,8 @@ Blocking, on the calling thread. What may succeed later is tried again with back
 raised under Kafka's own code. It remembers who coordinates what and nothing else: the protocols decide.
 
 Source: FindCoordinator, InitProducerId, EndTxn, AddOffsetsToTxn, TxnOffsetCommit, OffsetFetch, DescribeTransactions,
-ListTransactions; KIP-98, KIP-447 (stable offsets), KIP-664 (describe and list), KIP-890 (versions of a flow).
+ListTransactions, DescribeConfigs; KIP-98, KIP-447 (stable offsets), KIP-664 (describe and list), KIP-890 (versions of a
+flow).
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.model import Flow, Transaction
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kafka_sink.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from kafka_sink.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -68,6 +74,9 @@ _ENDED_OTHERWISE: Final = frozenset(
 _OFFSET_FETCH_MAX_VERSION: Final = 9
 
 _IN_FLIGHT: Final = 1000
+
+#: The type of a resource of DescribeConfigs.
+_BROKER: Final = 4
 
 #: Brokers learn of a new topic one after another; one that is not there now may be there in a moment.
 _PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400, 800, 1600)
@@ -141,6 +150,18 @@ class CoordinatorClient:
                 return count
             self._client.idle(pause_ms)
         return self._client.fetch_cluster([topic]).partition_count(topic)
+
+    def broker_setting(self, name: str) -> str | None:
+        """What a broker is set to; None where it does not say, as it need not be allowed to."""
+        node = self._client.fetch_cluster([]).nodes[0]
+        resource = DescribeConfigsResource(resource_type=_BROKER, resource_name=str(node.id), configuration_keys=[name])
+        request = DescribeConfigsRequest(resources=[resource])
+        try:
+            body = self._client.request(node, ApiKey.DESCRIBE_CONFIGS, lambda version: request)
+        except DisconnectError:
+            return None
+        assert isinstance(body, DescribeConfigsResponse)
+        return next((config.value for result in body.results for config in result.configs), None)
 
     # --- begin -------------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,8 @@ _log = logging.getLogger(__name__)
 LONGEST_TIMEOUT_MS: Final = 900_000
 #: No broker is set up with less on purpose.
 _SHORTEST_TIMEOUT_MS: Final = 1000
+#: A week: Kafka's default for offsets.retention.minutes.
+_DEFAULT_RETENTION_MINUTES: Final = 10_080
 
 #: Codes that say that the driver's transaction is not its own any more.
 _FENCED: Final = frozenset(
@@ -178,6 +180,7 @@ class Sink:
         progress = store.read()
         ending = Ending.COMMITTED if progress is None else self._finish(progress, driver)
         if progress is None:
+            self._warn_of_short_retention()
             self._rehearse(store, driver, flow)
             driver, timeout_ms = self._fence()
         elif ending is Ending.ABORTED:
@@ -198,6 +201,17 @@ class Sink:
             progress,
             is_unsure=ending is Ending.FORGOTTEN,
         )
+
+    def _warn_of_short_retention(self) -> None:
+        minutes = self._client.broker_setting("offsets.retention.minutes")
+        if minutes is not None and int(minutes) < _DEFAULT_RETENTION_MINUTES:
+            _log.warning(
+                "the brokers forget the progress of the sink %r %s minutes after its last batch "
+                "(offsets.retention.minutes; Kafka's default is %d): if it rests for longer, its next batch is refused",
+                self._name,
+                minutes,
+                _DEFAULT_RETENTION_MINUTES,
+            )
 
     def _rehearse(self, store: ProgressStore, driver: Transaction, flow: Flow) -> None:
         """Write progress and abort it: what a sink that never decided anything may not do comes out before its rows."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_sink import EmbeddedCluster, ProducerRecord
+from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
@@ -300,3 +301,18 @@ def test_a_batch_over_many_topics_is_there_as_a_whole_or_not_at_all(cluster: Emb
     assert found() == [4, 4, 4]
     driver = driver_id(sink_id(world.topic, world.topic))
     assert world.client.describe([driver])[driver].is_over
+
+
+@pytest.mark.parametrize(("minutes", "is_warned_of"), [(10_079, True), (10_080, False)])
+def test_brokers_that_soon_forget_progress_are_warned_of_once(
+    minutes: int, is_warned_of: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EmbeddedCluster(config=BrokerConfig(offsets_retention_minutes=minutes)) as cluster:
+        cluster.create_topic("kept", PARTITIONS)
+        world = World(cluster.bootstrap_servers, "kept")
+        for version in range(2):
+            world.write_batch("parallel", version, b"a", b"b")
+        found = [each.getMessage() for each in caplog.records if "offsets.retention.minutes" in each.getMessage()]
+        assert len(found) == is_warned_of
+        assert all("the sink 'kept' 10079 minutes after its last batch" in text for text in found)
+        world.client.close()
