@@ -110,6 +110,7 @@ class TransactionalRequest(ABC):
     def _react(self, code: ErrorCode, detail: str, now_ms: int, *, backoff_ms: int | None = None) -> None:
         error = error_for(code, detail)
         reaction = reaction_to(self.api_key, code)
+        self.result.last_answer = error
         if reaction is Reaction.RETRY:
             self._manager.retry(self, now_ms, backoff_ms=backoff_ms)
         elif reaction is Reaction.LOOK_UP:
@@ -359,6 +360,8 @@ class TxnOffsetCommit(TransactionalRequest):
         if failed:
             texts = ", ".join(f"{partition}: {reason.name}" for partition, reason in sorted(failed.items()))
             detail = f"offsets of the group {self._group.group_id!r} could not be committed: {texts}"
+            if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in failed.values():
+                detail += " (create that topic or partition, or leave its offset out)"
             self._react(gravest(self.api_key, failed.values()), detail, now_ms)
         elif self._pending:
             self._manager.retry(self, now_ms)

@@ -63,9 +63,12 @@ class Priority(IntEnum):
 class TransactionalResult:
     """The outcome of one transactional call, completed once (apache/kafka ``TransactionalRequestResult``)."""
 
-    def __init__(self, operation: str, clock: Clock) -> None:
+    def __init__(self, operation: str, clock: Clock, *, after_timeout: str = "call it again") -> None:
         self.operation = operation
+        #: The last answer for which it was tried again: why it takes so long.
+        self.last_answer: Exception | None = None
         self._clock = clock
+        self._after_timeout = after_timeout
         self._condition = threading.Condition()
         self._is_completed = False
         self._error: Exception | None = None
@@ -103,7 +106,10 @@ class TransactionalResult:
             while not self._is_completed:
                 left = deadline - self._clock.monotonic_ms()
                 if left <= 0:
-                    raise KafkaTimeoutError(f"{self.operation} did not end within {timeout_ms} ms; call it again")
+                    answer = f"; the brokers' last answer: {self.last_answer}" if self.last_answer else ""
+                    raise KafkaTimeoutError(
+                        f"{self.operation} did not end within {timeout_ms} ms{answer}; {self._after_timeout}"
+                    )
                 self._clock.wait(self._condition, left)
         self._is_acknowledged = True
         if self._error is not None:

@@ -220,7 +220,9 @@ class TransactionManager:
         """Commit *offsets* of *group* with the transaction."""
         with self._lock:
             self._check_can_add("send_offsets_to_transaction")
-            result = TransactionalResult("send_offsets_to_transaction", self._clock)
+            result = TransactionalResult(
+                "send_offsets_to_transaction", self._clock, after_timeout="abort the transaction"
+            )
             request: TransactionalRequest
             if self._is_version_2:
                 self._started = True

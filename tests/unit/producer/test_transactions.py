@@ -632,6 +632,16 @@ def test_a_call_that_timed_out_can_only_be_repeated(world: TransactionalWorld) -
     world.manager.begin()
 
 
+def test_offsets_of_a_topic_that_is_not_there_end_with_its_name_the_group_and_what_to_do(
+    world: TransactionalWorld,
+) -> None:
+    world.begin()
+    world.brokers.errors[COMMIT].extend([ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 99)
+    result = world.manager.send_offsets(OFFSET, GROUP)
+    with pytest.raises(KafkaTimeoutError, match=f"'readers'.*{TOPIC}-0: UNKNOWN_TOPIC.*create that.*abort the trans"):
+        world.finish(result, at_most=50)
+
+
 def test_a_failed_commit_that_nobody_waited_for_can_be_aborted(world: TransactionalWorld) -> None:
     world.begin()
     world.brokers.verdicts[0].append(ErrorCode.INVALID_RECORD)
