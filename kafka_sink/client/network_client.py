@@ -25,7 +25,7 @@ from kafka_sink.common.errors import AuthenticationError, ErrorCode, ProtocolErr
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node
 from kafka_sink.common.version import VERSION
-from kafka_sink.network.causes import cause_of
+from kafka_sink.network.causes import CLOSED, RESET, cause_of
 from kafka_sink.network.receive import NetworkReceive
 from kafka_sink.network.resolver import resolve
 from kafka_sink.network.selectable import ChannelState, Disconnect, Selectable
@@ -422,13 +422,17 @@ class NetworkClient:
     def _process_disconnection(
         self, node_id: str, disconnect: Disconnect, responses: list[ClientResponse], now_ms: int
     ) -> None:
+        hint = ""
+        if disconnect.cause in (CLOSED, RESET) and self._states.is_preparing(node_id):
+            option, protocol = self._config.option("security.protocol"), self._config.security_protocol
+            hint = f" before it answered anything; is {option}={protocol} what that listener speaks?"
         self._states.disconnected(node_id, now_ms)
         self.api_versions.remove(node_id)
         self._unversioned.pop(node_id, None)
         if disconnect.authentication_error is not None:
             self._states.authentication_failed(node_id, disconnect.authentication_error)
         if disconnect.state is not ChannelState.EXPIRED:
-            self._note_failure(node_id, disconnect.cause)
+            self._note_failure(node_id, disconnect.cause + hint)
         for entry in self._in_flight.clear_all(node_id):
             self._cancel(entry, disconnect, responses, now_ms)
         self._updater.handle_server_disconnect(now_ms, disconnect.authentication_error)

@@ -5,7 +5,12 @@ Called by the selector when a channel fails. Never raises, whatever the error.
 
 from __future__ import annotations
 
+from typing import Final
+
 from kafka_sink.common.errors import KafkaError
+
+CLOSED: Final = "closed by the other side"
+RESET: Final = "connection reset by the other side"
 
 
 def cause_of(error: BaseException) -> str:
@@ -15,9 +20,9 @@ def cause_of(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "connection timed out"
     if isinstance(error, ConnectionResetError | BrokenPipeError | ConnectionAbortedError):
-        return "connection reset by the other side"
+        return RESET
     if isinstance(error, EOFError):
-        return "closed by the other side"
+        return CLOSED
     if isinstance(error, KafkaError):
         return str(error)
     if isinstance(error, OSError):

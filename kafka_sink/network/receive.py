@@ -186,7 +186,7 @@ def _other_language(size: int) -> str:
     """What the first bytes look like that were taken for a length."""
     first = size.to_bytes(4, "big")
     if first[:2] in (b"\x15\x03", b"\x16\x03"):
-        return "; the other side speaks TLS"
+        return "; the other side speaks TLS: security.protocol has to be that of the listener"
     return "; the other side speaks HTTP" if first == b"HTTP" else ""
 
 

@@ -23,7 +23,10 @@ _CERTIFICATE: Final = {
     79: "an authority in its chain is no authority (basic constraints): issue it with one that is",
 }
 _NAME_MISMATCH: Final = frozenset({62, 64})
-_PLAINTEXT: Final = "the other side does not speak TLS; is that the port of a PLAINTEXT or SASL_PLAINTEXT listener?"
+_PLAINTEXT: Final = (
+    "the other side does not speak TLS; is that the port of a PLAINTEXT or SASL_PLAINTEXT listener? security.protocol "
+    "has to be the listener's"
+)
 _OUR_CERTIFICATE: Final = "give one that the broker trusts in ssl.keystore.location (ssl.keystore.key and …chain)"
 
 _REASONS: Final = {

@@ -25,8 +25,8 @@ _RECORD_BYTES: Final = 16 * 1024
 _AHEAD_BYTES: Final = 256 * 1024
 _READ_BYTES: Final = 64 * 1024
 _CLOSED_EARLY: Final = (
-    "closed by the other side during the TLS handshake; is that the port of a TLS listener, and does it speak one of "
-    "our versions of TLS?"
+    "closed by the other side during the TLS handshake; is that the port of a TLS listener (security.protocol says so) "
+    "that speaks one of our versions of TLS?"
 )
 
 

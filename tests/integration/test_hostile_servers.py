@@ -59,7 +59,10 @@ def keeps_quiet(connection: socket.socket) -> None:
 
 SERVERS: dict[str, tuple[Behaviour, str]] = {
     "2 GiB announced": (says(struct.pack(">i", 2**31 - 1)), "frame of 2147483647 bytes is larger than the limit"),
-    "TLS alert": (says(b"\x15\x03\x03\x00\x02\x02\x46"), "frame of 352518912 bytes is larger than .*speaks TLS"),
+    "TLS alert": (
+        says(b"\x15\x03\x03\x00\x02\x02\x46"),
+        "frame of 352518912 bytes is larger than .*speaks TLS: security.protocol",
+    ),
     "HTTP": (says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "frame of 1213486160 bytes is larger than .*speaks HTTP"),
     "negative length": (says(struct.pack(">i", -5) + b"xxxx"), "frame of negative length -5"),
     "empty frames": (says(struct.pack(">i", 0) * 3), "cannot be understood"),
