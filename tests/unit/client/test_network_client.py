@@ -494,17 +494,16 @@ def test_a_second_connection_to_an_address_that_works_is_no_failure_when_lost(wo
 @pytest.mark.parametrize("cause", ["closed by the other side", "connection reset by the other side"])
 def test_a_connection_that_ends_before_any_answer_raises_the_question_of_the_protocol(world: World, cause: str) -> None:
     hint = " before it answered anything; is security.protocol=PLAINTEXT what that listener speaks?"
-    world.client.ready(ONE, world.now)
-    world.network.establish("1")
-    world.poll()
-    world.network.lose("1", cause)
-    world.poll()
-    assert [failure.cause for failure in world.client.connection_failures()] == [cause + hint]
-    world.clock.advance(2_000)
     world.make_ready()
     world.network.lose("1", cause)
     world.poll()
     assert [failure.cause for failure in world.client.connection_failures()] == [cause]
+    world.clock.advance(2_000)
+    world.client.ready(ONE, world.now)
+    world.poll()
+    world.network.lose("1", cause)
+    world.poll()
+    assert [failure.cause for failure in world.client.connection_failures()] == [cause + hint]
 
 
 # -- metadata
