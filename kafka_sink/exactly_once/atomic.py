@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import ExactlyOnceError, Numbers, Progress
+from kafka_sink.exactly_once.model import ExactlyOnceError, Numbers, Progress, UnwritableRowsError
 from kafka_sink.exactly_once.sink import Plan, Sink
 
 _log = logging.getLogger(__name__)
@@ -29,6 +29,7 @@ class AtomicSink(Sink):
 
         :returns: how many attempts it took; 0 when it was committed before, and nothing was written.
         :raises FencedError: another driver of the sink is at work.
+        :raises UnwritableRowsError: of the first try: *write_rows* says that trying again would not help.
         :raises ExactlyOnceError: it could not be written; nothing of it will ever be visible.
         """
         for attempt in range(1, attempts + 1):
@@ -39,6 +40,8 @@ class AtomicSink(Sink):
                 owners = write_rows(plan)
             except Exception as error:
                 self._give_up(plan)
+                if isinstance(error, UnwritableRowsError):
+                    raise UnwritableRowsError(f"batch {version} was not committed: {error}") from error
                 if attempt == attempts:
                     raise ExactlyOnceError(
                         f"batch {version} was not committed after {attempts} attempts; the last one: {error}"

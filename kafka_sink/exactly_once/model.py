@@ -87,6 +87,10 @@ class UndecidedError(ExactlyOnceError):
     """The batch could not be committed, and nothing of it will ever be visible: it may be run again."""
 
 
+class UnwritableRowsError(ExactlyOnceError):
+    """A row cannot be written as it is: nothing was committed, and trying again would end the same way."""
+
+
 class ProgressError(ExactlyOnceError):
     """The record of progress is missing, or belongs to somebody else."""
 

@@ -17,10 +17,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import (
+    ConfigError,
+    RowError,
+    RowPartitionError,
+    RowSerializationError,
+    RowTooLargeError,
+)
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
-from kafka_sink.exactly_once.model import Numbers
+from kafka_sink.exactly_once.model import Numbers, UnwritableRowsError
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.spark.batch_writer import APPLICATION
 from kafka_sink.spark.commit_message import PartitionRange, TaskCommit, TransactionalCommit, merge_ranges
@@ -40,7 +46,10 @@ _ATTEMPTS: Final = 4
 _COMMIT_SCHEMA: Final = "commit binary"
 
 #: The last line of a task's traceback.
-_SAID: Final = re.compile(r"^kafka_sink\.[\w.]+Error: (.+)$", re.MULTILINE)
+_SAID: Final = re.compile(r"^kafka_sink\.(?:\w+\.)*(\w+Error): (.+)$", re.MULTILINE)
+_ABOUT_ROWS: Final = frozenset(
+    {kind.__name__ for kind in (RowError, RowSerializationError, RowTooLargeError, RowPartitionError)}
+)
 
 
 @dataclass(frozen=True)
@@ -212,10 +221,14 @@ def _write_atomically(df: DataFrame, options: SinkOptions, schema: RowSchema, wr
     def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
         nonlocal last, written_ms
 
-        def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
+        def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit | UnwritableRowsError:
             from kafka_sink.spark.transactional_task import write_in_drivers_transaction
 
-            return write_in_drivers_transaction(batches, options, placed, plan, version, writer)
+            try:
+                return write_in_drivers_transaction(batches, options, placed, plan, version, writer)
+            except UnwritableRowsError as error:
+                # Raised, it would make Spark try the task again, and tell of that attempt alone.
+                return error
 
         last = _run(_by_partition(df, options, schema), task)
         written_ms = SYSTEM_CLOCK.monotonic_ms()
@@ -249,9 +262,12 @@ def _by_partition(df: DataFrame, options: SinkOptions, schema: RowSchema) -> Dat
         return placed.repartition(*keys).localCheckpoint(eager=True)
 
 
-def _run(df: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], TaskCommit]) -> list[TaskCommit]:
+def _run(
+    df: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], TaskCommit | UnwritableRowsError]
+) -> list[TaskCommit]:
     """Run *task* on every partition of *df*.
 
+    :raises UnwritableRowsError: a task has returned it.
     :raises KafkaError: a task's outcome does not add up.
     """
 
@@ -263,7 +279,11 @@ def _run(df: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], TaskCommit]) 
 
     with _tasks_errors():
         rows = df.mapInArrow(run, _COMMIT_SCHEMA).collect()
-    return check_messages([pickle.loads(row.commit) for row in rows])
+    outcomes = [pickle.loads(row.commit) for row in rows]
+    for outcome in outcomes:
+        if isinstance(outcome, UnwritableRowsError):
+            raise outcome
+    return check_messages(outcomes)
 
 
 @contextmanager
@@ -275,6 +295,9 @@ def _tasks_errors() -> Iterator[None]:
         said = _SAID.findall(str(error))
         if not said:
             raise
+        kind, text = said[-1]
+        if kind in _ABOUT_ROWS:
+            raise UnwritableRowsError(text) from None
         from kafka_sink.spark.task_writer import SinkWriteError
 
-        raise SinkWriteError(said[-1]) from None
+        raise SinkWriteError(text) from None

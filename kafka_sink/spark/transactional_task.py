@@ -12,8 +12,8 @@ from dataclasses import fields
 import pyarrow as pa
 from pyspark import TaskContext
 
-from kafka_sink.common.errors import KafkaError
-from kafka_sink.exactly_once.model import OpenTransaction, Transaction
+from kafka_sink.common.errors import KafkaError, RecordTooLargeError, RowError
+from kafka_sink.exactly_once.model import OpenTransaction, Transaction, UnwritableRowsError
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from kafka_sink.producer.kafka_producer import KafkaProducer
@@ -59,6 +59,7 @@ def write_in_drivers_transaction(
 ) -> TransactionalCommit:
     """Write *batches* in the plan's own transaction; no other task may have rows of the same partitions.
 
+    :raises UnwritableRowsError: a row cannot be written as it is.
     :raises SinkWriteError: something was not acknowledged, or this is not the task's first attempt: what an earlier one
         has written cannot be told from a repetition, so the whole batch has to be tried again.
     """
@@ -70,7 +71,13 @@ def write_in_drivers_transaction(
         properties = task_properties(options, task_partition, attempt)
         return open_producer(properties, plan.driver, plan.flow, option_prefix=KAFKA_PREFIX)
 
-    return _transactional(write_task(batches, options, schema, open_shared), plan, version, writer, None)
+    try:
+        commit = write_task(batches, options, schema, open_shared)
+    except SinkWriteError as error:
+        if isinstance(error.__cause__, RowError | RecordTooLargeError):
+            raise UnwritableRowsError(str(error)) from error
+        raise
+    return _transactional(commit, plan, version, writer, None)
 
 
 def drain(batches: Iterator[pa.RecordBatch], version: int, writer: str) -> TransactionalCommit:

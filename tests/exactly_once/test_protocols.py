@@ -22,6 +22,7 @@ from kafka_sink.exactly_once.model import (
     ProgressError,
     Transaction,
     UndecidedError,
+    UnwritableRowsError,
 )
 from kafka_sink.exactly_once.names import driver_id, sink_id, writer_id
 from kafka_sink.exactly_once.parallel import ParallelSink
@@ -178,6 +179,18 @@ def test_a_failed_attempt_at_an_atomic_batch_leaves_nothing(world: World) -> Non
     assert world.client.describe([driver])[driver].state in ABORTED
     assert world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=2) == 2
     assert world.committed() == [b"row"]
+
+
+def test_rows_that_cannot_be_written_end_an_atomic_write_at_its_first_attempt(world: World) -> None:
+    plans = []
+
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        plans.append(plan)
+        raise UnwritableRowsError("row 7 is too large")
+
+    with pytest.raises(UnwritableRowsError, match="batch 0 was not committed: row 7 is too large"):
+        world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=4)
+    assert len(plans) == 1
 
 
 def test_two_tasks_with_one_partition_are_refused(world: World) -> None:

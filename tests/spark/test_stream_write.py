@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kafka_sink import foreach_batch, write
-from kafka_sink.common.errors import ErrorCode, KafkaError
+from kafka_sink.common.errors import ErrorCode
+from kafka_sink.exactly_once.model import UnwritableRowsError
 from tests.support.readback import read_topic
 
 NewTopic = Callable[..., str]
@@ -222,7 +223,7 @@ def test_an_atomic_write_whose_task_fails_leaves_nothing(query: Query) -> None:
         f.when(f.col("id") < 99, f.col("id").cast("string")).otherwise(f.lit("x" * 3_000_000)).alias("value")
     )
     with pytest.raises(
-        KafkaError, match=r"was not committed after 4 attempts; the last one: row 62 of this task .*max\.request\.size"
+        UnwritableRowsError, match=r"batch 0 was not committed: row 62 of this task .*max\.request\.size"
     ):
         write(frame, options=query.options, app_id=query.topic, version=0)
     assert query.found() == Counter()

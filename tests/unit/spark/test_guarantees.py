@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 
 import pytest
+from pyspark.errors import PySparkException
 
 from kafka_sink.common.errors import ConfigError, KafkaError
-from kafka_sink.exactly_once.model import ExactlyOnceError
+from kafka_sink.exactly_once.model import ExactlyOnceError, UnwritableRowsError
 from kafka_sink.spark.commit_message import TaskCommit, TransactionalCommit
-from kafka_sink.spark.dataframe_writer import _parse
+from kafka_sink.spark.dataframe_writer import _parse, _tasks_errors
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
+from kafka_sink.spark.task_writer import SinkWriteError
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}
 EXACTLY_ONCE = {**REQUIRED, "deliveryguarantee": "exactly-once", "transactionalidprefix": "sink"}
@@ -98,3 +100,16 @@ def test_a_topic_is_an_option_or_an_argument_and_not_both() -> None:
     assert _parse(options, {"topic": "orders", "txnAppId": None}).topic == "orders"
     with pytest.raises(ConfigError, match=r"topic is given twice: as an argument \('orders'\) and in options"):
         _parse({**options, "Topic": "others"}, {"topic": "orders"})
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("kafka_sink.common.errors.RowPartitionError: row 3 is wrong", UnwritableRowsError),
+        ("kafka_sink.spark.task_writer.SinkWriteError: row 3 is wrong", SinkWriteError),
+    ],
+)
+def test_what_tasks_say_of_rows_is_told_from_what_may_pass(said: str, kind: type[KafkaError]) -> None:
+    with pytest.raises(KafkaError, match=r"^row 3 is wrong$") as caught, _tasks_errors():
+        raise PySparkException(f"Job aborted:\n{said}\n\tat org.apache.spark")
+    assert type(caught.value) is kind
