@@ -7,11 +7,14 @@ kafka-clients 4.x); where this producer's meaning differs the text of the key sa
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.security import create_channel_builder
 from kafka_sink.common import config as c
+from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -224,6 +227,27 @@ def reconcile(config: ProducerConfig, given: frozenset[str], *, prefix: str = ""
         )
     config = _reconcile_delivery_timeout(config, given, prefix)
     return _reconcile_idempotence(config, given, prefix)
+
+
+def check_elsewhere(config: ProducerConfig) -> None:
+    """Refuse what would be wrong on any machine, before *config* travels to those that connect with it.
+
+    Files that cannot be read here, and the callback for tokens, may well be there: they are left for them to look at.
+
+    :raises ConfigError: as :func:`create_channel_builder`.
+    """
+    trusted, own, callback = (
+        config.ssl_truststore_location,
+        config.ssl_keystore_location,
+        config.sasl_login_callback_handler_class,
+    )
+    here = replace(
+        config,
+        ssl_truststore_location=trusted if os.access(trusted, os.R_OK) else "",
+        ssl_keystore_location=own if os.access(own, os.R_OK) else "",
+        sasl_login_callback_handler_class=None if callback is None else lambda: "",
+    )
+    create_channel_builder(here, SYSTEM_CLOCK, "")
 
 
 def _reconcile_delivery_timeout(config: ProducerConfig, given: frozenset[str], prefix: str) -> ProducerConfig:

@@ -30,6 +30,23 @@ REFUSED: Mapping[str, str] = {
     "transactional.id": "every task has ids of its own; name the sink with transactionalIdPrefix or txnAppId",
 }
 
+#: Options of Kafka's consumers that are often copied along.
+_OF_READERS = frozenset(
+    [
+        "group.id",
+        "group.instance.id",
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "isolation.level",
+        "max.poll.records",
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "fetch.min.bytes",
+        "fetch.max.bytes",
+    ]
+)
+
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
 
@@ -199,13 +216,22 @@ def check_producer_properties(values: Mapping[str, str]) -> None:
     for name, reason in REFUSED.items():
         if name in values:
             raise ConfigError(f"option {KAFKA_PREFIX}{name} is not supported: {reason}; remove it")
+    for name in values:
+        if name in _OF_READERS or name.endswith(".deserializer"):
+            raise ConfigError(f"option {KAFKA_PREFIX}{name} is for consumers, and a sink only writes; remove it")
+        if name not in c.keys(ProducerConfig) and not c.nearest(name, c.keys(ProducerConfig)):
+            raise ConfigError(
+                f"unknown option {KAFKA_PREFIX}{name}: {KAFKA_PREFIX}… is for options of Kafka's producer, and README "
+                "lists those that there are; remove it"
+            )
     config = c.parse(ProducerConfig, {**SINK_DEFAULTS, **values}, prefix=KAFKA_PREFIX)
     if config.acks_code == 0:
         raise ConfigError(
             f"option {KAFKA_PREFIX}acks: '0' is not allowed, expected all or 1; without acknowledgements nobody would "
             "know whether the rows were written"
         )
-    producer_config.reconcile(config, frozenset(values), prefix=KAFKA_PREFIX)
+    config = producer_config.reconcile(config, frozenset(values), prefix=KAFKA_PREFIX)
+    producer_config.check_elsewhere(replace(config, option_prefix=KAFKA_PREFIX))
 
 
 def check_report_path(options: SinkOptions) -> None:

@@ -52,6 +52,45 @@ def test_options_that_mean_nothing_to_a_sink_are_refused_and_not_shown(name: str
     assert f"kafka.{name}" not in option_tables()
 
 
+@pytest.mark.parametrize("name", ["group.id", "auto.offset.reset", "key.deserializer"])
+def test_options_of_consumers_are_called_that(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"option kafka.{name} is for consumers, and a sink only writes; remove it"):
+        parse_options({**REQUIRED, f"kafka.{name}": "x"})
+
+
+def test_an_option_that_is_like_no_other_is_told_what_such_options_are_for() -> None:
+    with pytest.raises(ConfigError, match=r"unknown option kafka\.zzz: .* options of Kafka's producer.*remove it"):
+        parse_options({**REQUIRED, "kafka.zzz": "x"})
+
+
+SASL = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (SASL, "kafka.sasl.mechanism=PLAIN needs a user name: give kafka.sasl.jaas.config, or"),
+        ({**SASL, "kafka.sasl.jaas.config": "s3cr3t"}, "option kafka.sasl.jaas.config: malformed, expected"),
+        ({**SASL, "kafka.sasl.mechanism": "MAGIC"}, "option kafka.sasl.mechanism: 'MAGIC' is not allowed, expected"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "option kafka.sasl.mechanism is required"),
+        ({"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": __file__}, "is no PEM file, expected PEM"),
+        ({"kafka.security.protocol": "SSL", "kafka.ssl.keystore.key": "s3cr3t"}, "only of use together; give both"),
+    ],
+)
+def test_mistakes_with_tls_and_sasl_are_refused_before_any_task(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        parse_options({**REQUIRED, **options})
+    assert "s3cr3t" not in str(caught.value)
+    assert "construct" not in str(caught.value)
+
+
+def test_what_only_executors_have_is_left_for_them() -> None:
+    files = {"kafka.ssl.truststore.location": "/only/there.pem", "kafka.ssl.keystore.location": "/only/own.pem"}
+    tokens = {"kafka.sasl.mechanism": "OAUTHBEARER", "kafka.sasl.login.callback.handler.class": "only.there"}
+    given = {**files, **tokens, "kafka.security.protocol": "SASL_SSL"}
+    assert parse_options({**REQUIRED, **given}).producer_properties["ssl.keystore.location"] == "/only/own.pem"
+
+
 def test_a_broken_address_is_refused_before_any_task() -> None:
     with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers.*localhost"):
         parse_options({**REQUIRED, "kafka.bootstrap.servers": "localhost"})
