@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import time
@@ -184,11 +185,13 @@ def test_connections_beyond_a_limit_that_was_lowered_are_closed(cluster: Embedde
             readable, _, _ = select.select(left, [], [], 0.1)
             # Nobody was asked anything, so what can be read is an end.
             left = [sock for sock in left if sock not in readable]
-        # Two network threads that see one too many at the same moment close one each.
-        assert 3 <= len(left) <= 4
+        # Two network threads that see one too many at the same moment close one each, perhaps a moment later.
+        served = 0
         for sock in left:
-            sock.sendall(ASK)
-            assert read_frame(sock)
+            with contextlib.suppress(OSError, EOFError):
+                sock.sendall(ASK)
+                served += bool(read_frame(sock))
+        assert 3 <= served <= 4
     finally:
         for sock in clients:
             sock.close()
