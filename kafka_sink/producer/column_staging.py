@@ -27,7 +27,7 @@ from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
 from kafka_sink.records.vectorized import content_sizes, partition_order
 
 #: Columns are staged in pieces of about this many bytes, so that what is encoded beside buffer.memory stays small.
-_PIECE_BYTES = 4 * 1024 * 1024
+_PIECE_BYTES = 8 * 1024 * 1024
 
 #: About what a record adds to its key, value and headers.
 RECORD_OVERHEAD_BYTES: Final = 10

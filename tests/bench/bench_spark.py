@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench import resources, results
-from tests.bench.spark_sinks import CONFLUENT, KAFKA_PYTHON, SHAPES, SINKS, WITHOUT_RECORDS, rows, session
+from tests.bench.spark_sinks import CONFLUENT, KAFKA_PYTHON, KAFKA_TUNED, SHAPES, SINKS, WITHOUT_RECORDS, rows, session
 from tests.bench.topics import fresh_topic, records_in
 
 #: Of rows of a loop in Python this share is enough to tell its speed.
@@ -48,8 +48,8 @@ class Comparison:
 
 #: What README's table shows of the sink.
 COMPARISONS: Final = (
-    Comparison("uncompressed", sinks=("kafkalite", "kafka", "confluent", "kafka-python", "null")),
-    Comparison("lz4", options={"kafka.compression.type": "lz4"}),
+    Comparison("uncompressed", sinks=("kafkalite", "kafka", "kafka-tuned", "confluent", "kafka-python", "null")),
+    Comparison("lz4", sinks=("kafkalite", "kafka", "kafka-tuned"), options={"kafka.compression.type": "lz4"}),
     Comparison("zstd", options={"kafka.compression.type": "zstd"}),
     Comparison("1 kB values", "1 kB", rows=1_000_000),
     Comparison("10 kB values", "10 kB", rows=100_000),
@@ -204,7 +204,10 @@ def main() -> None:
         bench = Bench(spark, options.bootstrap_servers, [int(pid) for pid in options.broker_pids.split(",") if pid])
         for comparison in _comparisons(options):
             result = compare(bench, comparison, options.runs, console)
-            result |= {"cores": options.cores, "peers": {"confluent": CONFLUENT, "kafka-python": KAFKA_PYTHON}}
+            result |= {
+                "cores": options.cores,
+                "peers": {"kafka-tuned": KAFKA_TUNED, "confluent": CONFLUENT, "kafka-python": KAFKA_PYTHON},
+            }
             show(result, console)
             found.append(result)
             if options.results is not None:
