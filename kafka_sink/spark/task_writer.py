@@ -7,6 +7,7 @@ exhausted, and raises an error that a person can act on otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,6 +20,11 @@ from kafka_sink.spark.commit_message import TaskCommit
 from kafka_sink.spark.delivery_tracker import DeliveryTracker
 from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
+
+#: With so many partitions an Arrow batch of Spark's has but a few rows for each.
+_MANY_PARTITIONS: Final = 64
+#: What is staged at a time then: as much as the producer takes in one piece.
+_GATHERED_BYTES: Final = 8 * 1024 * 1024
 
 
 class SinkWriteError(KafkaError):
@@ -50,8 +56,9 @@ def write_task(
     figures: dict[str, float] = {}
     # Until all is acknowledged there is nothing worth waiting for when the producer closes.
     close_timeout_ms = 0
+    gathered = _Gathered(batches)
     try:
-        for batch in batches:
+        for batch in gathered:
             if producer is None:
                 if open_producer is None:
                     producer = KafkaProducer(
@@ -63,6 +70,8 @@ def write_task(
                 _send(producer, batch, options, schema, tracker)
             except RowError as error:
                 raise in_task(error, rows_in) from error
+            if not rows_in:
+                gathered.joins = _has_many_partitions(producer, options.topic)
             rows_in += batch.num_rows
         if producer is not None:
             producer.flush()
@@ -96,6 +105,37 @@ def write_task(
         ranges=tracker.ranges,
         ack_ms=dict(tracker.ack_ms),
     )
+
+
+class _Gathered:
+    """*batches* one by one, and from when *joins* is set on joined: the rows of each partition in a batch are appended
+    by themselves, which pays where they are many."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.joins = False
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        waiting: list[pa.RecordBatch] = []
+        size = 0
+        for batch in self._batches:
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= _GATHERED_BYTES or not self.joins:
+                yield from _joined(waiting)
+                waiting, size = [], 0
+        yield from _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if len(batches) < 2:
+        return batches
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
+
+
+def _has_many_partitions(producer: KafkaProducer, topic: str | None) -> bool:
+    return topic is not None and len(producer.partitions_for(topic)) >= _MANY_PARTITIONS
 
 
 def _send(

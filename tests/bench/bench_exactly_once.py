@@ -7,6 +7,7 @@ are then counted. Time to commit is the driver's, from the last task's end to th
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import statistics
@@ -26,7 +27,6 @@ from tests.bench.spark_sinks import rows, session
 from tests.bench.topics import WAIT_S, fresh_topic
 
 PARTITIONS: Final = 4
-#: Of one sink; every run is another batch of it.
 _versions: Final = itertools.count(1)
 
 Options = Mapping[str, str]
@@ -73,32 +73,35 @@ def committed_end(bootstrap_servers: str, topic: str) -> int:
         consumer.close()
 
 
-def run(data: DataFrame, way: str, bootstrap_servers: str, count: int) -> tuple[float, int]:
+def run(data: DataFrame, way: str, bootstrap_servers: str, topic: str, count: int) -> tuple[float, int]:
     """(seconds, ms of the commit) of one write; RuntimeError when its rows are not all committed."""
-    with fresh_topic(bootstrap_servers, PARTITIONS) as topic:
-        started = time.perf_counter()
-        commit_ms = WAYS[way](data, {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic})
-        seconds = time.perf_counter() - started
+    expected = committed_end(bootstrap_servers, topic) + count
+    started = time.perf_counter()
+    commit_ms = WAYS[way](data, {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic})
+    seconds = time.perf_counter() - started
+    found = committed_end(bootstrap_servers, topic)
+    # EndTxn's answer means that it is decided for good; markers may reach the partitions a moment later.
+    while found < expected and time.perf_counter() < started + seconds + WAIT_S:
         found = committed_end(bootstrap_servers, topic)
-        # EndTxn's answer means that it is decided for good; markers may reach the partitions a moment later.
-        while found < count and time.perf_counter() < started + seconds + WAIT_S:
-            found = committed_end(bootstrap_servers, topic)
-    if found < count:
-        raise RuntimeError(f"{way}: {found:,} of {count:,} rows are committed")
+    if found < expected:
+        raise RuntimeError(f"{way}: {expected - found:,} of {count:,} rows are not committed")
     return seconds, commit_ms
 
 
 def compare(
     spark: SparkSession, ways: Sequence[str], bootstrap_servers: str, count: int, tasks: int, runs: int
 ) -> dict[str, Any]:
-    """Take turns after one that warms up; medians per way."""
+    """Take turns after one that warms up; medians per way. Each way has a topic and, where it needs one, a sink of its
+    own, whose next batch every run is."""
     data = rows(spark, "keyed", count, tasks)
     taken: dict[str, list[tuple[float, int]]] = {way: [] for way in ways}
-    for turn in range(-1, runs):
-        for way in ways:
-            done = run(data, way, bootstrap_servers, count)
-            if turn >= 0:
-                taken[way].append(done)
+    with contextlib.ExitStack() as stack:
+        topics = {way: stack.enter_context(fresh_topic(bootstrap_servers, PARTITIONS)) for way in ways}
+        for turn in range(-1, runs):
+            for way in ways:
+                done = run(data, way, bootstrap_servers, topics[way], count)
+                if turn >= 0:
+                    taken[way].append(done)
     return {
         "rows": count,
         "tasks": tasks,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 WAIT_S = 60.0
@@ -20,10 +21,24 @@ def fresh_topic(
     topic = f"bench-{uuid.uuid4().hex}"
     new = NewTopic(topic, partitions, replication_factor, config=dict(configs or {}))
     admin.create_topics([new])[topic].result(WAIT_S)
+    _await_leaders(bootstrap_servers, topic, partitions)
     try:
         yield topic
     finally:
         admin.delete_topics([topic])[topic].result(WAIT_S)
+
+
+def _await_leaders(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    """Metadata names leaders before they know of it, and clients differ in what they make of that: no run begins so."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            end_offsets(bootstrap_servers, topic, partitions)
+            return
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> int:

@@ -1,0 +1,67 @@
+"""How a task hands its rows to the producer."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import IntegerType, StringType, StructType
+
+from kafka_sink import EmbeddedCluster
+from kafka_sink.spark import task_writer
+from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.row_schema import check_schema
+from kafka_sink.spark.task_writer import SinkWriteError, write_task
+from tests.support.readback import read_topic
+
+TOPIC = "rows"
+SCHEMA = pa.schema([("value", pa.string()), ("partition", pa.int32())])
+
+
+def batches(count: int, rows: int, partitions: int) -> list[pa.RecordBatch]:
+    numbers = range(count * rows)
+    values = pa.array([str(number) for number in numbers])
+    chosen = pa.array([number % partitions for number in numbers], pa.int32())
+    whole = pa.RecordBatch.from_arrays([values, chosen], schema=SCHEMA)
+    return [whole.slice(start * rows, rows) for start in range(count)]
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of every batch that is handed to the producer."""
+    seen: list[int] = []
+    send = task_writer._send
+
+    def watched(producer: object, batch: pa.RecordBatch, *rest: object) -> None:
+        seen.append(batch.num_rows)
+        send(producer, batch, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(task_writer, "_send", watched)
+    return seen
+
+
+def write(cluster: EmbeddedCluster, rows: list[pa.RecordBatch], partitions: int) -> None:
+    cluster.create_topic(TOPIC, partitions)
+    options = parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC})
+    schema = check_schema(StructType().add("value", StringType()).add("partition", IntegerType()), options)
+    commit = write_task(iter(rows), options, schema)
+    assert commit.rows_in == commit.rows_acked == sum(batch.num_rows for batch in rows)
+
+
+@pytest.mark.parametrize(("partitions", "expected"), [(63, [100] * 6), (64, [100, 300, 200])])
+def test_rows_for_many_partitions_are_gathered_and_all_arrive(
+    partitions: int, expected: list[int], sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = batches(6, 100, partitions)
+    monkeypatch.setattr(task_writer, "_GATHERED_BYTES", 3 * rows[-1].nbytes)
+    with EmbeddedCluster() as cluster:
+        write(cluster, rows, partitions)
+        assert sizes == expected
+        found = sorted(int(message.value or b"") for message in read_topic(cluster.bootstrap_servers, TOPIC))
+    assert found == list(range(600))
+
+
+def test_a_wrong_row_of_gathered_ones_has_its_number_in_the_task() -> None:
+    rows = batches(4, 100, 64)
+    wrong = pa.RecordBatch.from_arrays([pa.array(["x"]), pa.array([-7], pa.int32())], schema=SCHEMA)
+    with EmbeddedCluster() as cluster, pytest.raises(SinkWriteError, match=r"row 400 .*has partition -7"):
+        write(cluster, [*rows, wrong], 64)
