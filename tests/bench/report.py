@@ -87,6 +87,29 @@ def _stream(tasks: int) -> Callable[[Results], tuple[str, bool]]:
     return measured
 
 
+def _stream_once(tasks: int) -> Callable[[Results], tuple[str, bool]]:
+    def measured(found: Results) -> tuple[str, bool]:
+        streams = found[f"stream {tasks} tasks"]["streams"]
+        ours, floor = (streams[name]["p50_ms"] for name in ("kafkalite exactly once", "null"))
+        return f"{ours / floor:.2f}× ({ours:.0f} ms, floor {floor:.0f} ms)", ours / floor <= 1.25
+
+    return measured
+
+
+def _cost_of_once(tasks: int) -> Callable[[Results], tuple[str, bool]]:
+    def measured(found: Results) -> tuple[str, bool]:
+        ways = found[f"exactly once {tasks} tasks"]["ways"]
+        once, least = (ways[name]["rows_per_s"] for name in ("a transaction per task", "at least once"))
+        return f"{once / least:.2f}× ({_rate(once)} against {_rate(least)})", once / least >= 0.9
+
+    return measured
+
+
+def _commit(found: Results) -> tuple[str, bool]:
+    commit_ms = found["exactly once 200 tasks"]["ways"]["a transaction per task"]["commit_p50_ms"]
+    return f"{commit_ms:.0f} ms", commit_ms < 150
+
+
 def _memory(found: Results) -> tuple[str, bool]:
     result = found["limit memory"]
     spread = (result["peak_mib"] - result["least_mib"]) / 2
@@ -143,6 +166,17 @@ GOALS: Final = (
     ),
     Goal("micro-batch of 1,000 rows, 2 tasks", "a Python sink that does nothing", "≤ 1.25×", _stream(2)),
     Goal("micro-batch of 1,000 rows, 20 tasks", "a Python sink that does nothing", "≤ 1.25×", _stream(20)),
+    *(
+        Goal(
+            f"the same, exactly once, {tasks} tasks", "a Python sink that does nothing", "≤ 1.25×", _stream_once(tasks)
+        )
+        for tasks in (2, 20)
+    ),
+    *(
+        Goal(f"1 M rows, a transaction per task, {tasks} tasks", "at least once", "≥ 0.9×", _cost_of_once(tasks))
+        for tasks in (1, 8, 200)
+    ),
+    Goal("commit of 200 transactions", "", "< 150 ms", _commit),
     Goal("memory of a worker, 10 GB through 32 MB", "", "< 250 MiB, ± 20 MiB", _memory),
     Goal("rows: 10⁶ to 10⁸", "itself", "within 15 %", _growth("rows")),
     Goal("partitions: 1 to 1,000", "itself", "within 15 %", _growth("partitions")),

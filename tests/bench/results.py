@@ -45,13 +45,17 @@ def load(directory: Path = RESULTS) -> dict[str, dict[str, Any]]:
 
 
 def _commit() -> str:
+    commit = _git("rev-parse", "--short", "HEAD")
+    # Results that were measured just before are no change of what is measured.
+    changed = _git("status", "--porcelain", "--", ":/", ":(exclude,top)tests/bench/results")
+    return f"{commit}-dirty" if commit and changed else commit or "unknown"
+
+
+def _git(*arguments: str) -> str:
     done = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        check=False,
+        ["git", "-C", str(Path(__file__).parent), *arguments], capture_output=True, text=True, check=False
     )
-    return done.stdout.strip() or "unknown"
+    return done.stdout.strip()
 
 
 def _processor() -> str:
