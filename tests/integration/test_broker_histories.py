@@ -1,6 +1,6 @@
 """Histories of foreign clients while brokers are killed and paused and clients cut off, judged as Jepsen judges them.
 
-KAFKALITE_HISTORY_SECONDS sets for how long (12 unless told otherwise).
+KAFKALITE_HISTORY_SECONDS sets for how long (6 unless told otherwise).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.fault_proxy import Fault, FaultProxy
 from tests.support.histories import History, Outcome, Poll, Writes, anomalies, interleaved
 from tests.support.readback import read_topic
 
-SECONDS = float(os.environ.get("KAFKALITE_HISTORY_SECONDS", "12"))
+SECONDS = float(os.environ.get("KAFKALITE_HISTORY_SECONDS", "6"))
 TOPIC = "history"
 PARTITIONS = 3
 NODES = (1, 2, 3)

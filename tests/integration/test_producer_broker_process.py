@@ -1,7 +1,7 @@
 """Our producer while the embedded broker, a process of its own, is killed, stopped in its tracks, and full.
 
 KAFKALITE_FAULT_RECORDS sets how many records the loads send (20,000 unless told otherwise), KAFKALITE_PAUSES how often
-and how long the broker pauses ("10x1.5"), KAFKALITE_REUSE_RECORDS how many records are sent in little memory.
+and how long the broker pauses ("4x1.5"), KAFKALITE_REUSE_RECORDS how many records are sent in little memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RECORDS = int(os.environ.get("KAFKALITE_FAULT_RECORDS", "20000"))
 ROWS_AT_ONCE = 50
 REUSES = int(os.environ.get("KAFKALITE_REUSE_RECORDS", "20000")) // ROWS_AT_ONCE
 KILLS = 10
-PAUSES, PAUSE_S = os.environ.get("KAFKALITE_PAUSES", "10x1.5").split("x")
+PAUSES, PAUSE_S = os.environ.get("KAFKALITE_PAUSES", "4x1.5").split("x")
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from tests.support.readback import read_topic
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 120.0
+BATCHES = 6
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +102,7 @@ def test_sigterm_lets_the_micro_batch_end_and_the_next_start_goes_on(
 ) -> None:
     source, checkpoint, report = tmp_path / "source", tmp_path / "checkpoint", tmp_path / "report.jsonl"
     source.mkdir()
-    for number in range(12):
+    for number in range(BATCHES):
         (source / f"{number:02}.txt").write_text("".join(f"{number}-{line}\n" for line in range(50)))
     arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--input", str(source)]
     arguments += ["--checkpoint", str(checkpoint), "--report", str(report), "--trigger", "0 seconds"]
@@ -117,15 +118,17 @@ def test_sigterm_lets_the_micro_batch_end_and_the_next_start_goes_on(
     stopped_s = time.monotonic() - started
     batches = len(report.read_text().splitlines())
     assert "the micro-batch under way is finished first" in job.printed()
-    assert batches < 12
+    assert batches < BATCHES
     # Written is done: no batch is between Kafka and Spark.
     assert len(list((checkpoint / "commits").glob("[0-9]*"))) == batches
 
     job = Job("stream_to_kafka.py", *arguments, "--until-written", log=tmp_path / "2.log")
     assert job.wait() == 0, job.printed()
-    assert values(broker, topic) == Counter(f"{number}-{line}".encode() for number in range(12) for line in range(50))
-    assert [json.loads(line)["decision"] for line in report.read_text().splitlines()] == ["written"] * 12
-    figure("stopped", f"{batches} of 12 micro-batches, {stopped_s:.1f} s after SIGTERM to the JVM")
+    assert values(broker, topic) == Counter(
+        f"{number}-{line}".encode() for number in range(BATCHES) for line in range(50)
+    )
+    assert [json.loads(line)["decision"] for line in report.read_text().splitlines()] == ["written"] * BATCHES
+    figure("stopped", f"{batches} of {BATCHES} micro-batches, {stopped_s:.1f} s after SIGTERM to the JVM")
 
 
 def test_foreach_batch_of_a_socket(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
