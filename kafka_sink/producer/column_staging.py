@@ -20,14 +20,18 @@ from kafka_sink.producer.column_append import ColumnAppender
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import DeliveryCallback
 from kafka_sink.producer.metrics import ProducerMetrics
-from kafka_sink.producer.partitioner import check_choice, check_choices
+from kafka_sink.producer.partitioner import check_choice, check_choices, partition_count
 from kafka_sink.producer.topic_metadata import ANY_PARTITION, TopicMetadata
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
 from kafka_sink.records.vectorized import content_sizes, partition_order
 
-#: Columns are staged in pieces of about this many bytes, so that what is encoded beside buffer.memory stays small.
-_PIECE_BYTES = 8 * 1024 * 1024
+#: Columns are staged in pieces, so that what is encoded beside buffer.memory stays small: of at least so many bytes,
+_LEAST_PIECE_BYTES: Final = 2 * 1024 * 1024
+#: and up to so many where there are more partitions,
+_MOST_PIECE_BYTES: Final = 8 * 1024 * 1024
+#: as every append to a batch has a price of its own.
+_PIECE_BYTES_OF_A_PARTITION: Final = 64 * 1024
 
 #: About what a record adds to its key, value and headers.
 RECORD_OVERHEAD_BYTES: Final = 10
@@ -100,10 +104,11 @@ class ColumnStaging:
         """Stage one part, in pieces; returns the deadline of what comes after it."""
         chunk, partitions = part.chunk, part.partitions
         ends = np.cumsum(sizes)
+        most = piece_bytes(partition_count(topic, cluster))
         start = 0
         while start < chunk.num_rows:
             before = int(ends[start - 1]) if start else 0
-            end = max(int(np.searchsorted(ends, before + _PIECE_BYTES, side="right")), start + 1)
+            end = max(int(np.searchsorted(ends, before + most, side="right")), start + 1)
             whole = start == 0 and end == chunk.num_rows
             piece = chunk if whole else chunk.slice(start, end - start)
             given = None if partitions is None else partitions[start:end]
@@ -143,6 +148,11 @@ class ColumnStaging:
         for extreme in (int(chosen.min()), int(chosen.max())):
             check_choice(self._partitioner, topic, extreme, cluster)
         return chosen
+
+
+def piece_bytes(partitions: int) -> int:
+    """How many bytes of rows for a topic of so many partitions are staged at a time."""
+    return min(max(partitions * _PIECE_BYTES_OF_A_PARTITION, _LEAST_PIECE_BYTES), _MOST_PIECE_BYTES)
 
 
 def size_problem(config: ProducerConfig, topic: str, size: int) -> str | None:

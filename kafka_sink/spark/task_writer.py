@@ -14,6 +14,7 @@ from pyspark import TaskContext
 
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError, RowError
+from kafka_sink.producer.column_staging import piece_bytes
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.spark.arrow_columns import in_task, topic_chunks
 from kafka_sink.spark.commit_message import TaskCommit
@@ -23,8 +24,6 @@ from kafka_sink.spark.row_schema import RowSchema
 
 #: With so many partitions an Arrow batch of Spark's has but a few rows for each.
 _MANY_PARTITIONS: Final = 64
-#: What is staged at a time then: as much as the producer takes in one piece.
-_GATHERED_BYTES: Final = 8 * 1024 * 1024
 
 
 class SinkWriteError(KafkaError):
@@ -71,7 +70,7 @@ def write_task(
             except RowError as error:
                 raise in_task(error, rows_in) from error
             if not rows_in:
-                gathered.joins = _has_many_partitions(producer, options.topic)
+                gathered.least_bytes = _bytes_to_gather(producer, options.topic)
             rows_in += batch.num_rows
         if producer is not None:
             producer.flush()
@@ -108,12 +107,12 @@ def write_task(
 
 
 class _Gathered:
-    """*batches* one by one, and from when *joins* is set on joined: the rows of each partition in a batch are appended
-    by themselves, which pays where they are many."""
+    """*batches* one by one, and joined to *least_bytes* from when that is set on: the rows of each partition in a batch
+    are appended by themselves, which pays where they are many."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
-        self.joins = False
+        self.least_bytes = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         waiting: list[pa.RecordBatch] = []
@@ -121,9 +120,10 @@ class _Gathered:
         for batch in self._batches:
             waiting.append(batch)
             size += batch.nbytes
-            if size >= _GATHERED_BYTES or not self.joins:
-                yield from _joined(waiting)
-                waiting, size = [], 0
+            if size >= self.least_bytes:
+                # What was joined goes before it is handed over: it would be held twice.
+                joined, waiting, size = _joined(waiting), [], 0
+                yield from joined
         yield from _joined(waiting)
 
 
@@ -134,8 +134,10 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return joined
 
 
-def _has_many_partitions(producer: KafkaProducer, topic: str | None) -> bool:
-    return topic is not None and len(producer.partitions_for(topic)) >= _MANY_PARTITIONS
+def _bytes_to_gather(producer: KafkaProducer, topic: str | None) -> int:
+    """As much as the producer takes in one piece where the partitions of *topic* are many."""
+    partitions = len(producer.partitions_for(topic)) if topic is not None else 0
+    return piece_bytes(partitions) if partitions >= _MANY_PARTITIONS else 0
 
 
 def _send(

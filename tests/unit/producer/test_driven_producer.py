@@ -398,7 +398,7 @@ def test_the_future_of_rows_raises_what_went_wrong_and_does_not_wait_for_ever(ma
 
 
 def test_a_chunk_larger_than_the_memory_goes_through_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column_staging, "_PIECE_BYTES", 3000)
+    monkeypatch.setattr(column_staging, "piece_bytes", lambda partitions: 3000)
     driven = make((1, 1), buffer_memory=2000, batch_size=1000, linger_ms=60_000)
     stored = Stored(driven)
     rows = [Row(b"%03d" % index * 50) for index in range(200)]
@@ -410,7 +410,7 @@ def test_a_chunk_larger_than_the_memory_goes_through_it(make: Make, monkeypatch:
 
 
 def test_waits_for_memory_while_rows_flow_do_not_add_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column_staging, "_PIECE_BYTES", 900)
+    monkeypatch.setattr(column_staging, "piece_bytes", lambda partitions: 900)
     driven = make(buffer_memory=1000, batch_size=1000, max_block_ms=400, enable_idempotence=False)
 
     def slowly(node: str, request: ProduceRequest) -> Any:

@@ -52,7 +52,7 @@ def test_rows_for_many_partitions_are_gathered_and_all_arrive(
     partitions: int, expected: list[int], sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = batches(6, 100, partitions)
-    monkeypatch.setattr(task_writer, "_GATHERED_BYTES", 3 * rows[-1].nbytes)
+    monkeypatch.setattr(task_writer, "piece_bytes", lambda partitions: 3 * rows[-1].nbytes)
     with EmbeddedCluster() as cluster:
         write(cluster, rows, partitions)
         assert sizes == expected
