@@ -15,7 +15,7 @@ from kafka_sink.client.config import (
     parse_addresses,
 )
 from kafka_sink.client.connection_failures import ConnectionFailure
-from kafka_sink.client.metadata import Metadata
+from kafka_sink.client.metadata import KnownCluster, Metadata
 from kafka_sink.client.metadata_updater import DefaultMetadataUpdater
 from kafka_sink.client.network_client import NetworkClient
 from kafka_sink.client.security import create_channel_builder
@@ -39,10 +39,13 @@ def create_client(
     allow_auto_topic_creation: bool = True,
     selectable: Selectable | None = None,
     metrics: SelectorMetrics | None = None,
+    known: KnownCluster | None = None,
 ) -> tuple[NetworkClient, Metadata]:
     """A client that knows nothing but the bootstrap addresses of *config*, and its metadata.
 
-    *selectable* replaces the real network; *metrics* counts what goes over it.
+    *selectable* replaces the real network; *metrics* counts what goes over it. With *known* it asks the brokers that
+    were there a while ago, and falls back on the bootstrap addresses when it reaches none of them; it
+    is left aside where ``metadata.recovery.strategy`` forbids that.
 
     :raises ConfigError: a bootstrap address is not host:port, no host of them all can be resolved, or what ``ssl.*``
         and ``sasl.*`` options say cannot be used.
@@ -58,6 +61,8 @@ def create_client(
     )
     addresses, unresolved = bootstrap_addresses(config)
     metadata.bootstrap(addresses)
+    if known is not None and config.metadata_recovery_strategy == REBOOTSTRAP:
+        metadata.begin_with(known)
     updater = DefaultMetadataUpdater(
         metadata,
         allow_auto_topic_creation=allow_auto_topic_creation,

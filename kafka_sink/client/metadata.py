@@ -36,6 +36,14 @@ class UpdateRequest:
     is_partial: bool
 
 
+@dataclass(frozen=True, slots=True)
+class KnownCluster:
+    """What one client of this process knew, for another one to begin with; *fetched_ms* of the monotonic clock."""
+
+    cluster: Cluster
+    fetched_ms: int
+
+
 class Metadata:
     """Topics of interest, the newest :class:`~kafka_sink.client.cluster.Cluster`, and the refresh rules (KIP-526).
 
@@ -172,6 +180,23 @@ class Metadata:
             self._need_full_update = True
             self._update_version += 1
             self._cluster = Cluster.bootstrap(self._addresses)
+
+    def begin_with(self, known: KnownCluster) -> None:
+        """Start with what another client knew, after :meth:`bootstrap`: it ages as if it had been fetched here."""
+        with self._changed:
+            self._need_full_update = False
+            self._last_refresh_ms = self._last_successful_refresh_ms = known.fetched_ms
+            self._update_version += 1
+            self._cluster = known.cluster
+            until_ms = self._clock.monotonic_ms() + self._max_idle_ms
+            self._topics = dict.fromkeys(known.cluster.topics, until_ms)
+
+    def known(self) -> KnownCluster | None:
+        """For :meth:`begin_with` of another client; None where there is nothing yet but addresses."""
+        with self._changed:
+            if self._cluster.is_bootstrap or self._last_successful_refresh_ms == _NEVER_MS:
+                return None
+            return KnownCluster(self._cluster, self._last_successful_refresh_ms)
 
     def rebootstrap(self) -> None:
         """None of the known brokers can be reached: begin again with the addresses of the start (KIP-899)."""

@@ -67,5 +67,6 @@ class AtomicSink(Sink):
                 f"batch {version} was not committed: several tasks wrote to {', '.join(shared)} in one transaction, "
                 "and brokers take that for a repetition; bring the rows of a partition together first"
             )
-        self._decide(plan.driver, plan.flow, Progress(version + 1, writer, plan.flow, self._now_s()))
+        progress = Progress(version + 1, writer, plan.flow, self._now_s())
+        self._decide(plan, progress)
         self._warn_of_long(plan)

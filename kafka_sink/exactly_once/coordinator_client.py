@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from kafka_sink.client.blocking import BlockingClient, Question
+from kafka_sink.client.cluster import Cluster
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.client.coordinator_requests import AGAIN, CoordinatorKey, CoordinatorRequests, gravest
 from kafka_sink.common import config as c
@@ -131,12 +132,15 @@ class CoordinatorClient:
             clock=clock,
         )
         self._requests = CoordinatorRequests(self._client, timeout_ms, clock)
+        #: As the brokers told last; empty before, and after one of them was not there.
+        self._nodes: tuple[Node, ...] = ()
 
     # --- the cluster -------------------------------------------------------------------------------------------------
 
     def flow(self) -> Flow:
         """How the cluster runs transactions now, by its finalized feature transaction.version."""
-        self._client.fetch_cluster([])
+        if not self._nodes:
+            self._fetch_cluster([])
         return Flow.V2 if self._client.feature_level(_FEATURE) >= Flow.V2 else Flow.V1
 
     def partition_count(self, topic: str) -> int | None:
@@ -145,15 +149,20 @@ class CoordinatorClient:
         A topic that was created just now is not known to every broker yet, so it is looked for more than once.
         """
         for pause_ms in _PAUSES_FOR_A_NEW_TOPIC_MS:
-            count = self._client.fetch_cluster([topic]).partition_count(topic)
+            count = self._fetch_cluster([topic]).partition_count(topic)
             if count is not None:
                 return count
             self._client.idle(pause_ms)
-        return self._client.fetch_cluster([topic]).partition_count(topic)
+        return self._fetch_cluster([topic]).partition_count(topic)
+
+    def _fetch_cluster(self, topics: Sequence[str]) -> Cluster:
+        cluster = self._client.fetch_cluster(topics)
+        self._nodes = cluster.nodes
+        return cluster
 
     def broker_setting(self, name: str) -> str | None:
         """What a broker is set to; None where it does not say, as it need not be allowed to."""
-        node = self._client.fetch_cluster([]).nodes[0]
+        node = self._fetch_cluster([]).nodes[0]
         resource = DescribeConfigsResource(resource_type=_BROKER, resource_name=str(node.id), configuration_keys=[name])
         request = DescribeConfigsRequest(resources=[resource])
         try:
@@ -400,10 +409,11 @@ class CoordinatorClient:
             return request
 
         names: list[str] = []
-        for node in self._client.fetch_cluster([]).nodes:
+        for node in self._nodes or self._fetch_cluster([]).nodes:
             try:
                 body = self._client.request(node, ApiKey.LIST_TRANSACTIONS, build)
             except DisconnectError:
+                self._nodes = ()
                 continue
             assert isinstance(body, ListTransactionsResponse)
             names += [state.transactional_id for state in body.transaction_states]

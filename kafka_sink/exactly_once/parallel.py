@@ -49,13 +49,13 @@ class ParallelSink(Sink):
         if not transactions:
             known = plan.progress
             if records_empty or known is None or progress.decided_s - known.decided_s > _REFRESH_S:
-                self._decide(plan.driver, plan.flow, progress)
+                self._decide(plan, progress)
             return
         problem = self._problem(plan, written)
         if problem is not None:
             self._abort(transactions, plan.flow)
             raise UndecidedError(f"batch {version} was not committed: {problem}; run it again")
-        self._decide(plan.driver, plan.flow, progress)
+        self._decide(plan, progress)
         if self._finish(progress, plan.driver) is not Ending.COMMITTED:
             raise UndecidedError(
                 f"batch {version} was decided, but the brokers had aborted all of its transactions: nothing of it is "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
@@ -60,7 +60,8 @@ class Plan:
     """One batch as its driver begins it; goes to the tasks and back. *driver* is the driver's transaction, *progress*
     what was decided when it began, *timeout_ms* the transactions' time-out, *planned_ms* the driver's wall clock.
 
-    *sink* is what its ids begin with, *is_unsure* whether nobody knows any more how the decided batch ended.
+    *sink* is what its ids begin with, *partition_count* how many partitions the progress topic has, *is_unsure* whether
+    nobody knows any more how the decided batch ended.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Plan:
     timeout_ms: int
     planned_ms: int
     progress: Progress | None
+    partition_count: int
     is_unsure: bool = False
 
     def must_write(self, version: int, writer: str, numbers: Numbers) -> bool:
@@ -169,7 +171,8 @@ class Sink:
             raise ExactlyOnceError(f"{error}: {remedy.format(sink=self._name, topic=self._progress_topic)}") from error
 
     def _plan(self, writer: str | None) -> Plan:
-        store = self._store()
+        partition_count = self._partition_count()
+        store = self._store(partition_count)
         known = store.read(require_stable=False) if writer is not None else None
         if known is not None and writer is not None:
             _require_writer(self._name, known, writer)
@@ -178,27 +181,25 @@ class Sink:
         left_open = self._left_open()
         driver, timeout_ms = self._fence()
         progress = store.read()
+        plan = Plan(self._name, self._id, driver, flow, timeout_ms, 0, progress, partition_count)
         ending = Ending.COMMITTED if progress is None else self._finish(progress, driver)
         if progress is None:
             self._warn_of_short_retention()
             self._rehearse(store, driver, flow)
             driver, timeout_ms = self._fence()
         elif ending is Ending.ABORTED:
-            undone = Progress(progress.version, progress.writer, flow, self._now_s())
-            self._decide(driver, flow, undone)
+            progress = Progress(progress.version, progress.writer, flow, self._now_s())
+            self._decide(plan, progress)
             driver, timeout_ms = self._fence()
-            progress = undone
         decided: frozenset[Transaction] = frozenset() if progress is None else frozenset(progress.transactions)
         abandoned = [transaction for transaction in left_open if transaction not in decided]
         self._client.end(abandoned, flow, commit=False)
-        return Plan(
-            self._name,
-            self._id,
-            driver,
-            flow,
-            timeout_ms,
-            self._clock.wall_ms(),
-            progress,
+        return replace(
+            plan,
+            driver=driver,
+            timeout_ms=timeout_ms,
+            planned_ms=self._clock.wall_ms(),
+            progress=progress,
             is_unsure=ending is Ending.FORGOTTEN,
         )
 
@@ -218,14 +219,18 @@ class Sink:
         store.write(driver, flow, Progress(0, "nobody", flow, self._now_s()))
         self._client.end([driver], flow, commit=False)
 
-    def _store(self) -> ProgressStore:
+    def _partition_count(self) -> int:
+        """Of the progress topic. :raises ExactlyOnceError: there is none."""
         count = self._client.partition_count(self._progress_topic)
         if count is None:
             raise ExactlyOnceError(
                 f"topic {self._progress_topic!r}, under whose name the progress is to be kept (option progressTopic), "
                 "does not exist or may not be seen; create it, or grant DESCRIBE"
             )
-        return ProgressStore(self._client, self._name, self._progress_topic, count)
+        return count
+
+    def _store(self, partition_count: int) -> ProgressStore:
+        return ProgressStore(self._client, self._name, self._progress_topic, partition_count)
 
     def _left_open(self) -> list[Transaction]:
         names = [name for name in self._client.list_ongoing(writer_pattern(self._id)) if is_writer_id(self._id, name)]
@@ -272,14 +277,14 @@ class Sink:
         if not is_current:
             raise FencedError(f"a newer driver has taken over the sink {self._name!r}; this one stops")
 
-    def _decide(self, driver: Transaction, flow: Flow, progress: Progress) -> None:
-        """Make *progress* the sink's, for good.
+    def _decide(self, plan: Plan, progress: Progress) -> None:
+        """Make *progress* the sink's, for good, in the transaction of *plan*'s driver.
 
         :raises FencedError: a newer driver is there; it was not decided.
         :raises UndecidedError: the brokers aborted the driver's transaction.
         """
         try:
-            self._store().write(driver, flow, progress)
+            self._store(plan.partition_count).write(plan.driver, plan.flow, progress)
         except ApiError as error:
             if error.code in _FENCED:
                 raise FencedError(
@@ -287,7 +292,7 @@ class Sink:
                     f"{self._name!r} ({error}); this one stops"
                 ) from error
             raise
-        (code,) = self._client.end([driver], flow, commit=True).values()
+        (code,) = self._client.end([plan.driver], plan.flow, commit=True).values()
         if code in _FENCED:
             # An answer may have been lost, and the newer driver come before the next one.
             raise FencedError(

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kafka_sink.client.metadata import KnownCluster
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.threads import at_fork
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
@@ -73,11 +74,18 @@ class WriterTransactions:
 
 
 def open_producer(
-    properties: Mapping[str, Any], transaction: Transaction, flow: Flow, *, option_prefix: str = ""
+    properties: Mapping[str, Any],
+    transaction: Transaction,
+    flow: Flow,
+    *,
+    option_prefix: str = "",
+    known: KnownCluster | None = None,
 ) -> KafkaProducer:
-    """A producer that writes in *transaction*; closing it ends nothing."""
+    """A producer that writes in *transaction*; closing it ends nothing. *known* as for :class:`KafkaProducer`."""
     producer = KafkaProducer(
-        {**properties, "transactional.id": transaction.transactional_id}, option_prefix=option_prefix
+        {**properties, "transactional.id": transaction.transactional_id},
+        option_prefix=option_prefix,
+        known_cluster=known,
     )
     try:
         producer.join_transaction(transaction.producer_id, transaction.epoch, transaction_version=flow.value)

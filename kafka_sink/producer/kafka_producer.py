@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from kafka_sink.client.cluster import Cluster, PartitionInfo
 from kafka_sink.client.factory import SelectorMetrics, create_client
+from kafka_sink.client.metadata import KnownCluster
 from kafka_sink.common import config as common_config
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
@@ -78,7 +79,7 @@ from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.layout import MAX_RECORD_OVERHEAD_BYTES
 from kafka_sink.records.murmur2 import positive_murmur2
 
-__all__ = ["ANY_PARTITION", "KafkaProducer", "ProducerRecord"]
+__all__ = ["ANY_PARTITION", "KafkaProducer", "KnownCluster", "ProducerRecord"]
 
 _producer_numbers = itertools.count(1)
 
@@ -89,6 +90,8 @@ class KafkaProducer:
     :param properties: see the option table in README.md, for example ``{"bootstrap.servers": "127.0.0.1:9092"}``.
         Serializers, interceptors and the partitioner may be named there, or be handed over as objects.
     :param option_prefix: what the user wrote before the names of *properties*, for messages.
+    :param known_cluster: :meth:`known_cluster` of an earlier producer of this process, to begin with: that saves a
+        connection and two requests.
     :raises ConfigError: unknown option, wrong value, or options that contradict each other.
     :raises KafkaError: it could not be made; nothing of it is left.
     """
@@ -103,6 +106,7 @@ class KafkaProducer:
         partitioner: Any = None,
         clock: Clock = SYSTEM_CLOCK,
         option_prefix: str = "",
+        known_cluster: KnownCluster | None = None,
     ) -> None:
         config = common_config.parse(ProducerConfig, properties, prefix=option_prefix)
         config = producer_config.reconcile(config, frozenset(properties), prefix=option_prefix)
@@ -118,7 +122,7 @@ class KafkaProducer:
             try:
                 configs = {**common_config.as_properties(config), **properties, "client.id": self.client_id}
                 self._make_plugins(configs, key_serializer, value_serializer, interceptors, partitioner, undo)
-                self._make_pipeline(undo)
+                self._make_pipeline(known_cluster, undo)
             except Exception as error:
                 kind = ConfigError if isinstance(error, ConfigError) else KafkaError
                 raise kind(f"Failed to construct kafka producer: {error}") from error
@@ -177,11 +181,13 @@ class KafkaProducer:
         self._closers.append(close)
         return close
 
-    def _make_pipeline(self, undo: ExitStack) -> None:
+    def _make_pipeline(self, known_cluster: KnownCluster | None, undo: ExitStack) -> None:
         config, clock = self._config, self._clock
         samples, window_ms = config.metrics_num_samples, config.metrics_sample_window_ms
         network = SelectorMetrics(samples, window_ms)
-        self._client, self._metadata = create_client(config, client_id=self.client_id, clock=clock, metrics=network)
+        self._client, self._metadata = create_client(
+            config, client_id=self.client_id, clock=clock, metrics=network, known=known_cluster
+        )
         undo.callback(self._client.close)
         pool = BufferPool(
             config.buffer_memory_bytes,
@@ -484,6 +490,10 @@ class KafkaProducer:
         """
         self._check_usable()
         return self._topics.wait_for(topic).partitions_for_topic(topic)
+
+    def known_cluster(self) -> KnownCluster | None:
+        """What this producer knows of the cluster, for the next one; None before any broker has answered."""
+        return self._metadata.known()
 
     # --- transactions ------------------------------------------------------------------------------------------------
 

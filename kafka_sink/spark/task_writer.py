@@ -15,10 +15,11 @@ from pyspark import TaskContext
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError, RowError
 from kafka_sink.producer.column_staging import piece_bytes
-from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.kafka_producer import KafkaProducer, KnownCluster
 from kafka_sink.spark.arrow_columns import in_task, topic_chunks
 from kafka_sink.spark.commit_message import TaskCommit
 from kafka_sink.spark.delivery_tracker import DeliveryTracker
+from kafka_sink.spark.known_clusters import KnownClusters
 from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
 
@@ -30,8 +31,11 @@ class SinkWriteError(KafkaError):
     """A task could not write all of its rows; the text says why, and how many had been acknowledged."""
 
 
-#: Makes the producer of a task, given its partition and attempt number.
-OpenProducer = Callable[[int, int], KafkaProducer]
+#: Makes the producer of a task, given its partition and attempt number, and what this process knows of the cluster.
+OpenProducer = Callable[[int, int, KnownCluster | None], KafkaProducer]
+
+#: Of this worker process.
+known_clusters = KnownClusters(SYSTEM_CLOCK)
 
 
 def write_task(
@@ -59,12 +63,15 @@ def write_task(
     try:
         for batch in gathered:
             if producer is None:
+                known = known_clusters.find(options.producer_properties)
                 if open_producer is None:
                     producer = KafkaProducer(
-                        task_properties(options, task_partition, attempt), option_prefix=KAFKA_PREFIX
+                        task_properties(options, task_partition, attempt),
+                        option_prefix=KAFKA_PREFIX,
+                        known_cluster=known,
                     )
                 else:
-                    producer = open_producer(task_partition, attempt)
+                    producer = open_producer(task_partition, attempt, known)
             try:
                 _send(producer, batch, options, schema, tracker)
             except RowError as error:
@@ -75,11 +82,13 @@ def write_task(
         if producer is not None:
             producer.flush()
             figures = producer.metrics()
+            known_clusters.keep(options.producer_properties, producer.known_cluster())
         _raise_first_error(tracker)
         if tracker.rows_acked != rows_in:
             raise SinkWriteError(f"{rows_in} rows were sent but {tracker.rows_acked} acknowledged; this is a defect")
         close_timeout_ms = FOREVER_MS
     except Exception as error:
+        known_clusters.keep(options.producer_properties, None)
         # Spark shows only the outermost exception, so everything a person needs is in this one line.
         what_stays = (
             f"{tracker.rows_acked} of the rows it had sent were acknowledged before this error and stay in the topic"

@@ -16,7 +16,7 @@ from kafka_sink.common.errors import KafkaError, RecordTooLargeError, RowError
 from kafka_sink.exactly_once.model import OpenTransaction, Transaction, UnwritableRowsError
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
-from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.kafka_producer import KafkaProducer, KnownCluster
 from kafka_sink.spark.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
@@ -39,11 +39,11 @@ def write_in_transaction(
     """
     opened: list[Transaction] = []
 
-    def open_own(task_partition: int, attempt: int) -> KafkaProducer:
+    def open_own(task_partition: int, attempt: int, known: KnownCluster | None) -> KafkaProducer:
         transaction = _transactions.begin(shared_client(options.producer_properties), plan, version)
         opened.append(transaction)
         properties = task_properties(options, task_partition, attempt)
-        return open_producer(properties, transaction, plan.flow, option_prefix=KAFKA_PREFIX)
+        return open_producer(properties, transaction, plan.flow, option_prefix=KAFKA_PREFIX, known=known)
 
     try:
         commit = write_task(batches, options, schema, open_own)
@@ -67,9 +67,9 @@ def write_in_drivers_transaction(
     if context is not None and context.attemptNumber() > 0:
         raise SinkWriteError("a second attempt at a task of an atomic write: the batch as a whole is to be tried again")
 
-    def open_shared(task_partition: int, attempt: int) -> KafkaProducer:
+    def open_shared(task_partition: int, attempt: int, known: KnownCluster | None) -> KafkaProducer:
         properties = task_properties(options, task_partition, attempt)
-        return open_producer(properties, plan.driver, plan.flow, option_prefix=KAFKA_PREFIX)
+        return open_producer(properties, plan.driver, plan.flow, option_prefix=KAFKA_PREFIX, known=known)
 
     try:
         commit = write_task(batches, options, schema, open_shared)

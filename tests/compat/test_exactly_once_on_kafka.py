@@ -58,7 +58,7 @@ class _Decided:
 
     def decide(self) -> Plan:
         transactions = tuple(sorted(each.transaction for each in self.written))
-        self.sink._decide(self.plan.driver, self.plan.flow, Progress(1, "query", self.plan.flow, 0, transactions))
+        self.sink._decide(self.plan, Progress(1, "query", self.plan.flow, 0, transactions))
         return self.plan
 
     def await_abort(self, count: int) -> None:

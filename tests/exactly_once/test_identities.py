@@ -89,7 +89,7 @@ def test_a_batch_goes_on_as_it_began_when_the_clusters_version_of_transactions_c
         written = [old.write_task(plan, 1, b"1-a"), old.write_task(plan, 1, b"1-b")]
         if is_decided:
             transactions = tuple(sorted(each.transaction for each in written))
-            old.parallel._decide(plan.driver, plan.flow, Progress(2, QUERY, plan.flow, 0, transactions))
+            old.parallel._decide(plan, Progress(2, QUERY, plan.flow, 0, transactions))
         old.client.close()
     with EmbeddedCluster(nodes=1, config=replace(config, transaction_version=after), data_dir=tmp_path) as cluster:
         new = World(cluster.bootstrap_servers, "rows")

@@ -52,7 +52,7 @@ def test_a_newer_driver_fences_the_older_one_and_ends_what_it_left(world: World)
     with pytest.raises(UndecidedError, match=r"PrepareAbort|CompleteAbort"):
         world.parallel.commit(older, 0, QUERY, written)
     with pytest.raises(FencedError, match="a newer driver has taken over"):
-        world.parallel._decide(older.driver, older.flow, Progress(1, QUERY, older.flow, 0))
+        world.parallel._decide(older, Progress(1, QUERY, older.flow, 0))
     world.parallel.commit(newer, 0, QUERY, [world.write_task(newer, 0, b"new")])
     assert world.committed() == [b"new"]
 
@@ -60,7 +60,7 @@ def test_a_newer_driver_fences_the_older_one_and_ends_what_it_left(world: World)
 def test_what_was_decided_is_finished_by_the_next_driver(world: World) -> None:
     plan = world.parallel.plan()
     written = world.write_task(plan, 0, b"row")
-    world.parallel._decide(plan.driver, plan.flow, Progress(1, QUERY, plan.flow, 0, (written.transaction,)))
+    world.parallel._decide(plan, Progress(1, QUERY, plan.flow, 0, (written.transaction,)))
     assert world.committed() == []
     assert not world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
     assert world.committed() == [b"row"]
@@ -246,6 +246,7 @@ def test_a_topic_that_is_created_just_now_is_waited_for_and_one_that_never_comes
         """Knows the topic at the third look."""
 
         looks = 0
+        nodes = ()
 
         def fetch_cluster(self, topics: list[str]) -> LateCluster:
             self.looks += 1

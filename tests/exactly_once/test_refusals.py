@@ -110,7 +110,7 @@ def test_one_application_may_write_to_several_topics_at_once(
     plan = world.parallel.plan()
     written = world.write_task(plan, 0, b"first")
     second.write_batch(protocol, 0, b"second")
-    world.parallel._decide(plan.driver, plan.flow, Progress(1, QUERY, plan.flow, 0, (written.transaction,)))
+    world.parallel._decide(plan, Progress(1, QUERY, plan.flow, 0, (written.transaction,)))
     # What is decided and not committed yet is nobody else's to abort.
     second.write_batch(protocol, 1, b"third")
     assert not world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
@@ -176,7 +176,7 @@ def test_a_driver_that_died_in_its_decision_holds_up_no_successor_that_names_its
     plan = world.parallel.plan(QUERY)
     written = world.write_task(plan, 0, b"undecided")
     progress = Progress(1, QUERY, plan.flow, 0, (written.transaction,))
-    world.parallel._store().write(plan.driver, plan.flow, progress)
+    world.parallel._store(plan.partition_count).write(plan.driver, plan.flow, progress)
     assert world.parallel.plan(QUERY).must_write(0, QUERY, Numbers.OF_A_QUERY)
     world.write_batch("atomic", 0, b"row")
     assert world.committed() == [b"row"]

@@ -52,7 +52,7 @@ def test_what_a_sink_has_decided_is_not_aborted_and_nothing_else_of_it_committed
     for name in (decided, loser):
         said = kafkalite("txn", "commit", name.transactional_id, fails=True)
         assert "belongs to a sink that has not decided to commit it" in said
-    world.parallel._decide(plan.driver, plan.flow, Progress(1, QUERY, plan.flow, 0, (decided,)))
+    world.parallel._decide(plan, Progress(1, QUERY, plan.flow, 0, (decided,)))
     said = kafkalite("txn", "abort", decided.transactional_id, fails=True)
     assert "belongs to a batch that its sink has decided to commit" in said
     assert "has not decided" in kafkalite("txn", "commit", loser.transactional_id, fails=True)

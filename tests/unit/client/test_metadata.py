@@ -277,3 +277,31 @@ def test_leaders_that_a_broker_names_count_from_the_next_epoch_on() -> None:
     assert metadata.update_version == version
     metadata.update_leaders({TopicPartition("a", 1): NewLeader(9, 5), TopicPartition("b", 0): NewLeader(3, 1)}, [])
     assert metadata.fetch() is cluster
+
+
+def test_what_one_client_knows_is_where_another_begins_and_ages_there_too() -> None:
+    first = make()
+    assert first.known() is None
+    first.add("orders", NOW)
+    update(first, answer(topic("orders", partition(0, 1))))
+    known = first.known()
+    assert known is not None and known.fetched_ms == NOW
+    clock = FakeClock(NOW + 1_000)
+    second = make(clock)
+    second.begin_with(known)
+    assert second.fetch() is first.fetch()
+    assert second.time_to_next_update_ms(clock.now_ms) == MAX_AGE_MS - 1_000
+    assert second.next_request(NOW + MAX_AGE_MS).topics == ("orders",)
+    second.add("events", clock.now_ms)
+    assert (second.time_to_next_update_ms(clock.now_ms), second.next_request(clock.now_ms).topics) == (0, ("events",))
+
+
+def test_an_update_that_was_asked_for_on_known_ground_does_not_count_as_one_that_failed() -> None:
+    first = make()
+    update(first)
+    known = first.known()
+    assert known is not None
+    second = make(FakeClock(NOW + BACKOFF_MS * 2))
+    second.begin_with(known)
+    assert second.request_update() == second.update_version
+    assert second.time_to_next_update_ms(NOW + BACKOFF_MS * 2) == 0

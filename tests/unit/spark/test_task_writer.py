@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import IntegerType, StringType, StructType
 
 from kafka_sink import EmbeddedCluster
-from kafka_sink.spark import task_writer
+from kafka_sink.spark import known_clusters, task_writer
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task_writer import SinkWriteError, write_task
@@ -65,3 +65,52 @@ def test_a_wrong_row_of_gathered_ones_has_its_number_in_the_task() -> None:
     wrong = pa.RecordBatch.from_arrays([pa.array(["x"]), pa.array([-7], pa.int32())], schema=SCHEMA)
     with EmbeddedCluster() as cluster, pytest.raises(SinkWriteError, match=r"row 400 .*has partition -7"):
         write(cluster, [*rows, wrong], 64)
+
+
+def metadata_requests(cluster: EmbeddedCluster) -> int:
+    found = [
+        metric.value
+        for metric in cluster.metrics()
+        if metric.name == "RequestsPerSec" and {("request", "Metadata"), ("attribute", "Count")} <= set(metric.tags)
+    ]
+    return int(sum(found))
+
+
+def test_a_task_begins_with_what_the_one_before_knew_and_still_finds_leaders_that_moved() -> None:
+    with EmbeddedCluster(nodes=2) as cluster:
+        servers = cluster.bootstrap_servers
+        cluster.create_topic(TOPIC, 1, replication_factor=2)
+        write_row(servers, 1)
+        asked = metadata_requests(cluster)
+        write_row(servers, 2)
+        assert metadata_requests(cluster) == asked
+        leader = next(iter(cluster.nodes))
+        for node in cluster.nodes:
+            cluster.move_leader(TOPIC, 0, node)
+            write_row(servers, 3)
+        cluster.stop_node(leader)
+        write_row(servers, 4)
+        assert len(read_topic(cluster.bootstrap_servers, TOPIC)) == 5
+
+
+def test_what_is_known_is_asked_for_anew_after_a_while_and_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedCluster() as cluster:
+        servers = cluster.bootstrap_servers
+        cluster.create_topic(TOPIC, 1)
+        write_row(servers, 1)
+        asked = metadata_requests(cluster)
+        with pytest.raises(SinkWriteError):
+            write_row(servers, -7, partition=-7)
+        write_row(servers, 2)
+        assert metadata_requests(cluster) == asked + 1
+        monkeypatch.setattr(known_clusters, "MOST_AGE_MS", -1)
+        write_row(servers, 3)
+        assert metadata_requests(cluster) == asked + 2
+
+
+def write_row(servers: str, value: int, partition: int = 0) -> None:
+    """A task of one row; what it knows is kept by the address of the brokers."""
+    options = parse_options({"kafka.bootstrap.servers": servers, "topic": TOPIC})
+    schema = check_schema(StructType().add("value", StringType()).add("partition", IntegerType()), options)
+    row = pa.RecordBatch.from_arrays([pa.array([str(value)]), pa.array([partition], pa.int32())], schema=SCHEMA)
+    write_task(iter([row]), options, schema)
