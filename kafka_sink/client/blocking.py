@@ -7,6 +7,7 @@ about brokers that cannot be reached names each address and what went wrong ther
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -102,15 +103,15 @@ class BlockingClient:
                     attempts += 1
 
     def request_all(
-        self, node: Node, questions: Sequence[Question], *, timeout_ms: int | None = None
+        self, questions: Sequence[tuple[Node, Question]], *, timeout_ms: int | None = None
     ) -> list[Struct | ApiError]:
-        """The answers to many requests to one *node*, sent one after the other without waiting in between; as many at a
-        time as max.in.flight.requests.per.connection allows. What has no answer has its error in its place:
+        """The answers to many requests to many nodes, all on their way at once; to each node in their order, as many at
+        a time as max.in.flight.requests.per.connection allows. What has no answer has its error in its place:
         DisconnectError, AuthenticationError, UnsupportedVersionError or KafkaTimeoutError.
         """
         with self._turn:
             deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
-            return _Pipeline(self._client, self._metadata, self._clock, node, questions, deadline_ms).answers()
+            return _Pipeline(self._client, self._metadata, self._clock, questions, deadline_ms).answers()
 
     def feature_level(self, name: str) -> int:
         """The level of a finalized feature of the cluster (KIP-584), 0 where no broker knows it; asks no broker, so
@@ -261,49 +262,65 @@ class _Exchange:
 
 
 class _Pipeline:
-    """Many requests on their way to one node, against one deadline."""
+    """Many requests on their way to their nodes, against one deadline."""
 
     def __init__(
         self,
         client: NetworkClient,
         metadata: Metadata,
         clock: Clock,
-        node: Node,
-        questions: Sequence[Question],
+        questions: Sequence[tuple[Node, Question]],
         deadline_ms: int,
     ) -> None:
         self._client = client
         self._metadata = metadata
         self._clock = clock
-        self._node = node
         self._questions = questions
         self._deadline_ms = deadline_ms
         self._answers: list[Struct | ApiError | None] = [None] * len(questions)
         self._unanswered = len(questions)
-        self._sent = 0
+        self._unsent: dict[Node, deque[int]] = {}
+        for index, (node, _) in enumerate(questions):
+            self._unsent.setdefault(node, deque()).append(index)
+        # Nodes with an attempt to connect that counts.
+        self._tried: set[Node] = set()
 
     def answers(self) -> list[Struct | ApiError]:
-        tried = False
         while self._unanswered:
             now_ms = self._clock.monotonic_ms()
-            tried = tried or self._client.can_connect(self._node.connection_id, now_ms)
-            while self._sent < len(self._questions) and self._client.ready(self._node, now_ms):
-                self._send(self._sent, now_ms)
-                self._sent += 1
-            if self._sent < len(self._questions) and tried and self._client.connection_failed(self._node):
-                failure = self._client.connection_failure(self._node)
-                self._end_unsent(DisconnectError(f"{self._node}: {failure.cause if failure else 'connection lost'}"))
-            elif now_ms >= self._deadline_ms:
-                self._end_all(KafkaTimeoutError(f"{self._node} did not answer in time"))
-            else:
-                self._client.poll(self._deadline_ms - now_ms, now_ms)
+            if now_ms >= self._deadline_ms:
+                self._time_out()
+                break
+            for node, unsent in self._unsent.items():
+                if unsent:
+                    self._send_to(node, unsent, now_ms)
+            if self._unanswered:
+                self._client.poll(self._wait_ms(now_ms), now_ms)
                 self._metadata.raise_if_fatal()
         return [answer for answer in self._answers if answer is not None]
 
+    def _send_to(self, node: Node, unsent: deque[int], now_ms: int) -> None:
+        """Send as much of *unsent* as *node* takes now; give it up where it cannot be reached."""
+        # In backoff from an earlier failure it deserves one more attempt.
+        if self._client.can_connect(node.connection_id, now_ms):
+            self._tried.add(node)
+        while unsent and self._client.ready(node, now_ms):
+            self._send(unsent.popleft(), now_ms)
+        if unsent and node in self._tried and self._client.connection_failed(node):
+            failure = self._client.connection_failure(node)
+            error = DisconnectError(f"{node}: {failure.cause if failure else 'the connection was lost'}")
+            while unsent:
+                self._set(unsent.popleft(), error)
+
+    def _wait_ms(self, now_ms: int) -> int:
+        """Until the deadline, or until a node's backoff is over."""
+        waits = (self._client.poll_delay_ms(node, now_ms) for node, unsent in self._unsent.items() if unsent)
+        return min(self._deadline_ms - now_ms, *waits, FOREVER_MS)
+
     def _send(self, index: int, now_ms: int) -> None:
-        question = self._questions[index]
+        node, question = self._questions[index]
         request = self._client.new_request(
-            self._node,
+            node,
             question.api_key,
             question.build,
             now_ms,
@@ -316,14 +333,9 @@ class _Pipeline:
         error = response.authentication_error or response.version_mismatch
         self._set(index, response.body or error or DisconnectError(response.cause))
 
-    def _end_unsent(self, error: ApiError) -> None:
-        for index in range(self._sent, len(self._questions)):
-            self._set(index, error)
-        self._sent = len(self._questions)
-
-    def _end_all(self, error: ApiError) -> None:
-        for index in range(len(self._questions)):
-            self._set(index, error)
+    def _time_out(self) -> None:
+        for index, (node, _) in enumerate(self._questions):
+            self._set(index, KafkaTimeoutError(f"{node} did not answer in time"))
 
     def _set(self, index: int, answer: Struct | ApiError) -> None:
         if self._answers[index] is None:

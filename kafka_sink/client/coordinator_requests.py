@@ -111,24 +111,21 @@ class CoordinatorRequests:
         code_of: Callable[[Struct], ErrorCode],
         outcomes: dict[K, ErrorCode],
     ) -> None:
-        """Ask for each of *keys*, pipelined, until all have an answer that is for good."""
+        """Ask for each of *keys*, all at once, until all have an answer that is for good."""
         deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
         attempts = 0
         while waiting := [item for item in keys if item not in outcomes]:
             self.locate([keys[item] for item in waiting], deadline_ms)
-            by_node: dict[Node, list[K]] = {}
-            for item in waiting:
-                by_node.setdefault(self._coordinators[keys[item]], []).append(item)
-            for node, items in by_node.items():
-                answers = self._client.request_all(
-                    node, [question(item) for item in items], timeout_ms=self.left_ms(deadline_ms)
-                )
-                for item, answer in zip(items, answers, strict=True):
-                    code = self._code(answer, code_of)
-                    if code not in AGAIN:
-                        outcomes[item] = code
-                    elif code in _MOVED:
-                        self.forget([keys[item]])
+            answers = self._client.request_all(
+                [(self._coordinators[keys[item]], question(item)) for item in waiting],
+                timeout_ms=self.left_ms(deadline_ms),
+            )
+            for item, answer in zip(waiting, answers, strict=True):
+                code = self._code(answer, code_of)
+                if code not in AGAIN:
+                    outcomes[item] = code
+                elif code in _MOVED:
+                    self.forget([keys[item]])
             left = [item for item in keys if item not in outcomes]
             if left:
                 self.pause(attempts, deadline_ms, f"ending {len(left)} of {len(keys)} transactions, as {left[0]},")

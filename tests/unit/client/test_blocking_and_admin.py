@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient, NewTopic
-from kafka_sink.client.blocking import BlockingClient
+from kafka_sink.client.blocking import BlockingClient, Question
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.common.errors import (
     ApiError,
@@ -217,6 +217,55 @@ def test_closing_closes_the_network(client: BlockingClient, network: FakeSelecta
     with client:
         assert client.connection_failures() == ()
     assert network.is_closed
+
+
+# -- many requests at once
+
+
+def questions(*nodes: Node) -> list[tuple[Node, Question]]:
+    return [(node, Question(ApiKey.METADATA, brokers_only)) for node in nodes]
+
+
+def test_many_requests_are_on_their_way_to_all_nodes_before_any_is_answered(
+    client: BlockingClient, cluster: ClusterFake
+) -> None:
+    ask(client, ONE)
+    ask(client, TWO)
+    held: list[str] = []
+
+    def hold(connection_id: str, body: Struct) -> Struct | None:
+        held.append(connection_id)
+        return None
+
+    cluster.handlers[MetadataRequest] = hold
+    answers = client.request_all(questions(ONE, TWO, ONE), timeout_ms=1_000)
+    assert sorted(held) == ["1", "1", "2"]
+    assert [str(answer) for answer in answers] == [f"{node} did not answer in time" for node in (ONE, TWO, ONE)]
+
+
+def test_a_node_that_cannot_be_reached_takes_no_answer_from_the_others(
+    client: BlockingClient, network: FakeSelectable
+) -> None:
+    ask(client, ONE)
+    network.refusals["2"] = ConnectionRefusedError(errno.ECONNREFUSED, "x")
+    started_ms = network.clock.now_ms
+    answers = client.request_all(questions(TWO, ONE, TWO))
+    assert [isinstance(answer, DisconnectError) for answer in answers] == [True, False, True]
+    again = client.request_all(questions(TWO))
+    assert isinstance(again[0], DisconnectError)
+    # One more attempt, after the reconnect backoff and not at the deadline.
+    assert network.clock.now_ms - started_ms < 200
+
+
+def test_requests_that_no_broker_has_a_version_for_have_that_error_in_their_places(
+    client: BlockingClient, cluster: ClusterFake
+) -> None:
+    del cluster.versions[ApiKey.LIST_OFFSETS]
+    answers = client.request_all(
+        [*questions(ONE), (ONE, Question(ApiKey.LIST_OFFSETS, lambda _: ListOffsetsRequest()))]
+    )
+    assert not isinstance(answers[0], ApiError)
+    assert isinstance(answers[1], UnsupportedVersionError)
 
 
 # -- admin client
