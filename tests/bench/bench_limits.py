@@ -61,9 +61,20 @@ def memory(spark: SparkSession, bootstrap_servers: str, scale: float, runs: int)
 
 
 def growth_of_rows(spark: SparkSession, bootstrap_servers: str, scale: float, runs: int) -> dict[str, Any]:
+    """Beside a sink that does nothing: what Spark takes to begin weighs more the fewer the rows are."""
+
+    def nothing(count: int) -> float:
+        data = rows(spark, "keyed", count, 4)
+        started = time.perf_counter()
+        SINKS["null"](data, "", bootstrap_servers, {})
+        return count / (time.perf_counter() - started)
+
     counts = [max(int(count * scale), 1000) for count in (1_000_000, 10_000_000, 100_000_000)]
     write(spark, bootstrap_servers, "keyed", counts[0], 4, 4)
-    return _rates(counts, runs, lambda count: write(spark, bootstrap_servers, "keyed", count, 4, 4))
+    found = _rates(counts, runs, lambda count: write(spark, bootstrap_servers, "keyed", count, 4, 4))
+    nothing(counts[0])
+    floor = _rates(counts, runs, nothing)
+    return {**found, "nothing_rows_per_s": floor["rows_per_s"], "least_of_most_of_nothing": floor["least_of_most"]}
 
 
 def growth_of_partitions(spark: SparkSession, bootstrap_servers: str, scale: float, runs: int) -> dict[str, Any]:
