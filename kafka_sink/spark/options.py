@@ -57,7 +57,8 @@ AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
 
 #: Options of a streaming query that Spark hands on.
-_OF_THE_QUERY = frozenset({"checkpointlocation", "queryname"})
+_CHECKPOINT = "checkpointlocation"
+_OF_THE_QUERY = frozenset({_CHECKPOINT, "queryname"})
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,8 @@ class SinkOptions:
         "existing query becomes exactly-once",
     )
     producer_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: Of the streaming query, where it is given as an option rather than in Spark's configuration.
+    checkpoint_location: str | None = None
 
     @property
     def transaction_timeout_ms(self) -> int | None:
@@ -142,12 +145,13 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
     own = {name.lower(): name for name in c.keys(SinkOptions)}
     sink_values: dict[str, str] = {}
     kafka_values: dict[str, str] = {}
+    checkpoint: str | None = None
     for name, value in options.items():
         lowered = name.lower()
         if lowered.startswith(KAFKA_PREFIX):
             kafka_values[lowered.removeprefix(KAFKA_PREFIX)] = value
         elif is_stream and lowered in _OF_THE_QUERY:
-            continue
+            checkpoint = value if lowered == _CHECKPOINT else checkpoint
         elif lowered in own:
             sink_values[own[lowered]] = value
         elif lowered == "path":
@@ -158,7 +162,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
             raise ConfigError(f"unknown option {name}{_what_was_meant(lowered, list(own.values()))}")
     parsed = c.parse(SinkOptions, sink_values)
     check_producer_properties(kafka_values)
-    merged = replace(parsed, producer_properties={**SINK_DEFAULTS, **kafka_values})
+    merged = replace(parsed, producer_properties={**SINK_DEFAULTS, **kafka_values}, checkpoint_location=checkpoint)
     _check_guarantee(merged, is_stream=is_stream)
     return merged
 

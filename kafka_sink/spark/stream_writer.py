@@ -13,6 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.spark.checkpoint import query_of
 from kafka_sink.spark.continuous import refuse_epoch
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
@@ -56,7 +57,9 @@ class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         if options.transactional_id_prefix is None:
             raise RuntimeError("an exactly-once stream without transactionalIdPrefix passed the check of options")
         self._numbers = numbers_of_a_query(options)
-        self._write = TransactionalWrite(options, schema, options.transactional_id_prefix)
+        # Known before its tasks run, a query that may not use this sink disturbs none that does.
+        query = query_of(options.checkpoint_location)
+        self._write = TransactionalWrite(options, schema, options.transactional_id_prefix, query and f"query {query}")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor.

@@ -150,6 +150,23 @@ def test_another_query_with_the_same_prefix_is_refused(query: Query) -> None:
     assert query.found() == query.expected()
 
 
+def test_another_query_with_the_same_prefix_does_not_disturb_the_one_that_runs(query: Query) -> None:
+    query.add_files(1)
+    exactly_once = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": query.topic}
+    writer = query.frame().writeStream.format("kafkalite").options(**query.options, **exactly_once)
+    running = writer.option("checkpointLocation", str(query.folder / "checkpoint")).start()
+    try:
+        running.processAllAvailable()
+        other = writer.option("checkpointLocation", f"file://{query.folder / 'another'}").start()
+        with pytest.raises(StreamingQueryException, match=r"belongs to query .*nothing was written"):
+            other.awaitTermination(60)
+        query.add_files(1)
+        running.processAllAvailable()
+    finally:
+        running.stop()
+    assert query.found() == query.expected()
+
+
 def test_complete_mode_writes_the_whole_result_of_every_batch(query: Query) -> None:
     query.add_files(2)
     counts = query.frame().groupBy().count().select(f.col("count").cast("string").alias("value"))
