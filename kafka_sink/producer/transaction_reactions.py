@@ -1,6 +1,7 @@
-"""What each error in an answer to a transactional request means: one table for all requests.
+"""What each error means to a producer with an id: one table for its requests' answers, and one for its batches.
 
-Read by the requests on the sender thread. It holds no state, and knows errors by their codes alone.
+Read by the requests and the transaction manager on the sender thread. It holds no state, and knows errors by their
+codes alone.
 
 Source: the handlers of apache/kafka ``TransactionManager``; KIP-1050 (classes of errors).
 """
@@ -67,6 +68,17 @@ _OWN: Final[Mapping[ApiKey, Mapping[ErrorCode, Reaction]]] = {
     },
     ApiKey.END_TXN: {ErrorCode.UNKNOWN_PRODUCER_ID: Reaction.BUMP},
 }
+
+#: Errors of a batch after which nothing of this producer can be written any more.
+FATAL_FOR_BATCHES: Final = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
 
 
 def reaction_to(api_key: ApiKey, code: ErrorCode) -> Reaction:

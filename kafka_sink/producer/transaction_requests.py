@@ -252,7 +252,7 @@ class AddPartitionsToTxn(TransactionalRequest):
             return
         code = gravest(self.api_key, failed.values())
         texts = ", ".join(f"{partition}: {reason.name}" for partition, reason in sorted(failed.items()))
-        first = code is ErrorCode.CONCURRENT_TRANSACTIONS and not self._manager.partitions_in_transaction
+        first = code is ErrorCode.CONCURRENT_TRANSACTIONS and not self._manager.has_partitions
         backoff_ms = _CONCURRENT_TRANSACTIONS_BACKOFF_MS if first else None
         self._react(code, f"partitions could not be added to the transaction: {texts}", now_ms, backoff_ms=backoff_ms)
 

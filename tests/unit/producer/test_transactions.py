@@ -17,11 +17,14 @@ from kafka_sink.common.errors import (
     TransactionStateError,
     UnsupportedVersionError,
 )
+from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata
 from kafka_sink.producer.idempotence import ProducerIdAndEpoch
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.transaction_state import TRANSITIONS, State
+from kafka_sink.producer.transaction_state_machine import TransactionStateMachine
 from kafka_sink.protocol.api_key import ApiKey
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.producing import TOPIC, tp
 from tests.fakes.sending import SILENCE, FakeBrokers, SenderWorld
 from tests.fakes.transacting import LAST_EPOCH, PRODUCER_ID, TransactionalBrokers, TransactionalWorld
@@ -73,17 +76,17 @@ ALLOWED = {
 @pytest.mark.parametrize("target", S)
 @pytest.mark.parametrize("source", S)
 def test_every_transition(source: State, target: State) -> None:
-    manager = make_world().manager
-    manager._state = source
+    machine = TransactionStateMachine("orders-writer", ManualClock(), ContextLogger(__name__, ""))
+    machine.state = source
     allowed = target in ALLOWED.get(source, ()) or (target is S.FATAL_ERROR and source is not S.FATAL_ERROR)
     assert (target in TRANSITIONS[source]) is allowed
     if allowed:
-        manager._transition(target, KafkaError("why"))
-        assert manager.state is target
+        machine.transition(target, KafkaError("why"))
+        assert machine.state is target
     else:
         with pytest.raises(TransactionStateError, match="cannot become"):
-            manager._transition(target)
-        assert manager.state is source
+            machine.transition(target)
+        assert machine.state is source
 
 
 def call(world: TransactionalWorld, name: str) -> Any:
