@@ -9,75 +9,38 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kafka_sink.client.cluster import Cluster, PartitionInfo
-from kafka_sink.client.factory import SelectorMetrics, create_client
+from kafka_sink.client.cluster import PartitionInfo
 from kafka_sink.client.metadata import KnownCluster
 from kafka_sink.common import config as common_config
-from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import (
-    ApiError,
-    ConfigError,
-    KafkaError,
-    KafkaTimeoutError,
-    RecordTooLargeError,
-    TransactionStateError,
-)
+from kafka_sink.common.errors import ApiError, ConfigError, KafkaError, KafkaTimeoutError, TransactionStateError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric, render_prometheus
-from kafka_sink.common.model import (
-    NO_OFFSET,
-    NO_TIMESTAMP,
-    ConsumerGroupMetadata,
-    Header,
-    OffsetAndMetadata,
-    TopicPartition,
-)
-from kafka_sink.common.plugins import load_plugin, name_of
+from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafka_sink.common.threads import at_fork, start_thread
 from kafka_sink.producer import config as producer_config
-from kafka_sink.producer import partitioner as partitioners
-from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.arguments import check_rows, check_send
 from kafka_sink.producer.arrow_rows import ArrowRows, rows_to_send, with_partitions
-from kafka_sink.producer.buffer_pool import BufferPool
-from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
-from kafka_sink.producer.column_append import ColumnAppender
-from kafka_sink.producer.column_staging import RECORD_OVERHEAD_BYTES, ColumnStaging, size_problem
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.futures import (
-    ColumnsFuture,
-    Delivery,
-    DeliveryCallback,
-    FailedFuture,
-    FutureRecordMetadata,
-)
+from kafka_sink.producer.futures import ColumnsFuture, DeliveryCallback, FailedFuture, FutureRecordMetadata
 from kafka_sink.producer.idempotence import ProducerIdAndEpoch
-from kafka_sink.producer.interceptors import ProducerInterceptors
-from kafka_sink.producer.metrics import ProducerMetrics
-from kafka_sink.producer.partitioner import check_choice
-from kafka_sink.producer.producer_batch import Compression
-from kafka_sink.producer.producer_record import NO_HEADERS, ProducerRecord, check_headers, check_record
-from kafka_sink.producer.sender import Sender
-from kafka_sink.producer.serializers import FieldSerializer
-from kafka_sink.producer.topic_metadata import ANY_PARTITION, TopicMetadata
+from kafka_sink.producer.pipeline import make_pipeline
+from kafka_sink.producer.plugins import make_plugins
+from kafka_sink.producer.producer_record import ProducerRecord
+from kafka_sink.producer.topic_metadata import ANY_PARTITION
 from kafka_sink.producer.transaction_state import TransactionalResult
-from kafka_sink.producer.transactions import TransactionManager, make_transactions
-from kafka_sink.records import reference
+from kafka_sink.producer.transactions import TransactionManager
 from kafka_sink.records.columns import ColumnChunk
-from kafka_sink.records.compression import CompressionType
-from kafka_sink.records.layout import MAX_RECORD_OVERHEAD_BYTES
-from kafka_sink.records.murmur2 import positive_murmur2
 
 __all__ = ["ANY_PARTITION", "KafkaProducer", "KnownCluster", "ProducerRecord"]
 
@@ -113,158 +76,42 @@ class KafkaProducer:
         config = self._config = replace(config, option_prefix=option_prefix)
         self._clock = clock
         self.client_id = config.client_id or f"producer-{config.transactional_id or next(_producer_numbers)}"
-        self._log = ContextLogger(__name__, f"producer client.id={self.client_id}")
+        log = ContextLogger(__name__, f"producer client.id={self.client_id}")
         self._was_forked = False
         # False once the producer is closed, and in processes forked from the one that made it.
         self._is_usable = True
         at_fork(self, KafkaProducer._forked)
         with ExitStack() as undo:
             try:
-                configs = {**common_config.as_properties(config), **properties, "client.id": self.client_id}
-                self._make_plugins(configs, key_serializer, value_serializer, interceptors, partitioner, undo)
-                self._make_pipeline(known_cluster, undo)
+                plugins = self._plugins = make_plugins(
+                    config,
+                    {**common_config.as_properties(config), **properties, "client.id": self.client_id},
+                    log,
+                    undo,
+                    partitioner=partitioner,
+                    key_serializer=key_serializer,
+                    value_serializer=value_serializer,
+                    interceptors=interceptors,
+                )
+                pipeline = make_pipeline(
+                    config, clock, log, undo, client_id=self.client_id, plugins=plugins, known_cluster=known_cluster
+                )
+                self._client, self._metadata, self._metrics = pipeline.client, pipeline.metadata, pipeline.metrics
+                self._accumulator, self._sender = pipeline.accumulator, pipeline.sender
+                #: Only with a transactional id.
+                self._transactions = pipeline.transactions
+                self._topics, self._columns = pipeline.topics, pipeline.columns
+                # Bound once, for the records: looking it up would be paid for with each.
+                self._stage = pipeline.records.stage
+                self._thread = start_thread(
+                    f"kafka-producer-network-thread | {self.client_id}",
+                    self._sender.run,
+                    at_exit=self._sender.end_with_program,
+                )
             except Exception as error:
                 kind = ConfigError if isinstance(error, ConfigError) else KafkaError
                 raise kind(f"Failed to construct kafka producer: {error}") from error
             undo.pop_all()
-
-    def _make_plugins(
-        self,
-        configs: Mapping[str, Any],
-        key_serializer: Any,
-        value_serializer: Any,
-        interceptors: Sequence[Any] | None,
-        partitioner: Any,
-        undo: ExitStack,
-    ) -> None:
-        config = self._config
-        self._closers: list[Callable[[], None]] = []
-        chosen = config.partitioner_class if partitioner is None else partitioner
-        self._partitioner: Any = None
-        self._built_in: BuiltInPartitioner | None = None
-        if chosen is None:
-            self._built_in = BuiltInPartitioner(config.batch_size_bytes, ignore_keys=config.partitioner_ignore_keys)
-        else:
-            self._partitioner = load_plugin(
-                config.option("partitioner.class"), chosen, partitioners.BUILT_IN, "partition", "partition_rows"
-            )
-            undo.callback(self._close_later(self._partitioner))
-            self._partitioner.configure(configs)
-        self._on_new_batch: Callable[[str, Cluster, int], None] | None = getattr(
-            self._partitioner, "on_new_batch", None
-        )
-        self._key_serializer = FieldSerializer(
-            "key.serializer", config.key_serializer if key_serializer is None else key_serializer, configs
-        )
-        undo.callback(self._close_later(self._key_serializer))
-        self._value_serializer = FieldSerializer(
-            "value.serializer", config.value_serializer if value_serializer is None else value_serializer, configs
-        )
-        undo.callback(self._close_later(self._value_serializer))
-        self._takes_bytes = self._key_serializer.is_plain and self._value_serializer.is_plain
-        given = config.interceptor_classes if interceptors is None else interceptors
-        self._interceptors = ProducerInterceptors(given, configs, self._log) if given else None
-        if self._interceptors is not None:
-            undo.callback(self._close_later(self._interceptors))
-
-    def _close_later(self, plugin: Any) -> Callable[[], None]:
-        """Have *plugin* closed with the producer."""
-
-        def close() -> None:
-            try:
-                plugin.close()
-            except Exception:
-                self._log.warning("closing %s failed", name_of(plugin), exc_info=True)
-
-        if not callable(getattr(plugin, "close", None)):
-            return lambda: None
-        self._closers.append(close)
-        return close
-
-    def _make_pipeline(self, known_cluster: KnownCluster | None, undo: ExitStack) -> None:
-        config, clock = self._config, self._clock
-        samples, window_ms = config.metrics_num_samples, config.metrics_sample_window_ms
-        network = SelectorMetrics(samples, window_ms)
-        self._client, self._metadata = create_client(
-            config, client_id=self.client_id, clock=clock, metrics=network, known=known_cluster
-        )
-        undo.callback(self._client.close)
-        pool = BufferPool(
-            config.buffer_memory_bytes,
-            config.batch_size_bytes,
-            clock,
-            on_wait=self._client.wakeup,
-            samples=samples,
-            window_ms=window_ms,
-            option_prefix=config.option_prefix,
-        )
-        transactions = (
-            make_transactions(config, self._client.api_versions, clock, self._log)
-            if config.enable_idempotence
-            else None
-        )
-        #: Only with a transactional id.
-        self._transactions = transactions if config.transactional_id is not None else None
-        self._accumulator = RecordAccumulator(
-            batch_size_bytes=config.batch_size_bytes,
-            compression=Compression(CompressionType.from_name(config.compression_type), config.compression_level),
-            linger_ms=config.linger_ms,
-            retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
-            delivery_timeout_ms=config.delivery_timeout_ms,
-            pool=pool,
-            clock=clock,
-            idempotence=None if transactions is None else transactions.sequences,
-            transactions=self._transactions,
-            adaptive=self._built_in if config.partitioner_adaptive_partitioning_enable else None,
-            availability_timeout_ms=config.partitioner_availability_timeout_ms,
-        )
-        self._metrics = ProducerMetrics(
-            pool,
-            client_id=self.client_id,
-            samples=samples,
-            window_ms=window_ms,
-            client=self._client_figures,
-            network=network.figures,
-            nodes=lambda: {node: traffic.figures for node, traffic in tuple(network.by_connection.items())},
-        )
-        self._hashes_keys = self._built_in is not None and not self._built_in.ignore_keys
-        # Bound once, for the records: looking them up would be paid for with each.
-        self._monotonic_ms, self._wall_ms = clock.monotonic_ms, clock.wall_ms
-        self._append_to_open_batch: Callable[..., FutureRecordMetadata | None] = self._accumulator.append_to_open_batch
-        if config.batch_size_bytes + MAX_RECORD_OVERHEAD_BYTES > min(
-            config.max_request_size_bytes, config.buffer_memory_bytes
-        ):
-            # What fits into an open batch could still be over a limit on records, so each is measured.
-            self._append_to_open_batch = lambda *_: None
-        self._sender = Sender(
-            client=self._client,
-            metadata=self._metadata,
-            accumulator=self._accumulator,
-            transactions=transactions,
-            config=config,
-            metrics=self._metrics,
-            clock=clock,
-            log=self._log,
-        )
-        self._topics = TopicMetadata(
-            self._metadata, self._sender, self._metrics, clock, config, self._client.connection_failures
-        )
-        self._known_topics = self._topics.known
-        self._staging = ColumnStaging(
-            config,
-            clock,
-            self._topics,
-            ColumnAppender(self._accumulator, clock),
-            self._metrics,
-            self._built_in,
-            self._partitioner,
-            self._sender.wakeup,
-        )
-        self._thread = start_thread(
-            f"kafka-producer-network-thread | {self.client_id}",
-            self._sender.run,
-            at_exit=self._sender.end_with_program,
-        )
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -289,145 +136,7 @@ class KafkaProducer:
             check_send(record, on_delivery)
         if self._transactions is not None:
             self._transactions.check_can_send()
-        if self._interceptors is not None:
-            record = self._intercept(self._interceptors, record)
-        return self._send(record, on_delivery)
-
-    def _send(
-        self, record: ProducerRecord, on_delivery: DeliveryCallback | None
-    ) -> FutureRecordMetadata | FailedFuture:
-        # Every call and every look-up in here is paid for once a record.
-        topic, value, key, partition, timestamp, headers = record
-        now_ms = self._monotonic_ms()
-        try:
-            if type(topic) is not str or partition is not None or timestamp is not None or headers is not NO_HEADERS:
-                check_record(topic, partition, timestamp, headers)
-            known = self._known_topics.get(topic)
-            if known is None or now_ms >= known.until_ms or partition is not None:
-                known = self._topics.find(topic, partition, now_ms)
-            if type(value) is not bytes or (key is not None and type(key) is not bytes) or not self._takes_bytes:
-                key, value, headers = self._serialize(record)
-            if partition is None:
-                if key is not None and self._hashes_keys:
-                    partition = positive_murmur2(key) % known.partition_count
-                else:
-                    partition = self._choose_partition(record, key, value, known.cluster)
-            if timestamp is None:
-                timestamp = self._wall_ms()
-            callback = on_delivery
-            if self._interceptors is not None:
-                callback = self._interceptors.acknowledging(timestamp, key, value, on_delivery)
-            future = self._append_to_open_batch(topic, partition, timestamp, key, value, headers, callback)
-            if future is None:
-                staged = _Staged(timestamp, key, value, headers, callback)
-                future, partition = self._append(record, staged, partition, known.cluster, now_ms)
-            if self._built_in is not None and record.partition is None and (key is None or not self._hashes_keys):
-                self._built_in.appended(topic, partition, _sticky_bytes(key, value, headers), known.cluster)
-            return future
-        except Exception as error:
-            return self._not_staged(record, partition, error, on_delivery)
-
-    def _intercept(self, interceptors: ProducerInterceptors, record: ProducerRecord) -> ProducerRecord:
-        intercepted = interceptors.on_send(record)
-        if isinstance(intercepted, ProducerRecord):
-            return intercepted
-        error = KafkaError(
-            f"an interceptor's on_send returned {type(intercepted).__name__} instead of a ProducerRecord; "
-            "return the record it was given to leave it as it is"
-        )
-        interceptors.on_send_error(record, None, error)
-        raise error
-
-    def _not_staged(
-        self, record: ProducerRecord, partition: int | None, error: Exception, on_delivery: DeliveryCallback | None
-    ) -> FailedFuture:
-        """What the cluster would not have ends in the future; what the caller or this producer did wrong is raised."""
-        if isinstance(error, KafkaError):
-            self._metrics.failed(record.topic, 1, self._clock.monotonic_ms())
-        if self._interceptors is not None:
-            self._interceptors.on_send_error(record, _place(record.topic, partition), error)
-        if not isinstance(error, ApiError):
-            raise error
-        if self._transactions is not None:
-            self._transactions.staging_failed(error)
-        self._log.debug("record for topic %s was not staged: %s", record.topic, error)
-        if on_delivery is not None:
-            self._tell_of_failure(record.topic, partition, error, on_delivery)
-        return FailedFuture(error)
-
-    def _tell_of_failure(
-        self, topic: str, partition: int | None, error: ApiError, on_delivery: DeliveryCallback
-    ) -> None:
-        place = TopicPartition(topic, ANY_PARTITION if partition is None else partition)
-        try:
-            on_delivery(Delivery(place, NO_OFFSET, 1, 0, NO_TIMESTAMP, error))
-        except Exception:
-            self._log.exception("the delivery callback of a record for topic %s raised", topic)
-
-    def _serialize(self, record: ProducerRecord) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
-        headers = list(record.headers)
-        key = self._key_serializer.serialize(record.topic, headers, record.key)
-        value = self._value_serializer.serialize(record.topic, headers, record.value)
-        if len(headers) != len(record.headers):
-            # Those of the record were looked at before.
-            check_headers(headers)
-        return key, value, tuple(headers)
-
-    def _choose_partition(
-        self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster
-    ) -> int:
-        if self._built_in is not None:
-            return self._built_in.partition(record.topic, key, cluster)
-        return self._ask_partitioner(record, key, value, cluster)
-
-    def _ask_partitioner(self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster) -> int:
-        partition = self._partitioner.partition(record.topic, record.key, key, record.value, value, cluster)
-        check_choice(self._partitioner, record.topic, partition, cluster)
-        return int(partition)
-
-    def _append(
-        self, record: ProducerRecord, staged: _Staged, partition: int, cluster: Cluster, started_ms: int
-    ) -> tuple[FutureRecordMetadata, int]:
-        """Append where a batch may have to be opened, and where that ended: the partitioner may then choose anew."""
-        topic = record.topic
-        timestamp, key, value, headers, callback = staged
-        upper_bound = reference.record_size_upper_bound(key, value, headers)
-        problem = size_problem(self._config, topic, upper_bound)
-        if problem is not None:
-            raise RecordTooLargeError(f"the record {problem}")
-        deadline = started_ms + self._config.max_block_ms
-        is_sticky = self._built_in is not None and (key is None or self._built_in.ignore_keys)
-        may_move = record.partition is None and (is_sticky or self._on_new_batch is not None)
-        left_full_batch = False
-        for abort_on_new_batch in (True, False) if may_move else (False,):
-            now_ms = self._clock.monotonic_ms()
-            result = self._accumulator.append(
-                TopicPartition(topic, partition),
-                timestamp,
-                key,
-                value,
-                headers,
-                callback,
-                max(deadline - now_ms, 0),
-                abort_on_new_batch=abort_on_new_batch,
-                now_ms=now_ms,
-            )
-            if result.abort_for_new_batch:
-                if self._built_in is not None:
-                    size = _sticky_bytes(key, value, headers)
-                    self._built_in.needs_new_batch(topic, partition, size, cluster)
-                    partition = self._built_in.partition(topic, None, cluster)
-                elif self._on_new_batch is not None:
-                    self._on_new_batch(topic, cluster, partition)
-                    partition = self._ask_partitioner(record, key, value, cluster)
-                # The batch that had no room left is full now, although the record goes to another partition.
-                left_full_batch = True
-                continue
-            if result.batch_is_full or result.new_batch_created or left_full_batch:
-                self._sender.wakeup()
-            if result.future is not None:
-                return result.future, partition
-        raise RuntimeError("an append that may open a batch ended without a future")
+        return self._stage(record, on_delivery)
 
     def send_columns(
         self,
@@ -460,7 +169,7 @@ class KafkaProducer:
         check_rows(rows, partitions, on_delivery)
         if self._transactions is not None:
             self._transactions.check_can_send()
-        if self._interceptors is not None:
+        if self._plugins.interceptors is not None:
             raise KafkaError(
                 "interceptors see single records, and columns have none; use send, or leave interceptor.classes out"
             )
@@ -473,7 +182,7 @@ class KafkaProducer:
                 parts = with_partitions(parts, partitions)
         future = ColumnsFuture(topic, sum(part.chunk.num_rows for part in parts), self._clock, on_delivery)
         try:
-            self._staging.stage(topic, parts, wall_ms, future.delivered)
+            self._columns.stage(topic, parts, wall_ms, future.delivered)
         except ApiError as error:
             if self._transactions is not None:
                 self._transactions.staging_failed(error)
@@ -625,10 +334,6 @@ class KafkaProducer:
         """:meth:`all_metrics` in Prometheus' text format, for the answer to a scrape."""
         return render_prometheus(self.all_metrics())
 
-    def _client_figures(self, now_ms: int) -> Iterable[tuple[str, float]]:
-        yield "requests-in-flight", self._client.in_flight_request_count()
-        yield "metadata-age", self._metadata.age_ms(now_ms) / 1000
-
     def close(self, timeout_ms: int = FOREVER_MS) -> None:
         """Send what is staged, then end the sender thread; after *timeout_ms* fail the rest and end it all the same.
 
@@ -652,9 +357,7 @@ class KafkaProducer:
             self._sender.force_close()
             if not on_sender_thread:
                 self._thread.join()
-        closers, self._closers = self._closers, []
-        for close in reversed(closers):
-            close()
+        self._plugins.close()
 
     def __enter__(self) -> Self:
         return self
@@ -679,27 +382,3 @@ class KafkaProducer:
             raise KafkaError("this producer was made before a fork and its thread lives in the parent; make one here")
         if not self._sender.is_running:
             raise KafkaError("cannot perform this operation after the producer has been closed")
-
-
-class _Staged(NamedTuple):
-    """A record as it goes into a batch."""
-
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[Header]
-    callback: DeliveryCallback | None
-
-
-def _place(topic: str, partition: int | None) -> TopicPartition | None:
-    return None if partition is None else TopicPartition(topic, partition)
-
-
-def _sticky_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-    """About how much of a batch a record takes."""
-    size = RECORD_OVERHEAD_BYTES
-    if key is not None:
-        size += len(key)
-    if value is not None:
-        size += len(value)
-    return size + sum(len(name) + len(data or b"") for name, data in headers) if headers else size

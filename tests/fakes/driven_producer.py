@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.client.factory import create_client
-from kafka_sink.producer import kafka_producer
+from kafka_sink.producer import kafka_producer, pipeline
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.played_brokers import PlayedBrokers
@@ -60,9 +60,7 @@ class DrivenProducer:
         self.brokers.acknowledge_everything()
         given = {"linger.ms": 0, **{name.replace("_", "."): value for name, value in properties.items()}}
         with monkeypatch.context() as patch:
-            patch.setattr(
-                kafka_producer, "create_client", functools.partial(create_client, selectable=self.brokers.network)
-            )
+            patch.setattr(pipeline, "create_client", functools.partial(create_client, selectable=self.brokers.network))
             patch.setattr(kafka_producer, "start_thread", lambda name, run, at_exit: DrivenThread(run))
             self.producer = KafkaProducer({"bootstrap.servers": "127.0.0.1:9000", **given}, clock=self.clock)
         self.clock.drive = self.producer._sender.run_once

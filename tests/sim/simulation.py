@@ -19,7 +19,7 @@ from unittest import mock
 from kafka_sink.client.factory import create_client
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.producer import kafka_producer
+from kafka_sink.producer import kafka_producer, pipeline
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
@@ -207,7 +207,7 @@ class Simulation:
             return self._thread
 
         with (
-            mock.patch.object(kafka_producer, "create_client", connect),
+            mock.patch.object(pipeline, "create_client", connect),
             mock.patch.object(kafka_producer, "start_thread", thread),
         ):
             producer = KafkaProducer(self.plan.properties, clock=self.world)

@@ -17,7 +17,7 @@ from kafka_sink.client.factory import create_client
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ApiError, KafkaError, KafkaTimeoutError, TransactionAbortableError
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.producer import kafka_producer
+from kafka_sink.producer import kafka_producer, pipeline
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from tests.sim.cluster import SimCluster
@@ -161,7 +161,7 @@ class TransactionSimulation:
             return threads[0]
 
         with (
-            mock.patch.object(kafka_producer, "create_client", connect),
+            mock.patch.object(pipeline, "create_client", connect),
             mock.patch.object(kafka_producer, "start_thread", thread),
         ):
             producer = KafkaProducer(

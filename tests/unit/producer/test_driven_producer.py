@@ -25,7 +25,7 @@ from kafka_sink.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafka_sink.common.model import Header
-from kafka_sink.producer import column_staging, kafka_producer
+from kafka_sink.producer import column_staging, kafka_producer, pipeline
 from kafka_sink.producer.futures import Delivery, FailedFuture
 from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, ProducerRecord
 from kafka_sink.protocol.messages.produce import ProduceRequest
@@ -132,7 +132,7 @@ def test_leaving_a_full_batch_for_another_partitions_open_one_wakes_the_sender(m
     for partition in (0, 1):
         send(ProducerRecord(TOPIC, b"v", partition=partition))
     driven.brokers.network._woken = False
-    built_in = driven.producer._built_in
+    built_in = driven.producer._plugins.built_in
     assert built_in is not None
     before = built_in.partition(TOPIC, None, driven.producer._metadata.fetch())
     send(ProducerRecord(TOPIC, b"x" * 900, partition=before))
@@ -599,14 +599,14 @@ def test_producers_without_a_name_are_told_apart(make: Make) -> None:
 
 
 def test_wrong_options_are_refused_before_anything_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_producer, "create_client", lambda *args, **kw: pytest.fail("opened"))
+    monkeypatch.setattr(pipeline, "create_client", lambda *args, **kw: pytest.fail("opened"))
     with pytest.raises(ConfigError, match="acks"):
         KafkaProducer({"bootstrap.servers": "127.0.0.1:1", "acks": "2"})
 
 
 def test_without_a_thread_nothing_stays_open(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
-    create = kafka_producer.create_client
+    create = pipeline.create_client
 
     def remember(*args: Any, **kw: Any) -> Any:
         opened.append(create(*args, **kw))
@@ -615,7 +615,7 @@ def test_without_a_thread_nothing_stays_open(make: Make, monkeypatch: pytest.Mon
     def fail(name: str, run: Callable[[], None], at_exit: Callable[[], None]) -> DrivenThread:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(kafka_producer, "create_client", remember)
+    monkeypatch.setattr(pipeline, "create_client", remember)
     monkeypatch.setattr(kafka_producer, "start_thread", fail)
     with pytest.raises(KafkaError, match="Failed to construct kafka producer: can't start new thread"):
         KafkaProducer({"bootstrap.servers": "127.0.0.1:1"})

@@ -1,0 +1,133 @@
+"""The pipeline of a producer: its parts, from the staging of records to the network client, made and wired together.
+
+Called once, by the constructing thread. It opens no connection and starts no thread: the sender that it makes is run by
+whoever asked for it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from kafka_sink.client.factory import SelectorMetrics, create_client
+from kafka_sink.client.metadata import KnownCluster, Metadata
+from kafka_sink.client.network_client import NetworkClient
+from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
+from kafka_sink.producer.column_append import ColumnAppender
+from kafka_sink.producer.column_staging import ColumnStaging
+from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.metrics import ProducerMetrics
+from kafka_sink.producer.plugins import Plugins
+from kafka_sink.producer.producer_batch import Compression
+from kafka_sink.producer.record_staging import RecordStaging
+from kafka_sink.producer.sender import Sender
+from kafka_sink.producer.topic_metadata import TopicMetadata
+from kafka_sink.producer.transactions import TransactionManager, make_transactions
+from kafka_sink.records.compression import CompressionType
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The parts that a producer's own methods speak to."""
+
+    client: NetworkClient
+    metadata: Metadata
+    metrics: ProducerMetrics
+    accumulator: RecordAccumulator
+    #: Only with a transactional id.
+    transactions: TransactionManager | None
+    sender: Sender
+    topics: TopicMetadata
+    records: RecordStaging
+    columns: ColumnStaging
+
+
+def make_pipeline(
+    config: ProducerConfig,
+    clock: Clock,
+    log: ContextLogger,
+    undo: ExitStack,
+    *,
+    client_id: str,
+    plugins: Plugins,
+    known_cluster: KnownCluster | None,
+) -> Pipeline:
+    """:param undo: closes what was opened, if the producer cannot be made after all."""
+    network = SelectorMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
+    client, metadata = create_client(config, client_id=client_id, clock=clock, metrics=network, known=known_cluster)
+    undo.callback(client.close)
+    pool = BufferPool(
+        config.buffer_memory_bytes,
+        config.batch_size_bytes,
+        clock,
+        on_wait=client.wakeup,
+        samples=config.metrics_num_samples,
+        window_ms=config.metrics_sample_window_ms,
+        option_prefix=config.option_prefix,
+    )
+    metrics = ProducerMetrics(
+        pool,
+        client_id=client_id,
+        samples=config.metrics_num_samples,
+        window_ms=config.metrics_sample_window_ms,
+        client=lambda now_ms: (
+            ("requests-in-flight", client.in_flight_request_count()),
+            ("metadata-age", metadata.age_ms(now_ms) / 1000),
+        ),
+        network=network.figures,
+        nodes=lambda: {node: traffic.figures for node, traffic in tuple(network.by_connection.items())},
+    )
+    identity = make_transactions(config, client.api_versions, clock, log) if config.enable_idempotence else None
+    transactions = identity if config.transactional_id is not None else None
+    accumulator = _make_accumulator(config, clock, pool, identity, transactions, plugins.built_in)
+    sender = Sender(
+        client=client,
+        metadata=metadata,
+        accumulator=accumulator,
+        transactions=identity,
+        config=config,
+        metrics=metrics,
+        clock=clock,
+        log=log,
+    )
+    topics = TopicMetadata(metadata, sender, metrics, clock, config, client.connection_failures)
+    records = RecordStaging(config, clock, topics, accumulator, metrics, plugins, transactions, sender.wakeup, log)
+    columns = ColumnStaging(
+        config,
+        clock,
+        topics,
+        ColumnAppender(accumulator, clock),
+        metrics,
+        plugins.built_in,
+        plugins.partitioner,
+        sender.wakeup,
+    )
+    return Pipeline(client, metadata, metrics, accumulator, transactions, sender, topics, records, columns)
+
+
+def _make_accumulator(
+    config: ProducerConfig,
+    clock: Clock,
+    pool: BufferPool,
+    identity: TransactionManager | None,
+    transactions: TransactionManager | None,
+    built_in: BuiltInPartitioner | None,
+) -> RecordAccumulator:
+    return RecordAccumulator(
+        batch_size_bytes=config.batch_size_bytes,
+        compression=Compression(CompressionType.from_name(config.compression_type), config.compression_level),
+        linger_ms=config.linger_ms,
+        retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
+        delivery_timeout_ms=config.delivery_timeout_ms,
+        pool=pool,
+        clock=clock,
+        idempotence=None if identity is None else identity.sequences,
+        transactions=transactions,
+        adaptive=built_in if config.partitioner_adaptive_partitioning_enable else None,
+        availability_timeout_ms=config.partitioner_availability_timeout_ms,
+    )
