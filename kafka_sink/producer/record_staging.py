@@ -78,8 +78,8 @@ class RecordStaging:
     def stage(
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
     ) -> FutureRecordMetadata | FailedFuture:
-        """Stage *record* and return its future. What the cluster would not have ends in the future, and *on_delivery* is
-        told of that on this thread.
+        """Stage *record* and return its future. What the cluster would not have ends in the future, and *on_delivery*
+        is told of that on this thread.
 
         :raises SerializationError: key, value or a header cannot be turned into bytes.
         :raises ValueError: topic, partition, timestamp or headers of *record* are of the wrong type or out of range.
