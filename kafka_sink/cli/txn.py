@@ -23,10 +23,11 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ErrorCode, error_for
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.coordinator_client import CoordinatorClient, TransactionDescription
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.names import sink_of_id
 from kafka_sink.exactly_once.progress import ProgressStore
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
 
 _PREPARED_COMMIT = "PrepareCommit"
 _COMMITTED = "CompleteCommit"

@@ -1,61 +1,38 @@
 """The requests about transactions that a driver sends for others: any transaction may be begun, described and ended.
 
 Blocking, on the calling thread. What may succeed later is tried again with backoff until the time-out; what cannot is
-raised under Kafka's own code. It remembers who coordinates what and nothing else: the protocols decide.
+raised under Kafka's own code. It remembers who coordinates what and nothing else: the protocols decide. The requests
+that change a transaction are worded by :mod:`transaction_questions`.
 
-Source: FindCoordinator, InitProducerId, EndTxn, AddOffsetsToTxn, TxnOffsetCommit, OffsetFetch, DescribeTransactions,
-ListTransactions, DescribeConfigs; KIP-98, KIP-447 (stable offsets), KIP-664 (describe and list), KIP-890 (versions of a
-flow).
+Source: DescribeTransactions, ListTransactions (KIP-664), DescribeConfigs; KIP-98.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from kafka_sink.client.blocking import BlockingClient, Question
+from kafka_sink.client.blocking import BlockingClient
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.coordinator_requests import AGAIN, CoordinatorKey, CoordinatorRequests, gravest
+from kafka_sink.client.coordinator_requests import AGAIN, CoordinatorRequests
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import DisconnectError, ErrorCode, error_for
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition
+from kafka_sink.exactly_once import transaction_questions as questions
 from kafka_sink.exactly_once.model import Flow, Transaction
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kafka_sink.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from kafka_sink.protocol.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionState,
-)
-from kafka_sink.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from kafka_sink.protocol.messages.find_coordinator import (
-    GROUP,
-    TRANSACTION,
-)
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from kafka_sink.protocol.messages.find_coordinator import TRANSACTION
 from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from kafka_sink.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
-from kafka_sink.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-)
 from kafka_sink.protocol.schema import Struct
 
 #: The finalized feature that says how transactions run.
@@ -71,9 +48,6 @@ _ENDED_OTHERWISE: Final = frozenset(
     }
 )
 
-#: Topics by id came with the next one, and nobody here has ids.
-_OFFSET_FETCH_MAX_VERSION: Final = 9
-
 _IN_FLIGHT: Final = 1000
 
 #: The type of a resource of DescribeConfigs.
@@ -81,29 +55,6 @@ _BROKER: Final = 4
 
 #: Brokers learn of a new topic one after another; one that is not there now may be there in a moment.
 _PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400, 800, 1600)
-
-
-@dataclass(frozen=True)
-class TransactionDescription:
-    """What a coordinator knows of an id: *state* as Kafka names it (Ongoing, PrepareCommit, CompleteAbort, …).
-
-    *partitions* are those written to, offsets of consumer groups left out.
-    """
-
-    transaction: Transaction
-    state: str
-    partitions: frozenset[TopicPartition]
-    timeout_ms: int = 0
-    #: Wall time at which it began, ms since 1970; -1 while none is open.
-    started_ms: int = -1
-
-    @property
-    def is_ongoing(self) -> bool:
-        return self.state == "Ongoing"
-
-    @property
-    def is_over(self) -> bool:
-        return self.state in ("Empty", "CompleteCommit", "CompleteAbort")
 
 
 class CoordinatorClient:
@@ -185,25 +136,19 @@ class CoordinatorClient:
         :raises ApiError: INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED and the like.
         :raises KafkaTimeoutError: not within the time-out.
         """
-        return self._initialized(
-            transactional_id, self._requests.ask(*_init_question(transactional_id, transaction_timeout_ms, expected))
-        )
+        question = questions.init_producer_id(transactional_id, transaction_timeout_ms, expected)
+        return questions.initialized(transactional_id, self._requests.ask(*question))
 
     def init_own_producer_id(self, transactional_id: str, transaction_timeout_ms: int) -> Transaction | None:
         """As :meth:`init_producer_id`, for an id that will be ended by somebody else; None where the answer was lost.
 
         The request may then still reach the broker, at any time, and would abort what is open: the id must not be used.
         """
-        key, question, code_of = _init_question(transactional_id, transaction_timeout_ms, None)
+        question = questions.init_producer_id(transactional_id, transaction_timeout_ms, None)
         try:
-            return self._initialized(transactional_id, self._requests.ask(key, question, code_of, repeat_lost=False))
+            return questions.initialized(transactional_id, self._requests.ask(*question, repeat_lost=False))
         except DisconnectError:
             return None
-
-    @staticmethod
-    def _initialized(transactional_id: str, body: Struct) -> Transaction:
-        assert isinstance(body, InitProducerIdResponse)
-        return Transaction(transactional_id, body.producer_id, body.producer_epoch)
 
     # --- end ---------------------------------------------------------------------------------------------------------
 
@@ -216,28 +161,11 @@ class CoordinatorClient:
         :raises KafkaTimeoutError: some had no such answer in time; what became of them is not known.
         :raises ApiError: a coordinator refused for another reason.
         """
-
-        def question(transaction: Transaction) -> Question:
-            def build(version: int) -> Struct:
-                _require(ApiKey.END_TXN, version, flow, 5)
-                return EndTxnRequest(
-                    transactional_id=transaction.transactional_id,
-                    producer_id=transaction.producer_id,
-                    producer_epoch=transaction.epoch,
-                    committed=commit,
-                )
-
-            return Question(ApiKey.END_TXN, build, 4 if flow is Flow.V1 else None)
-
-        def code_of(body: Struct) -> ErrorCode:
-            assert isinstance(body, EndTxnResponse)
-            return ErrorCode.of(body.error_code)
-
         outcomes: dict[Transaction, ErrorCode] = {}
         self._requests.ask_many(
             {transaction: (TRANSACTION, transaction.transactional_id) for transaction in transactions},
-            question,
-            code_of,
+            lambda transaction: questions.end_txn(transaction, flow, commit=commit),
+            questions.end_code,
             outcomes,
         )
         refused = {code for code in outcomes.values() if code is not ErrorCode.NONE and code not in _ENDED_OTHERWISE}
@@ -260,46 +188,8 @@ class CoordinatorClient:
         :raises ApiError: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED: a newer producer has the id; others as they are.
         """
         if flow is Flow.V1:
-            self._add_group(transaction, group)
-
-        def build(version: int) -> Struct:
-            _require(ApiKey.TXN_OFFSET_COMMIT, version, flow, 5)
-            topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-            for (topic, partition), offset in sorted(offsets.items()):
-                entry = TxnOffsetCommitRequestPartition(
-                    partition_index=partition, committed_offset=offset.offset, committed_metadata=offset.metadata
-                )
-                topics.setdefault(topic, []).append(entry)
-            return TxnOffsetCommitRequest(
-                transactional_id=transaction.transactional_id,
-                group_id=group,
-                producer_id=transaction.producer_id,
-                producer_epoch=transaction.epoch,
-                topics=[TxnOffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
-            )
-
-        def code_of(body: Struct) -> ErrorCode:
-            assert isinstance(body, TxnOffsetCommitResponse)
-            return gravest(part.error_code for topic in body.topics for part in topic.partitions)
-
-        question = Question(ApiKey.TXN_OFFSET_COMMIT, build, 4 if flow is Flow.V1 else None)
-        self._requests.ask((GROUP, group), question, code_of)
-
-    def _add_group(self, transaction: Transaction, group: str) -> None:
-        def build(version: int) -> Struct:
-            return AddOffsetsToTxnRequest(
-                transactional_id=transaction.transactional_id,
-                producer_id=transaction.producer_id,
-                producer_epoch=transaction.epoch,
-                group_id=group,
-            )
-
-        def code_of(body: Struct) -> ErrorCode:
-            assert isinstance(body, AddOffsetsToTxnResponse)
-            return ErrorCode.of(body.error_code)
-
-        key = (TRANSACTION, transaction.transactional_id)
-        self._requests.ask(key, Question(ApiKey.ADD_OFFSETS_TO_TXN, build), code_of)
+            self._requests.ask(*questions.add_group(transaction, group))
+        self._requests.ask(*questions.commit_offsets(transaction, flow, group, offsets))
 
     def fetch_offsets(
         self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool = True
@@ -309,38 +199,8 @@ class CoordinatorClient:
 
         :raises ApiError: GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED and the like.
         """
-
-        def build(version: int) -> Struct:
-            indexes = list(partitions)
-            if version >= 8:
-                topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)]
-                return OffsetFetchRequest(
-                    groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=require_stable
-                )
-            if version < 7:
-                raise error_for(
-                    ErrorCode.UNSUPPORTED_VERSION,
-                    "OffsetFetch with require_stable needs brokers of version 2.5 or newer",
-                )
-            topic_7 = OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
-            return OffsetFetchRequest(group_id=group, topics=[topic_7], require_stable=require_stable)
-
-        def parts_of(body: Struct) -> tuple[int, list[Any]]:
-            assert isinstance(body, OffsetFetchResponse)
-            answer = body.groups[0] if body.groups else body
-            return answer.error_code, [part for each in answer.topics for part in each.partitions]
-
-        def code_of(body: Struct) -> ErrorCode:
-            code, parts = parts_of(body)
-            return gravest([code, *(part.error_code for part in parts)])
-
-        question = Question(ApiKey.OFFSET_FETCH, build, _OFFSET_FETCH_MAX_VERSION)
-        _, parts = parts_of(self._requests.ask((GROUP, group), question, code_of))
-        return {
-            part.partition_index: OffsetAndMetadata(part.committed_offset, part.metadata or "")
-            for part in parts
-            if part.committed_offset >= 0
-        }
+        question = questions.fetch_offsets(group, topic, partitions, require_stable=require_stable)
+        return questions.fetched_offsets(self._requests.ask(*question))
 
     # --- look --------------------------------------------------------------------------------------------------------
 
@@ -386,7 +246,7 @@ class CoordinatorClient:
         for state in body.transaction_states:
             code = ErrorCode.of(state.error_code)
             if code is ErrorCode.NONE:
-                found[state.transactional_id] = _description(state)
+                found[state.transactional_id] = TransactionDescription.of(state)
             elif code in AGAIN:
                 self._requests.forget([(TRANSACTION, state.transactional_id)])
                 again.append(state.transactional_id)
@@ -430,44 +290,3 @@ class CoordinatorClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _init_question(
-    transactional_id: str, transaction_timeout_ms: int, expected: Transaction | None
-) -> tuple[CoordinatorKey, Question, Callable[[Struct], ErrorCode]]:
-    def build(version: int) -> Struct:
-        request = InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
-        )
-        if expected is not None:
-            request.producer_id, request.producer_epoch = expected.producer_id, expected.epoch
-        return request
-
-    def code_of(body: Struct) -> ErrorCode:
-        assert isinstance(body, InitProducerIdResponse)
-        return ErrorCode.of(body.error_code)
-
-    return (TRANSACTION, transactional_id), Question(ApiKey.INIT_PRODUCER_ID, build), code_of
-
-
-def _require(api_key: ApiKey, version: int, flow: Flow, least: int) -> None:
-    if flow is Flow.V2 and version < least:
-        raise error_for(
-            ErrorCode.UNSUPPORTED_VERSION,
-            f"the transaction runs in version 2, but this broker knows {api_key.name} up to {version} only",
-        )
-
-
-def _description(state: TransactionState) -> TransactionDescription:
-    return TransactionDescription(
-        Transaction(state.transactional_id, state.producer_id, state.producer_epoch),
-        state.transaction_state,
-        frozenset(
-            TopicPartition(topic.topic, partition)
-            for topic in state.topics
-            if topic.topic != "__consumer_offsets"
-            for partition in topic.partitions
-        ),
-        state.transaction_timeout_ms,
-        state.transaction_start_time_ms,
-    )

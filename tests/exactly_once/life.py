@@ -19,11 +19,12 @@ from kafka_sink.client.blocking import Question
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
-from kafka_sink.exactly_once.coordinator_client import CoordinatorClient, TransactionDescription
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import FencedError, Flow, Numbers, OpenTransaction, Transaction
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.find_coordinator import GROUP
 from kafka_sink.protocol.messages.offset_commit import (

@@ -1,0 +1,197 @@
+"""The requests that begin, fill and end a transaction from outside, and what their answers say.
+
+Pure: :class:`~kafka_sink.exactly_once.coordinator_client.CoordinatorClient` asks, on its caller's thread. Nothing here
+sends or remembers anything, and every question may be asked again.
+
+Source: InitProducerId (KIP-360), EndTxn, AddOffsetsToTxn, TxnOffsetCommit, OffsetFetch; KIP-447 (stable offsets),
+KIP-890 (versions of a flow).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from kafka_sink.client.blocking import Question
+from kafka_sink.client.coordinator_requests import CoordinatorKey, gravest
+from kafka_sink.common.errors import ErrorCode, error_for
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
+from kafka_sink.exactly_once.model import Flow, Transaction
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kafka_sink.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.protocol.messages.find_coordinator import GROUP, TRANSACTION
+from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from kafka_sink.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from kafka_sink.protocol.schema import Struct
+
+#: Versions up to the first are of transaction version 1, from the second on of version 2; the two are never mixed.
+_END_TXN_VERSIONS: Final = (4, 5)
+_TXN_OFFSET_COMMIT_VERSIONS: Final = (4, 5)
+
+#: Topics by id came with the next one, and nobody here has ids.
+_OFFSET_FETCH_MAX_VERSION: Final = 9
+
+
+class CoordinatorQuestion(NamedTuple):
+    """Who is asked, what, and where the answer has its error."""
+
+    key: CoordinatorKey
+    question: Question
+    code_of: Callable[[Struct], ErrorCode]
+
+
+def init_producer_id(
+    transactional_id: str, transaction_timeout_ms: int, expected: Transaction | None
+) -> CoordinatorQuestion:
+    """For a new epoch; with *expected* only if that still has the id."""
+
+    def build(version: int) -> Struct:
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
+        )
+        if expected is not None:
+            request.producer_id, request.producer_epoch = expected.producer_id, expected.epoch
+        return request
+
+    def code_of(body: Struct) -> ErrorCode:
+        assert isinstance(body, InitProducerIdResponse)
+        return ErrorCode.of(body.error_code)
+
+    return CoordinatorQuestion((TRANSACTION, transactional_id), Question(ApiKey.INIT_PRODUCER_ID, build), code_of)
+
+
+def initialized(transactional_id: str, body: Struct) -> Transaction:
+    """Who has the id by the answer to :func:`init_producer_id`."""
+    assert isinstance(body, InitProducerIdResponse)
+    return Transaction(transactional_id, body.producer_id, body.producer_epoch)
+
+
+def end_txn(transaction: Transaction, flow: Flow, *, commit: bool) -> Question:
+    """For the end of *transaction*, in the version of its *flow*; :func:`end_code` reads the answer."""
+
+    def build(version: int) -> Struct:
+        _require(ApiKey.END_TXN, version, flow, _END_TXN_VERSIONS[1])
+        return EndTxnRequest(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
+            committed=commit,
+        )
+
+    return Question(ApiKey.END_TXN, build, _END_TXN_VERSIONS[0] if flow is Flow.V1 else None)
+
+
+def end_code(body: Struct) -> ErrorCode:
+    assert isinstance(body, EndTxnResponse)
+    return ErrorCode.of(body.error_code)
+
+
+def add_group(transaction: Transaction, group: str) -> CoordinatorQuestion:
+    """For *group* to be part of *transaction* (version 1 only: in version 2 its offsets say so themselves)."""
+
+    def build(version: int) -> Struct:
+        return AddOffsetsToTxnRequest(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
+            group_id=group,
+        )
+
+    def code_of(body: Struct) -> ErrorCode:
+        assert isinstance(body, AddOffsetsToTxnResponse)
+        return ErrorCode.of(body.error_code)
+
+    key = (TRANSACTION, transaction.transactional_id)
+    return CoordinatorQuestion(key, Question(ApiKey.ADD_OFFSETS_TO_TXN, build), code_of)
+
+
+def commit_offsets(
+    transaction: Transaction, flow: Flow, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> CoordinatorQuestion:
+    """For *offsets* of *group* that hold once *transaction* is committed."""
+
+    def build(version: int) -> Struct:
+        _require(ApiKey.TXN_OFFSET_COMMIT, version, flow, _TXN_OFFSET_COMMIT_VERSIONS[1])
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in sorted(offsets.items()):
+            entry = TxnOffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=offset.offset, committed_metadata=offset.metadata
+            )
+            topics.setdefault(topic, []).append(entry)
+        return TxnOffsetCommitRequest(
+            transactional_id=transaction.transactional_id,
+            group_id=group,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
+            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
+        )
+
+    def code_of(body: Struct) -> ErrorCode:
+        assert isinstance(body, TxnOffsetCommitResponse)
+        return gravest(part.error_code for topic in body.topics for part in topic.partitions)
+
+    max_version = _TXN_OFFSET_COMMIT_VERSIONS[0] if flow is Flow.V1 else None
+    return CoordinatorQuestion((GROUP, group), Question(ApiKey.TXN_OFFSET_COMMIT, build, max_version), code_of)
+
+
+def fetch_offsets(group: str, topic: str, partitions: Sequence[int], *, require_stable: bool) -> CoordinatorQuestion:
+    """For the committed offsets of *group*; with *require_stable* for those after the end of an open transaction."""
+
+    def build(version: int) -> Struct:
+        indexes = list(partitions)
+        if version >= 8:
+            topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)]
+            return OffsetFetchRequest(
+                groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=require_stable
+            )
+        if version < 7:
+            raise error_for(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "OffsetFetch with require_stable needs brokers of version 2.5 or newer",
+            )
+        topic_7 = OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
+        return OffsetFetchRequest(group_id=group, topics=[topic_7], require_stable=require_stable)
+
+    def code_of(body: Struct) -> ErrorCode:
+        code, parts = _offset_parts(body)
+        return gravest([code, *(part.error_code for part in parts)])
+
+    question = Question(ApiKey.OFFSET_FETCH, build, _OFFSET_FETCH_MAX_VERSION)
+    return CoordinatorQuestion((GROUP, group), question, code_of)
+
+
+def fetched_offsets(body: Struct) -> dict[int, OffsetAndMetadata]:
+    """Partition → offset, by the answer to :func:`fetch_offsets`; partitions without one are missing."""
+    _, parts = _offset_parts(body)
+    return {
+        part.partition_index: OffsetAndMetadata(part.committed_offset, part.metadata or "")
+        for part in parts
+        if part.committed_offset >= 0
+    }
+
+
+def _offset_parts(body: Struct) -> tuple[int, list[Any]]:
+    assert isinstance(body, OffsetFetchResponse)
+    answer = body.groups[0] if body.groups else body
+    return answer.error_code, [part for each in answer.topics for part in each.partitions]
+
+
+def _require(api_key: ApiKey, version: int, flow: Flow, least: int) -> None:
+    if flow is Flow.V2 and version < least:
+        raise error_for(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"the transaction runs in version 2, but this broker knows {api_key.name} up to {version} only",
+        )
