@@ -645,14 +645,16 @@ def test_the_backoff_of_a_batch_is_drawn_once() -> None:
 def test_batches_whose_time_has_passed_are_taken_out_and_the_next_is_noted() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, delivery_timeout_ms=1000)
-    append(accumulator, value=LARGE)
-    old = queued(accumulator)[0]
+    for _ in range(2):
+        append(accumulator, value=LARGE)
+    old = queued(accumulator)
     clock.advance(400)
     append(accumulator, value=LARGE)
+    clock.advance(100)
     append(accumulator, partition=1)
-    clock.advance(600)
-    assert accumulator.expired_batches(clock.now_ms) == ([old], clock.now_ms + 400)
-    assert len(queued(accumulator)) == 1
+    clock.advance(500)
+    assert accumulator.expired_batches(clock.now_ms) == (old, clock.now_ms + 400)
+    assert len(queued(accumulator)) == len(queued(accumulator, 1)) == 1
 
 
 def test_a_batch_lives_to_the_last_moment() -> None:
