@@ -37,6 +37,28 @@ class ClientRequest:
     def __str__(self) -> str:
         return f"{self.api_key.name} request {self.correlation_id}"
 
+    def ended(
+        self,
+        now_ms: int,
+        *,
+        body: Struct | None = None,
+        disconnected: bool = False,
+        version_mismatch: UnsupportedVersionError | None = None,
+        authentication_error: AuthenticationError | None = None,
+        cause: str = "",
+    ) -> ClientResponse:
+        """The request is over."""
+        return ClientResponse(
+            request=self,
+            body=body,
+            disconnected=disconnected,
+            version_mismatch=version_mismatch,
+            authentication_error=authentication_error,
+            received_ms=now_ms,
+            latency_ms=now_ms - self.created_ms,
+            cause=cause,
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientResponse:

@@ -14,17 +14,19 @@ from typing import Final
 from kafka_sink.client.api_versions import ApiVersions, NodeApiVersions, allowed_versions
 from kafka_sink.client.client_request import BodyBuilder, ClientRequest, ClientResponse, ResponseCallback
 from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.connection_failures import ConnectionFailure, ConnectionFailures
+from kafka_sink.client.connection_failures import ConnectionFailure
 from kafka_sink.client.connection_states import ClusterConnectionStates, Resolver
 from kafka_sink.client.in_flight_requests import InFlightRequest, InFlightRequests
 from kafka_sink.client.metadata_updater import MetadataUpdater
+from kafka_sink.client.node_choice import least_loaded_node
+from kafka_sink.client.peers import Peers
 from kafka_sink.client.throttling import throttle_ms
+from kafka_sink.client.version_questions import VersionQuestions, api_versions_request
 from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import FOREVER_MS, Clock
-from kafka_sink.common.errors import AuthenticationError, ErrorCode, ProtocolError, UnsupportedVersionError
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import ErrorCode, ProtocolError, UnsupportedVersionError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node
-from kafka_sink.common.version import VERSION
 from kafka_sink.network.causes import CLOSED, RESET, cause_of
 from kafka_sink.network.receive import NetworkReceive
 from kafka_sink.network.resolver import resolve
@@ -32,13 +34,11 @@ from kafka_sink.network.selectable import ChannelState, Disconnect, Selectable
 from kafka_sink.network.send import NetworkSend
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
-from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.schema import Struct
 
 __all__ = ["ClientRequest", "ClientResponse", "ConnectionFailure", "NetworkClient"]
-
-_SOFTWARE_NAME: Final = "kafkalite"
 
 #: Ids from here to the end of int32 are Kafka's for SASL exchanges.
 _CORRELATION_IDS: Final = 2**31 - 8
@@ -72,10 +72,8 @@ class NetworkClient:
             resolver,
         )
         self._in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
-        self._failures = ConnectionFailures()
-        self._nodes: dict[str, Node] = {}
-        # Connections that still have to ask for API versions, and in which version of that question.
-        self._unversioned: dict[str, int] = {}
+        self._peers = Peers(self._states, self._log)
+        self._version_questions = VersionQuestions()
         self._aborted: list[ClientResponse] = []
         self._correlation_id = 0
         self._random = random.Random()
@@ -128,46 +126,33 @@ class NetworkClient:
 
     def connection_failure(self, node: Node) -> ConnectionFailure | None:
         """Why *node*'s address cannot be reached; None when it can, or was not tried."""
-        return next((f for f in self._failures.report() if (f.host, f.port) == (node.host, node.port)), None)
+        return self._peers.failure(node)
 
     def note_unresolved(self, host: str, port: int, cause: str) -> None:
         """A bootstrap address was left out because its name has no address; it belongs into every report."""
-        self._failures.record(host, port, cause)
+        self._peers.unresolved(host, port, cause)
 
     def connection_failures(self) -> tuple[ConnectionFailure, ...]:
         """The last cause per address that is not connected now. Any thread."""
-        return self._failures.report()
+        return self._peers.failures()
 
     def least_loaded_node(self, now_ms: int) -> Node | None:
         """The node to ask when any will do: idle and ready, else ready with the fewest requests in flight, else one
         that is being connected, else the one whose last attempt is longest ago; None when none can be used now."""
         nodes = self._updater.nodes()
         offset = self._random.randrange(len(nodes)) if nodes else 0
-        ready: Node | None = None
-        fewest = FOREVER_MS
-        preparing: Node | None = None
-        connectable: Node | None = None
-        for node in nodes[offset:] + nodes[:offset]:
-            node_id = node.connection_id
-            if self.can_send_request(node_id, now_ms):
-                count = self._in_flight.count(node_id)
-                if count == 0:
-                    return node
-                if count < fewest:
-                    ready, fewest = node, count
-            elif self._states.is_preparing(node_id):
-                preparing = node
-            elif self._states.can_connect(node_id, now_ms) and (
-                connectable is None
-                or self._states.last_attempt_ms(node_id) < self._states.last_attempt_ms(connectable.connection_id)
-            ):
-                connectable = node
-        return ready or preparing or connectable
+        return least_loaded_node(
+            nodes[offset:] + nodes[:offset],
+            now_ms,
+            can_send_request=self.can_send_request,
+            states=self._states,
+            in_flight=self._in_flight,
+        )
 
     def initiate_connect(self, node: Node, now_ms: int) -> None:
         """Begin to connect, whatever the state; a failure at once is handled like a later one."""
         node_id = node.connection_id
-        self._nodes[node_id] = node
+        self._peers.connecting(node)
         try:
             address = self._states.connecting(node, now_ms)
             self._log.debug("connecting to %s (%s)", node, address)
@@ -176,7 +161,7 @@ class NetworkClient:
             )
         except OSError as error:
             self._states.disconnected(node_id, now_ms)
-            self._note_failure(node_id, cause_of(error))
+            self._peers.lost(node_id, cause_of(error))
             self._updater.handle_server_disconnect(now_ms, None)
 
     # -- sending
@@ -219,7 +204,7 @@ class NetworkClient:
             raise RuntimeError(f"attempt to send a request to node {request.destination} which is not ready")
         mismatch = self._dispatch(request, now_ms, is_internal=False)
         if mismatch is not None:
-            self._aborted.append(_response(request, now_ms, version_mismatch=mismatch, cause=str(mismatch)))
+            self._aborted.append(request.ended(now_ms, version_mismatch=mismatch, cause=str(mismatch)))
 
     def send_internal(self, node_id: str, api_key: ApiKey, build: BodyBuilder, now_ms: int) -> None:
         """Send on the client's own behalf, past the readiness check; the caller of ``poll`` never sees the answer."""
@@ -240,7 +225,7 @@ class NetworkClient:
             body = request.build(version)
             segments = encode_request(request.api_key, version, request.correlation_id, self._client_id, body)
         except UnsupportedVersionError as error:
-            named = UnsupportedVersionError(f"{self._name(node_id)}: {error}")
+            named = UnsupportedVersionError(f"{self._peers.name(node_id)}: {error}")
             self._log.debug("not sending %s: %s", request, named)
             return named
         send = NetworkSend(node_id, segments)
@@ -324,7 +309,7 @@ class NetworkClient:
             request = self._in_flight.last_sent(send.destination).request
             if not request.expect_response:
                 self._in_flight.complete_last_sent(send.destination)
-                responses.append(_response(request, now_ms))
+                responses.append(request.ended(now_ms))
 
     def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
         for receive in self._selectable.completed_receives:
@@ -342,9 +327,9 @@ class NetworkClient:
             pause_ms = throttle_ms(entry.request.api_key, entry.version, body)
             if pause_ms > 0:
                 self._states.throttle(receive.source, now_ms + pause_ms)
-                self._log.debug("%s throttles us for %d ms", self._name(receive.source), pause_ms)
+                self._log.debug("%s throttles us for %d ms", self._peers.name(receive.source), pause_ms)
             if not entry.is_internal:
-                responses.append(_response(entry.request, now_ms, body=body))
+                responses.append(entry.request.ended(now_ms, body=body))
             elif isinstance(body, MetadataResponse):
                 self._updater.handle_response(body, entry.version, now_ms)
             elif isinstance(body, ApiVersionsResponse):
@@ -358,14 +343,8 @@ class NetworkClient:
         if code is ErrorCode.NONE:
             self.api_versions.update(node_id, NodeApiVersions.of(body))
             self._states.ready(node_id)
-            node = self._nodes[node_id]
-            self._failures.clear(node.host, node.port)
-            self._log.debug("%s is ready", node)
-        elif code is ErrorCode.UNSUPPORTED_VERSION and entry.version > 0:
-            # Brokers since 2.4 tell with the error which versions they have; older ones all know version 0.
-            theirs = next((a.max_version for a in body.api_keys if a.api_key == ApiKey.API_VERSIONS), 0)
-            self._unversioned[node_id] = min(theirs, entry.version - 1)
-        else:
+            self._peers.ready(node_id)
+        elif not self._version_questions.add_again(node_id, entry.version, body):
             self._drop(node_id, f"the broker refuses to tell its API versions: {code.name}", responses, now_ms)
 
     def _handle_disconnections(self, responses: list[ClientResponse], now_ms: int) -> None:
@@ -375,15 +354,15 @@ class NetworkClient:
     def _handle_connections(self) -> None:
         for node_id in self._selectable.connected:
             # Not ready before the broker has said what it understands; asked once the handshake is over.
-            self._unversioned[node_id] = allowed_versions(ApiKey.API_VERSIONS, None).max
+            self._version_questions.add(node_id)
 
     def _initiate_api_versions_requests(self, now_ms: int) -> None:
-        for node_id, version in list(self._unversioned.items()):
+        for node_id, version in self._version_questions.waiting:
             if self._selectable.is_channel_ready(node_id) and self._in_flight.can_send_more(node_id):
-                del self._unversioned[node_id]
+                self._version_questions.remove(node_id)
                 self._states.checking_api_versions(node_id)
                 request = self.new_request(
-                    node_id, ApiKey.API_VERSIONS, _api_versions_request, now_ms, max_version=version
+                    node_id, ApiKey.API_VERSIONS, api_versions_request, now_ms, max_version=version
                 )
                 self._dispatch(request, now_ms, is_internal=True)
 
@@ -428,68 +407,24 @@ class NetworkClient:
             hint = f" before it answered anything; is {option}={protocol} what that listener speaks?"
         self._states.disconnected(node_id, now_ms)
         self.api_versions.remove(node_id)
-        self._unversioned.pop(node_id, None)
+        self._version_questions.remove(node_id)
         if disconnect.authentication_error is not None:
             self._states.authentication_failed(node_id, disconnect.authentication_error)
         if disconnect.state is not ChannelState.EXPIRED:
-            self._note_failure(node_id, disconnect.cause + hint)
+            self._peers.lost(node_id, disconnect.cause + hint)
         for entry in self._in_flight.clear_all(node_id):
             self._cancel(entry, disconnect, responses, now_ms)
         self._updater.handle_server_disconnect(now_ms, disconnect.authentication_error)
-
-    def _note_failure(self, node_id: str, cause: str) -> None:
-        node = self._nodes[node_id]
-        if self._is_connected_otherwise(node):
-            return
-        is_news = self._failures.record(node.host, node.port, cause)
-        # A broker that stays away is tried again and again; once is enough to say so aloud.
-        (self._log.warning if is_news else self._log.debug)("%s: %s", node, cause)
 
     def _cancel(
         self, entry: InFlightRequest, disconnect: Disconnect, responses: list[ClientResponse], now_ms: int
     ) -> None:
         if not entry.is_internal:
-            cause = f"{self._name(entry.request.destination)}: {disconnect.cause}"
+            cause = f"{self._peers.name(entry.request.destination)}: {disconnect.cause}"
             error = disconnect.authentication_error
-            responses.append(
-                _response(entry.request, now_ms, disconnected=True, authentication_error=error, cause=cause)
-            )
+            responses.append(entry.request.ended(now_ms, disconnected=True, authentication_error=error, cause=cause))
         elif entry.request.api_key is ApiKey.METADATA:
             self._updater.handle_failed_request(now_ms, None)
-
-    def _name(self, node_id: str) -> str:
-        node = self._nodes.get(node_id)
-        return f"node {node_id}" if node is None else str(node)
-
-    def _is_connected_otherwise(self, node: Node) -> bool:
-        """A bootstrap address and a broker's own are often one: losing the one connection does not lose the broker."""
-        return any(
-            other.host == node.host and other.port == node.port and self._states.is_connected(node_id)
-            for node_id, other in self._nodes.items()
-            if other.id != node.id
-        )
-
-
-def _response(
-    request: ClientRequest,
-    now_ms: int,
-    *,
-    body: Struct | None = None,
-    disconnected: bool = False,
-    version_mismatch: UnsupportedVersionError | None = None,
-    authentication_error: AuthenticationError | None = None,
-    cause: str = "",
-) -> ClientResponse:
-    return ClientResponse(
-        request=request,
-        body=body,
-        disconnected=disconnected,
-        version_mismatch=version_mismatch,
-        authentication_error=authentication_error,
-        received_ms=now_ms,
-        latency_ms=now_ms - request.created_ms,
-        cause=cause,
-    )
 
 
 def _decode(entry: InFlightRequest, receive: NetworkReceive) -> Struct:
@@ -499,7 +434,3 @@ def _decode(entry: InFlightRequest, receive: NetworkReceive) -> Struct:
     if correlation_id != request.correlation_id:
         raise ProtocolError(f"{request} was answered under the id {correlation_id}")
     return body
-
-
-def _api_versions_request(version: int) -> Struct:
-    return ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=VERSION)
