@@ -299,6 +299,22 @@ def test_the_halves_of_a_split_batch_count_as_batches_that_a_broker_remembers() 
     assert manager.must_wait(behind), "in the order of their sequences"
     assert not manager.must_wait(pieces[1])
     assert not manager.must_wait(fresh())
+    manager.completed(pieces[1])
+    for _ in range(3):
+        drained(manager)
+    assert manager.must_wait(fresh()), "five are out again, and not fewer: the batch behind the halves has moved on too"
+
+
+def test_answers_that_come_in_another_order_leave_no_gap() -> None:
+    """A batch behind one that was given up was stored, so that one was, too; what is said of older ones is no news."""
+    manager = make_manager()
+    first, given_up, last = drained(manager), drained(manager), drained(manager)
+    manager.failed(given_up)
+    manager.completed(last)
+    manager.completed(first)
+    assert manager.resolve_sequences() == []
+    settle(manager)
+    assert place(drained(manager)) == (9, 0, 3)
 
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, UNKNOWN_ID])
