@@ -16,12 +16,13 @@ from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.producer.batch_drain import BatchDrain
 from kafka_sink.producer.buffer_pool import BufferPool
-from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
 from kafka_sink.producer.column_append import ColumnAppender
 from kafka_sink.producer.column_staging import ColumnStaging
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.metrics import ProducerMetrics
+from kafka_sink.producer.partition_loads import PartitionLoads
 from kafka_sink.producer.plugins import Plugins
 from kafka_sink.producer.producer_batch import Compression
 from kafka_sink.producer.record_staging import RecordStaging
@@ -84,11 +85,30 @@ def make_pipeline(
     )
     identity = make_transactions(config, client.api_versions, clock, log) if config.enable_idempotence else None
     transactions = identity if config.transactional_id is not None else None
-    accumulator = _make_accumulator(config, clock, pool, identity, transactions, plugins.built_in)
+    accumulator = RecordAccumulator(
+        batch_size_bytes=config.batch_size_bytes,
+        compression=Compression(CompressionType.from_name(config.compression_type), config.compression_level),
+        pool=pool,
+        clock=clock,
+        transactions=transactions,
+    )
+    drain = BatchDrain(
+        accumulator,
+        linger_ms=config.linger_ms,
+        retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
+        delivery_timeout_ms=config.delivery_timeout_ms,
+        idempotence=None if identity is None else identity.sequences,
+        transactions=transactions,
+    )
+    loads = None
+    if plugins.built_in is not None and config.partitioner_adaptive_partitioning_enable:
+        loads = PartitionLoads(accumulator, plugins.built_in, config.partitioner_availability_timeout_ms)
     sender = Sender(
         client=client,
         metadata=metadata,
         accumulator=accumulator,
+        drain=drain,
+        loads=loads,
         transactions=identity,
         config=config,
         metrics=metrics,
@@ -108,26 +128,3 @@ def make_pipeline(
         sender.wakeup,
     )
     return Pipeline(client, metadata, metrics, accumulator, transactions, sender, topics, records, columns)
-
-
-def _make_accumulator(
-    config: ProducerConfig,
-    clock: Clock,
-    pool: BufferPool,
-    identity: TransactionManager | None,
-    transactions: TransactionManager | None,
-    built_in: BuiltInPartitioner | None,
-) -> RecordAccumulator:
-    return RecordAccumulator(
-        batch_size_bytes=config.batch_size_bytes,
-        compression=Compression(CompressionType.from_name(config.compression_type), config.compression_level),
-        linger_ms=config.linger_ms,
-        retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
-        delivery_timeout_ms=config.delivery_timeout_ms,
-        pool=pool,
-        clock=clock,
-        idempotence=None if identity is None else identity.sequences,
-        transactions=transactions,
-        adaptive=built_in if config.partitioner_adaptive_partitioning_enable else None,
-        availability_timeout_ms=config.partitioner_availability_timeout_ms,
-    )

@@ -25,8 +25,10 @@ from kafka_sink.common.errors import (
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Node, TopicPartition
 from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.producer.batch_drain import BatchDrain
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.metrics import ProducerMetrics
+from kafka_sink.producer.partition_loads import PartitionLoads
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.transactional_request_sender import TransactionalRequestSender
 from kafka_sink.producer.transactions import TransactionManager
@@ -50,7 +52,10 @@ _PRODUCE_TRANSACTION_VERSION_2 = 12
 
 
 class Sender:
-    """Turns queued batches into produce requests and their answers into outcomes (apache/kafka ``Sender``)."""
+    """Turns queued batches into produce requests and their answers into outcomes (apache/kafka ``Sender``).
+
+    :param loads: None where the partitioner wants to know nothing of the queues.
+    """
 
     def __init__(
         self,
@@ -58,6 +63,8 @@ class Sender:
         client: NetworkClient,
         metadata: Metadata,
         accumulator: RecordAccumulator,
+        drain: BatchDrain,
+        loads: PartitionLoads | None = None,
         transactions: TransactionManager | None,
         config: ProducerConfig,
         metrics: ProducerMetrics,
@@ -67,6 +74,8 @@ class Sender:
         self._client = client
         self._metadata = metadata
         self._accumulator = accumulator
+        self._drain = drain
+        self._loads = loads
         self._transactions = transactions
         self._idempotence = None if transactions is None else transactions.sequences
         self._config = config
@@ -246,7 +255,7 @@ class Sender:
     def _send_producer_data(self, now_ms: int) -> int:
         """Send every batch that is ready; how long the poll after it may last, ms."""
         cluster = self._metadata.fetch()
-        ready = self._accumulator.ready(cluster, now_ms)
+        ready = self._drain.ready(cluster, now_ms)
         if ready.unknown_leader_topics:
             for topic in ready.unknown_leader_topics:
                 # The topic may have expired from the metadata while its leader was unknown.
@@ -254,16 +263,18 @@ class Sender:
             self._metadata.request_update()
         not_ready_timeout_ms = FOREVER_MS
         nodes: list[Node] = []
-        self._accumulator.report_loads(cluster, now_ms)
+        if self._loads is not None:
+            self._loads.report(cluster, now_ms)
         # By id: the same in every run, whatever the hashes of host names are.
         for node in sorted(ready.ready_nodes, key=lambda node: node.id):
             can_take = self._client.ready(node, now_ms)
-            self._accumulator.note_ready_node(node.id, now_ms, can_take=can_take)
+            if self._loads is not None:
+                self._loads.note_node(node.id, now_ms, can_take=can_take)
             if can_take:
                 nodes.append(node)
             else:
                 not_ready_timeout_ms = min(not_ready_timeout_ms, self._client.poll_delay_ms(node, now_ms))
-        drained = self._accumulator.drain(cluster, nodes, self._config.max_request_size_bytes, now_ms)
+        drained = self._drain.drain(cluster, nodes, self._config.max_request_size_bytes, now_ms)
         self._track(drained)
         for node_id, batches in drained.items():
             if batches:
@@ -279,13 +290,13 @@ class Sender:
             for batch in batches:
                 self._in_flight.setdefault(batch.topic_partition, []).append(batch)
                 if self._guarantee_order:
-                    self._accumulator.mute(batch.topic_partition)
+                    self._drain.mute(batch.topic_partition)
 
     def _expire(self, now_ms: int) -> None:
         """Fail what has waited longer than delivery.timeout.ms, queued or in flight."""
         if now_ms < self._next_expiry_ms:
             return
-        expired, next_expiry_ms = self._accumulator.expired_batches(now_ms)
+        expired, next_expiry_ms = self._drain.expired_batches(now_ms)
         timeout_ms = self._config.delivery_timeout_ms
         for batch in (batch for batches in self._in_flight.values() for batch in batches):
             if batch.has_reached_delivery_timeout(timeout_ms, now_ms):
@@ -327,7 +338,7 @@ class Sender:
             for batch in batches:
                 reason = KafkaError(f"{batch.record_count} record(s) for {batch.topic_partition} not sent: {error!r}")
                 self._fail(batch, reason)
-                self._accumulator.unmute(batch.topic_partition)
+                self._drain.unmute(batch.topic_partition)
             return
         for batch in batches:
             batch.unanswered_sends += 1
@@ -432,7 +443,7 @@ class Sender:
         if code.is_invalid_metadata:
             self._metadata.request_update()
         if self._guarantee_order:
-            self._accumulator.unmute(batch.topic_partition)
+            self._drain.unmute(batch.topic_partition)
 
     def _can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int, now_ms: int) -> bool:
         if batch.has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms):
@@ -455,12 +466,12 @@ class Sender:
         batch.last_failure = f"{code.name}: {message}" if message else code.name
         self._metrics.retried(batch.topic_partition.topic, batch.record_count, now_ms)
         self._forget_in_flight(batch)
-        self._accumulator.reenqueue(batch, now_ms)
+        self._drain.reenqueue(batch, now_ms)
 
     def _split(self, batch: ProducerBatch, code: ErrorCode) -> None:
         self._forget_in_flight(batch)
         try:
-            self._accumulator.split_and_reenqueue(batch)
+            self._drain.split_and_reenqueue(batch)
         except Exception as error:
             self._log.exception("a batch of %s could not be split", batch.topic_partition)
             reason = error_for(code, f"{self._explain(batch, code, None)} (not split: {error!r})")

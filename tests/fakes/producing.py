@@ -12,6 +12,7 @@ from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Header, Node, TopicPartition
 from kafka_sink.producer.accumulator import AppendResult, RecordAccumulator
+from kafka_sink.producer.batch_drain import BatchDrain
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.column_append import ColumnAppender
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
@@ -47,6 +48,12 @@ def make_idempotence(partitions: int = 10) -> IdempotenceManager:
     return manager
 
 
+class DrainedAccumulator(RecordAccumulator):
+    """An accumulator that knows who drains it."""
+
+    drain_side: BatchDrain
+
+
 def make_accumulator(
     clock: Clock,
     *,
@@ -57,17 +64,21 @@ def make_accumulator(
     memory: int = 1_000_000,
     compression: Compression = UNCOMPRESSED,
     idempotence: IdempotenceManager | None = None,
-) -> RecordAccumulator:
-    return RecordAccumulator(
+) -> DrainedAccumulator:
+    accumulator = DrainedAccumulator(
         batch_size_bytes=batch_size,
         compression=compression,
+        pool=BufferPool(memory, batch_size, clock, on_wait=lambda: None),
+        clock=clock,
+    )
+    accumulator.drain_side = BatchDrain(
+        accumulator,
         linger_ms=linger_ms,
         retry_backoff=ExponentialBackoff(retry_backoff_ms, retry_backoff_ms, jitter=0),
         delivery_timeout_ms=delivery_timeout_ms,
-        pool=BufferPool(memory, batch_size, clock, on_wait=lambda: None),
-        clock=clock,
         idempotence=idempotence,
     )
+    return accumulator
 
 
 def append(

@@ -11,6 +11,7 @@ from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.producer.batch_drain import BatchDrain
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
@@ -45,13 +46,16 @@ class SenderWorld(PlayedBrokers):
         self.accumulator = RecordAccumulator(
             batch_size_bytes=self.config.batch_size_bytes,
             compression=Compression(CompressionType.from_name(self.config.compression_type), None),
-            linger_ms=self.config.linger_ms,
-            retry_backoff=ExponentialBackoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, jitter=0),
-            delivery_timeout_ms=self.config.delivery_timeout_ms,
             pool=BufferPool(
                 self.config.buffer_memory_bytes, self.config.batch_size_bytes, self.clock, on_wait=self.client.wakeup
             ),
             clock=self.clock,
+        )
+        self.drain = BatchDrain(
+            self.accumulator,
+            linger_ms=self.config.linger_ms,
+            retry_backoff=ExponentialBackoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, jitter=0),
+            delivery_timeout_ms=self.config.delivery_timeout_ms,
             idempotence=self.idempotence,
         )
         self.metrics = ProducerMetrics(self.accumulator.pool)
@@ -59,6 +63,7 @@ class SenderWorld(PlayedBrokers):
             client=self.client,
             metadata=self.metadata,
             accumulator=self.accumulator,
+            drain=self.drain,
             transactions=self.transactions,
             config=self.config,
             metrics=self.metrics,

@@ -13,6 +13,7 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node
 from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.producer.batch_drain import BatchDrain
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery
@@ -167,11 +168,15 @@ class SenderWorld:
         self.accumulator = RecordAccumulator(
             batch_size_bytes=config.batch_size_bytes,
             compression=Compression(CompressionType.from_name(config.compression_type), config.compression_level),
+            pool=self.pool,
+            clock=self.clock,
+            transactions=self.transactions if config.transactional_id else None,
+        )
+        self.drain = BatchDrain(
+            self.accumulator,
             linger_ms=config.linger_ms,
             retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter=0),
             delivery_timeout_ms=config.delivery_timeout_ms,
-            pool=self.pool,
-            clock=self.clock,
             idempotence=None if self.transactions is None else self.transactions.sequences,
             transactions=self.transactions if config.transactional_id else None,
         )
@@ -180,6 +185,7 @@ class SenderWorld:
             client=self.client,
             metadata=self.metadata,
             accumulator=self.accumulator,
+            drain=self.drain,
             transactions=self.transactions,
             config=config,
             metrics=self.metrics,

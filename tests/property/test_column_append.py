@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.producer import batch_memory, column_append
-from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.producer_batch import Compression, ProducerBatch
 from kafka_sink.records.compression import CompressionType
@@ -22,7 +21,7 @@ from kafka_sink.records.reader import Record
 from tests.fakes.batches import on_the_wire, read_wire
 from tests.fakes.chunks import Row
 from tests.fakes.manual_clock import ManualClock
-from tests.fakes.producing import NODES, append, append_columns, make_accumulator, make_cluster
+from tests.fakes.producing import NODES, DrainedAccumulator, append, append_columns, make_accumulator, make_cluster
 
 _MEMORY = 10**8
 
@@ -67,7 +66,7 @@ class Producer:
 
     def __init__(self, clock: ManualClock, batch_size: int, codec: CompressionType) -> None:
         self.clock = clock
-        self.accumulator: RecordAccumulator = make_accumulator(
+        self.accumulator: DrainedAccumulator = make_accumulator(
             clock, batch_size=batch_size, memory=_MEMORY, compression=Compression(codec, None)
         )
         self.cluster: Cluster = make_cluster([0] * 301)
@@ -78,7 +77,7 @@ class Producer:
         self.told += delivery.count
 
     def drain(self) -> None:
-        while drained := self.accumulator.drain(self.cluster, NODES[:1], 10**9, self.clock.now_ms)[0]:
+        while drained := self.accumulator.drain_side.drain(self.cluster, NODES[:1], 10**9, self.clock.now_ms)[0]:
             for batch in drained:
                 self.batches[batch.topic_partition.partition].append(batch)
 

@@ -17,6 +17,7 @@ from kafka_sink.client.in_flight_requests import InFlightRequests
 from kafka_sink.client.metadata import Metadata
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.producer.batch_drain import BatchDrain
 from kafka_sink.producer.idempotence import IdempotenceManager
 from kafka_sink.producer.producer_batch import NO_SEQUENCE, ProducerBatch
 from kafka_sink.producer.sender import Sender
@@ -91,11 +92,11 @@ def _free_when_sent(true: Any, self: Sender, drained: dict[int, list[ProducerBat
                 self._accumulator.pool.deallocate(buffer)
 
 
-def _to_the_front(true: Any, self: RecordAccumulator, queue: Any, batch: ProducerBatch) -> None:
+def _to_the_front(true: Any, self: BatchDrain, queue: Any, batch: ProducerBatch) -> None:
     queue.batches.appendleft(batch)
 
 
-def _to_the_back(true: Any, self: RecordAccumulator, queue: Any, batch: ProducerBatch) -> None:
+def _to_the_back(true: Any, self: BatchDrain, queue: Any, batch: ProducerBatch) -> None:
     queue.batches.append(batch)
 
 
@@ -185,13 +186,11 @@ MUTATIONS = (
         likely_seed=181,
     ),
     Mutation("a buffer is freed as soon as it is handed over", Sender, "_track", _free_when_sent, likely_seed=1),
-    Mutation(
-        "retries go to the front, whatever their order", RecordAccumulator, "_put_back", _to_the_front, likely_seed=10
-    ),
-    Mutation("retries go behind what is new", RecordAccumulator, "_put_back", _to_the_back, likely_seed=1),
+    Mutation("retries go to the front, whatever their order", BatchDrain, "_put_back", _to_the_front, likely_seed=10),
+    Mutation("retries go behind what is new", BatchDrain, "_put_back", _to_the_back, likely_seed=1),
     Mutation(
         "no mute with one request in flight",
-        RecordAccumulator,
+        BatchDrain,
         "mute",
         _nothing,
         _one_in_flight_and_moving_leaders,

@@ -12,7 +12,7 @@ from kafka_sink.client.cluster import Cluster
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import NO_TIMESTAMP
-from kafka_sink.producer.accumulator import AppendInProgress, RecordAccumulator
+from kafka_sink.producer.accumulator import AppendInProgress
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.records.layout import HEADER_BYTES
@@ -22,6 +22,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.producing import (
     NODES,
+    DrainedAccumulator,
     append,
     append_record,
     make_accumulator,
@@ -37,10 +38,10 @@ LARGE = b"x" * 600
 
 
 def drain(
-    accumulator: RecordAccumulator, cluster: Cluster = ONE, *, max_bytes: int = 10**6, node: int = 0
+    accumulator: DrainedAccumulator, cluster: Cluster = ONE, *, max_bytes: int = 10**6, node: int = 0
 ) -> list[ProducerBatch]:
     now_ms = accumulator._clock.monotonic_ms()
-    return accumulator.drain(cluster, [NODES[node]], max_bytes, now_ms)[node]
+    return accumulator.drain_side.drain(cluster, [NODES[node]], max_bytes, now_ms)[node]
 
 
 def values(batch: ProducerBatch) -> list[bytes | None]:
@@ -273,14 +274,14 @@ def test_many_threads_lose_no_record() -> None:
 # --- ready -----------------------------------------------------------------------------------------------------------
 
 
-def is_ready(accumulator: RecordAccumulator, cluster: Cluster = ONE) -> bool:
-    return NODES[0] in accumulator.ready(cluster, accumulator._clock.monotonic_ms()).ready_nodes
+def is_ready(accumulator: DrainedAccumulator, cluster: Cluster = ONE) -> bool:
+    return NODES[0] in accumulator.drain_side.ready(cluster, accumulator._clock.monotonic_ms()).ready_nodes
 
 
 def test_nothing_is_ready_without_data() -> None:
     accumulator = make_accumulator(ManualClock())
     accumulator.queue(tp(0))
-    result = accumulator.ready(ONE, 0)
+    result = accumulator.drain_side.ready(ONE, 0)
     assert not result.ready_nodes
     assert not result.unknown_leader_topics
     assert result.next_ready_check_delay_ms == FOREVER_MS
@@ -291,7 +292,7 @@ def test_a_young_batch_with_room_waits_for_its_linger() -> None:
     accumulator = make_accumulator(clock, linger_ms=10)
     append(accumulator)
     clock.advance(4)
-    result = accumulator.ready(ONE, clock.now_ms)
+    result = accumulator.drain_side.ready(ONE, clock.now_ms)
     assert not result.ready_nodes
     assert result.next_ready_check_delay_ms == 6
 
@@ -360,7 +361,7 @@ def test_backing_off_beats_every_reason(reason: str) -> None:
     append(accumulator, value=LARGE)
     clock.advance(10)
     (batch,) = drain(accumulator)
-    accumulator.reenqueue(batch, clock.now_ms)
+    accumulator.drain_side.reenqueue(batch, clock.now_ms)
     clock.advance(40)
     seen: list[bool] = []
 
@@ -380,7 +381,7 @@ def test_backing_off_beats_every_reason(reason: str) -> None:
     elif reason == "closed":
         accumulator.close()
     assert seen in ([], [False])
-    result = accumulator.ready(ONE, clock.now_ms)
+    result = accumulator.drain_side.ready(ONE, clock.now_ms)
     assert not result.ready_nodes
     assert result.next_ready_check_delay_ms == 60 - (clock.now_ms - 1_000_050)
     assert not drain(accumulator)
@@ -393,12 +394,12 @@ def test_muted_partitions_are_neither_ready_nor_a_reason_to_look_again() -> None
     clock = ManualClock()
     accumulator = make_accumulator(clock)
     append(accumulator)
-    accumulator.mute(tp(0))
-    assert accumulator.ready(ONE, clock.now_ms).next_ready_check_delay_ms == FOREVER_MS
+    accumulator.drain_side.mute(tp(0))
+    assert accumulator.drain_side.ready(ONE, clock.now_ms).next_ready_check_delay_ms == FOREVER_MS
     clock.advance(10)
     assert not is_ready(accumulator)
     assert not drain(accumulator)
-    accumulator.unmute(tp(0))
+    accumulator.drain_side.unmute(tp(0))
     assert is_ready(accumulator)
     assert len(drain(accumulator)) == 1
 
@@ -407,10 +408,10 @@ def test_topics_with_data_but_no_leader_are_reported() -> None:
     accumulator = make_accumulator(ManualClock())
     append(accumulator, partition=0)
     append(accumulator, partition=1)
-    result = accumulator.ready(make_cluster([None, 1]), 0)
+    result = accumulator.drain_side.ready(make_cluster([None, 1]), 0)
     assert result.unknown_leader_topics == {"orders"}
-    assert accumulator.ready(make_cluster([0, 1]), 0).unknown_leader_topics == set()
-    assert accumulator.ready(Cluster(), 0).unknown_leader_topics == {"orders"}
+    assert accumulator.drain_side.ready(make_cluster([0, 1]), 0).unknown_leader_topics == set()
+    assert accumulator.drain_side.ready(Cluster(), 0).unknown_leader_topics == {"orders"}
 
 
 def test_when_to_look_again_is_the_least_that_is_left_of_all_partitions() -> None:
@@ -419,7 +420,7 @@ def test_when_to_look_again_is_the_least_that_is_left_of_all_partitions() -> Non
     append(accumulator, partition=0)
     clock.advance(20)
     append(accumulator, partition=1)
-    assert accumulator.ready(make_cluster([0, 1]), clock.now_ms).next_ready_check_delay_ms == 30
+    assert accumulator.drain_side.ready(make_cluster([0, 1]), clock.now_ms).next_ready_check_delay_ms == 30
 
 
 def test_a_partition_that_may_not_leave_does_not_hide_when_another_of_its_node_may() -> None:
@@ -428,7 +429,7 @@ def test_a_partition_that_may_not_leave_does_not_hide_when_another_of_its_node_m
     append(accumulator, partition=0)
     clock.advance(50)
     append(accumulator, partition=1)
-    result = accumulator.ready(make_cluster([0, 0]), clock.now_ms)
+    result = accumulator.drain_side.ready(make_cluster([0, 0]), clock.now_ms)
     assert result.ready_nodes == {NODES[0]}
     assert result.next_ready_check_delay_ms == 50
 
@@ -447,15 +448,15 @@ def test_looking_changes_nothing() -> None:
 
 
 def test_no_nodes_no_batches() -> None:
-    assert make_accumulator(ManualClock()).drain(ONE, [], 1000, 0) == {}
-    assert make_accumulator(ManualClock()).drain(make_cluster([0]), [NODES[1]], 1000, 0) == {1: []}
+    assert make_accumulator(ManualClock()).drain_side.drain(ONE, [], 1000, 0) == {}
+    assert make_accumulator(ManualClock()).drain_side.drain(make_cluster([0]), [NODES[1]], 1000, 0) == {1: []}
 
 
 def test_a_node_gets_the_batches_of_the_partitions_it_leads() -> None:
     accumulator = make_accumulator(ManualClock())
     for partition in range(4):
         append(accumulator, partition)
-    drained = accumulator.drain(make_cluster([0, 1, 0, None]), NODES, 10**6, 0)
+    drained = accumulator.drain_side.drain(make_cluster([0, 1, 0, None]), NODES, 10**6, 0)
     assert {node: [batch.topic_partition.partition for batch in batches] for node, batches in drained.items()} == {
         0: [0, 2],
         1: [1],
@@ -574,7 +575,7 @@ def test_a_partition_whose_sequences_are_not_settled_is_left_out_without_ending_
 # --- retry -----------------------------------------------------------------------------------------------------------
 
 
-def drain_all(accumulator: RecordAccumulator) -> list[ProducerBatch]:
+def drain_all(accumulator: DrainedAccumulator) -> list[ProducerBatch]:
     found: list[ProducerBatch] = []
     while batches := drain(accumulator):
         found += batches
@@ -586,7 +587,7 @@ def test_a_batch_to_be_retried_goes_before_those_not_yet_sent() -> None:
     for index in range(3):
         append(accumulator, value=b"%d" % index + LARGE)
     (first,) = drain(accumulator)
-    accumulator.reenqueue(first, 0)
+    accumulator.drain_side.reenqueue(first, 0)
     assert first.attempts == 1
     assert queued(accumulator)[0] is first
     assert [batch is first for batch in drain_all(accumulator)] == [True, False, False]
@@ -604,7 +605,7 @@ def test_retries_with_sequences_stand_in_their_order(order: Sequence[int], first
         append(accumulator, value=b"%d" % index + LARGE)
     sent = [drain(accumulator)[0] for _ in range(3)]
     for index in order:
-        accumulator.reenqueue(sent[index], 0)
+        accumulator.drain_side.reenqueue(sent[index], 0)
     assert queued(accumulator)[:3] == sent
     assert not queued(accumulator)[3].has_sequence
 
@@ -620,10 +621,10 @@ def test_retries_without_sequences_stand_by_age_so_that_none_expires_unseen(orde
         clock.advance(10)
     append(accumulator, value=b"new")
     for index in order:
-        accumulator.reenqueue(sent[index], clock.now_ms)
+        accumulator.drain_side.reenqueue(sent[index], clock.now_ms)
     assert queued(accumulator)[:3] == sent
     clock.advance(75)
-    assert accumulator.expired_batches(clock.now_ms)[0] == sent[:1]
+    assert accumulator.drain_side.expired_batches(clock.now_ms)[0] == sent[:1]
 
 
 def test_the_backoff_of_a_batch_is_drawn_once() -> None:
@@ -631,10 +632,10 @@ def test_the_backoff_of_a_batch_is_drawn_once() -> None:
     accumulator = make_accumulator(clock, retry_backoff_ms=100)
     append(accumulator)
     (batch,) = drain(accumulator)
-    accumulator.reenqueue(batch, clock.now_ms)
+    accumulator.drain_side.reenqueue(batch, clock.now_ms)
     assert batch.retry_backoff_ms == 100
     clock.advance(99)
-    assert accumulator.ready(ONE, clock.now_ms).next_ready_check_delay_ms == 1
+    assert accumulator.drain_side.ready(ONE, clock.now_ms).next_ready_check_delay_ms == 1
     clock.advance(1)
     assert drain(accumulator) == [batch]
 
@@ -653,7 +654,7 @@ def test_batches_whose_time_has_passed_are_taken_out_and_the_next_is_noted() -> 
     clock.advance(100)
     append(accumulator, partition=1)
     clock.advance(500)
-    assert accumulator.expired_batches(clock.now_ms) == (old, clock.now_ms + 400)
+    assert accumulator.drain_side.expired_batches(clock.now_ms) == (old, clock.now_ms + 400)
     assert len(queued(accumulator)) == len(queued(accumulator, 1)) == 1
 
 
@@ -662,9 +663,9 @@ def test_a_batch_lives_to_the_last_moment() -> None:
     accumulator = make_accumulator(clock, delivery_timeout_ms=1000)
     append(accumulator)
     clock.advance(999)
-    assert accumulator.expired_batches(clock.now_ms) == ([], clock.now_ms + 1)
+    assert accumulator.drain_side.expired_batches(clock.now_ms) == ([], clock.now_ms + 1)
     clock.advance(1)
-    expired, next_expiry_ms = accumulator.expired_batches(clock.now_ms)
+    expired, next_expiry_ms = accumulator.drain_side.expired_batches(clock.now_ms)
     assert len(expired) == 1
     assert next_expiry_ms == FOREVER_MS
     assert append(accumulator).new_batch_created
@@ -707,7 +708,7 @@ def test_memory_stays_while_a_request_points_into_it() -> None:
 # --- flush and close -------------------------------------------------------------------------------------------------
 
 
-def finish(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
+def finish(accumulator: DrainedAccumulator, batch: ProducerBatch) -> None:
     batch.done(0, NO_TIMESTAMP, None)
     accumulator.deallocate(batch)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
+from kafka_sink.producer.partition_loads import PartitionLoads
 from kafka_sink.records.murmur2 import murmur2, positive_murmur2, to_positive
 from kafka_sink.records.vectorized import content_sizes
 from tests.fakes.chunks import Row, make_chunk
@@ -112,40 +113,39 @@ def test_a_partition_that_is_not_available_is_left_out_even_where_all_queues_are
 def test_the_accumulator_reports_queues_once_each_partition_was_used() -> None:
     partitioner, clock = make(), ManualClock()
     accumulator = make_accumulator(clock, batch_size=100)
-    accumulator._adaptive = partitioner
-    accumulator._availability_timeout_ms = 50
+    loads = PartitionLoads(accumulator, partitioner, availability_timeout_ms=50)
     cluster = make_cluster([0, 0, 1])
     partitioner.partition(TOPIC, None, cluster)
     for partition in (0, 1):
         accumulator.queue(tp(partition))
-    accumulator.report_loads(cluster, 10)
+    loads.report(cluster, 10)
     assert TOPIC not in partitioner._loads
     accumulator.queue(tp(2))
     for _ in range(3):
         accumulator.append(tp(0), 0, None, b"x" * 60, (), None, 0, abort_on_new_batch=False, now_ms=0)
-    accumulator.report_loads(cluster, 20)
+    loads.report(cluster, 20)
     assert (partitioner._loads[TOPIC].partitions, partitioner._loads[TOPIC].ends) == ([0, 1, 2], [1, 5, 9])
     # Node 1 has had something to take for more than the time-out, and has taken nothing.
-    accumulator.note_ready_node(1, 1000, can_take=False)
-    accumulator.note_ready_node(1, 1051, can_take=False)
-    accumulator.report_loads(cluster, 30)
+    loads.note_node(1, 1000, can_take=False)
+    loads.note_node(1, 1051, can_take=False)
+    loads.report(cluster, 30)
     assert partitioner._loads[TOPIC].partitions == [0, 1]
-    accumulator.note_ready_node(1, 1052, can_take=True)
-    accumulator.report_loads(cluster, 40)
+    loads.note_node(1, 1052, can_take=True)
+    loads.report(cluster, 40)
     assert partitioner._loads[TOPIC].partitions == [0, 1, 2]
 
 
 def test_queues_are_looked_at_now_and_then_only() -> None:
     partitioner = make()
     accumulator = make_accumulator(ManualClock())
-    accumulator._adaptive = partitioner
+    loads = PartitionLoads(accumulator, partitioner, availability_timeout_ms=0)
     cluster = make_cluster([0, 0])
     partitioner.partition(TOPIC, None, cluster)
-    accumulator.report_loads(cluster, 100)
+    loads.report(cluster, 100)
     for partition in (0, 1):
         accumulator.queue(tp(partition))
     accumulator.append(tp(0), 0, None, b"x", (), None, 0, abort_on_new_batch=False, now_ms=0)
-    accumulator.report_loads(cluster, 109)
+    loads.report(cluster, 109)
     assert TOPIC not in partitioner._loads
-    accumulator.report_loads(cluster, 110)
+    loads.report(cluster, 110)
     assert TOPIC in partitioner._loads

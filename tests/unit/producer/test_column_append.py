@@ -12,7 +12,6 @@ import pytest
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.producer import column_append
-from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.records.layout import HEADER_BYTES
@@ -21,7 +20,16 @@ from tests.fakes.batches import read_wire
 from tests.fakes.chunks import Row
 from tests.fakes.clock import FakeClock
 from tests.fakes.manual_clock import ManualClock
-from tests.fakes.producing import NODES, append, append_columns, make_accumulator, make_cluster, queued, tp
+from tests.fakes.producing import (
+    NODES,
+    DrainedAccumulator,
+    append,
+    append_columns,
+    make_accumulator,
+    make_cluster,
+    queued,
+    tp,
+)
 
 #: Rows of which exactly three fit into a batch.
 VALUE = b"x" * 100
@@ -29,10 +37,10 @@ ROW = Row(VALUE)
 THREE_ROWS = HEADER_BYTES + 3 * record_size(0, 0, None, VALUE)
 
 
-def drain_all(accumulator: RecordAccumulator, partitions: int = 1) -> list[ProducerBatch]:
+def drain_all(accumulator: DrainedAccumulator, partitions: int = 1) -> list[ProducerBatch]:
     cluster = make_cluster([0] * partitions)
     found: list[ProducerBatch] = []
-    while drained := accumulator.drain(cluster, NODES[:1], 10**9, accumulator._clock.monotonic_ms())[0]:
+    while drained := accumulator.drain_side.drain(cluster, NODES[:1], 10**9, accumulator._clock.monotonic_ms())[0]:
         found += drained
     return found
 
@@ -117,7 +125,7 @@ def test_only_the_rows_of_drained_batches_are_appended_anew(after_encoding: list
     rows = [Row(b"%d" % partition, partition=partition) for partition in range(4)]
     append_columns(accumulator, rows)
     led = make_cluster([None, 0, None, 0])
-    after_encoding.append(lambda: accumulator.drain(led, NODES[:1], 10**9, 0))
+    after_encoding.append(lambda: accumulator.drain_side.drain(led, NODES[:1], 10**9, 0))
     append_columns(accumulator, [row._replace(value=row.value * 2) for row in rows if row.value])
     assert [values(queued(accumulator, partition)) for partition in range(4)] == [
         [[b"0", b"00"]],
@@ -218,7 +226,7 @@ def test_threads_and_a_sender_at_once_lose_and_reorder_nothing() -> None:
 
     def drain() -> None:
         while len(finished) < 3:
-            drained.extend(accumulator.drain(cluster, NODES[:1], 10**9, 0)[0])
+            drained.extend(accumulator.drain_side.drain(cluster, NODES[:1], 10**9, 0)[0])
 
     run_together(drain, *(lambda number=number: send(number) for number in range(3)))  # type: ignore[misc]
     drained.extend(drain_all(accumulator, 3))
@@ -294,7 +302,9 @@ def test_while_memory_is_awaited_what_was_appended_can_be_sent() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, batch_size=THREE_ROWS + 5, memory=THREE_ROWS + 5, linger_ms=5000)
     seen: list[bool] = []
-    clock.actions.append(lambda: seen.append(bool(accumulator.ready(make_cluster([0]), clock.now_ms).ready_nodes)))
+    clock.actions.append(
+        lambda: seen.append(bool(accumulator.drain_side.ready(make_cluster([0]), clock.now_ms).ready_nodes))
+    )
     with pytest.raises(BufferExhaustedError):
         append_columns(accumulator, [ROW] * 4)
     assert seen == [True]

@@ -244,8 +244,8 @@ def test_a_pass_looks_at_the_first_batch_of_a_partition_however_many_wait() -> N
             count += 1
             return 0
 
-        world.accumulator._backoff_left_ms = counting  # type: ignore[method-assign]
-        world.accumulator.ready(world.metadata.fetch(), world.clock.now_ms)
+        world.drain._backoff_left_ms = counting  # type: ignore[method-assign]
+        world.drain.ready(world.metadata.fetch(), world.clock.now_ms)
         looks.append(count)
         assert len(queued(world.accumulator)) == waiting
     assert looks == [1, 1]

@@ -419,10 +419,8 @@ def test_it_wakes_up_for_what_expires_next() -> None:
 def test_queues_are_only_searched_for_expired_records_when_there_may_be_some(monkeypatch: pytest.MonkeyPatch) -> None:
     world = plain((1, 2), delivery_timeout_ms=3000, request_timeout_ms=2000)
     searched: list[int] = []
-    search = world.accumulator.expired_batches
-    monkeypatch.setattr(
-        world.accumulator, "expired_batches", lambda now_ms: (searched.append(now_ms), search(now_ms))[1]
-    )
+    search = world.drain.expired_batches
+    monkeypatch.setattr(world.drain, "expired_batches", lambda now_ms: (searched.append(now_ms), search(now_ms))[1])
     world.acknowledge_everything()
     started = world.now
     while world.now < started + 12_000:
@@ -823,7 +821,7 @@ def test_close_waits_for_an_append_that_was_let_in_before() -> None:
             world.accumulator.add_batch(queue, batch)
         straggler.__exit__()
 
-    queued_tp = world.accumulator.queue(next(iter(world.accumulator._queues))).topic_partition
+    queued_tp = world.accumulator.queue(next(iter(world.accumulator.queues))).topic_partition
     world.clock.actions.append(straggler_ends)
     world.sender.run()
     assert futures[0].get(0).offset == 100
