@@ -124,6 +124,8 @@ def produce(
     was not acknowledged; after one that ran out of time (--timeout, unless -X delivery.timeout.ms says otherwise)
     no further lines are read.
     """
+    if "transactional.id" in properties:
+        raise click.UsageError("produce writes outside of transactions: leave out -X transactional.id.")
     config = {"bootstrap.servers": bootstrap_servers, "client.id": "kafkalite-produce", **properties}
     config = {**_time_outs(config, timeout_ms), **config}
     tally = Tally()

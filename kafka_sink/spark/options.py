@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.sasl_mechanisms import REFUSED as MECHANISMS_ELSEWHERE
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 
@@ -35,6 +36,42 @@ REFUSED: Mapping[str, str] = {
     "interceptor.classes": "interceptors see single records, and the sink sends columns",
     "transactional.id": "every task has ids of its own; name the sink with transactionalIdPrefix or txnAppId",
 }
+
+_TOKENS = f"tokens come from a function of yours that {KAFKA_PREFIX}sasl.login.callback.handler.class names"
+
+#: Beginnings of options of Kafka's Java client that have no counterpart, and what to use.
+_OF_JAVA: Mapping[str, str] = {
+    "sasl.kerberos.": MECHANISMS_ELSEWHERE["GSSAPI"],
+    "sasl.oauthbearer.": _TOKENS,
+    "sasl.client.callback.handler.class": _TOKENS,
+    "security.providers": "there is no Java here",
+}
+
+#: Options of Spark's Kafka source (its guide to Kafka), which are often copied along.
+_OF_SPARKS_SOURCE = frozenset(
+    [
+        "assign",
+        "subscribe",
+        "subscribepattern",
+        "startingoffsets",
+        "startingoffsetsbytimestamp",
+        "startingoffsetsbytimestampstrategy",
+        "startingtimestamp",
+        "endingoffsets",
+        "endingoffsetsbytimestamp",
+        "endingtimestamp",
+        "failondataloss",
+        "fetchoffset.numretries",
+        "fetchoffset.retryintervalms",
+        "groupidprefix",
+        "kafkaconsumer.polltimeoutms",
+        "maxoffsetspertrigger",
+        "maxrecordsperpartition",
+        "maxtriggerdelay",
+        "minoffsetspertrigger",
+        "minpartitions",
+    ]
+)
 
 #: Options of Kafka's consumers that are often copied along.
 _OF_READERS = frozenset(
@@ -154,6 +191,8 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
             checkpoint = value if lowered == _CHECKPOINT else checkpoint
         elif lowered in own:
             sink_values[own[lowered]] = value
+        elif lowered in _OF_SPARKS_SOURCE:
+            raise ConfigError(f"option {name} is for reading, and a sink only writes; remove it")
         elif lowered == "path":
             raise ConfigError(
                 f"save({value!r}) names a path, but this sink writes to topics; use save() and option('topic', …)"
@@ -227,6 +266,9 @@ def check_producer_properties(values: Mapping[str, str]) -> None:
         if name in values:
             raise ConfigError(f"option {KAFKA_PREFIX}{name} is not supported: {reason}; remove it")
     for name in values:
+        for beginning, instead in _OF_JAVA.items():
+            if name.startswith(beginning):
+                raise ConfigError(f"option {KAFKA_PREFIX}{name} is not supported: {instead}; remove it")
         if name in _OF_READERS or name.endswith(".deserializer"):
             raise ConfigError(f"option {KAFKA_PREFIX}{name} is for consumers, and a sink only writes; remove it")
         if name not in c.keys(ProducerConfig) and not c.nearest(name, c.keys(ProducerConfig)):

@@ -75,7 +75,8 @@ _COLUMNS: Mapping[str, _Column] = {
     "headers": _Column(
         _is_headers,
         "array<struct<key:string,value:binary>>",
-        "build it with array(struct(lit('name').alias('key'), col.cast('binary').alias('value')))",
+        "build it with array(struct(lit('name').alias('key'), col.cast('binary').alias('value'))), or of a "
+        "map<string,binary> with map_entries(col('headers'))",
     ),
     "timestamp": _Column(
         lambda kind: isinstance(kind, TimestampType), "timestamp", "cast it: col('timestamp').cast('timestamp')"
@@ -90,6 +91,12 @@ def check_schema(schema: StructType, options: SinkOptions) -> RowSchema:
     """
     present = {item.name: item.dataType for item in schema.fields}
     shown = ", ".join(f"{item.name}: {item.dataType.simpleString()}" for item in schema.fields)
+    for name in present:
+        called = name.lower()
+        if called in _COLUMNS and called not in present:
+            raise SchemaError(
+                f"column '{name}' has to be called '{called}', in lower case: withColumnRenamed('{name}', '{called}')"
+            )
     if "value" not in present:
         raise SchemaError(
             f"required column 'value' not found among ({shown}){nearest('value', present)}; "

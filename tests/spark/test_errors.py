@@ -77,7 +77,7 @@ def test_wrong_options_fail_before_any_task(rows: DataFrame, options: dict[str, 
         ("'v' as value, map('a', X'00') as headers", ["'headers' is map<string,binary>", "array<struct<"]),
         ("'v' as value, 1 as timestamp", ["'timestamp' is int", "expected timestamp"]),
         ("'v' as value, 2 as price", ["'price' would not be written"]),
-        ("'v' as VALUE", ["'value' not found", "VALUE"]),
+        ("'v' as VALUE", ["'VALUE' has to be called 'value'"]),
     ],
 )
 def test_wrong_columns_fail_before_any_task(spark: SparkSession, columns: str, expected: list[str]) -> None:

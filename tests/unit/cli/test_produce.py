@@ -108,6 +108,14 @@ def test_json_lines_become_records_and_their_places_are_reported(
     assert capsys.readouterr().out == "3 acknowledged, 0 failed\nevents-0: offsets 10..10\nevents-2: offsets 10..11\n"
 
 
+def test_a_transaction_is_refused_before_anything_is_read(
+    produce_lines: Callable[..., int], producer: type[FakeProducer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert produce_lines(b"a\n", "--raw", "-X", "transactional.id=x") == 2
+    assert "produce writes outside of transactions: leave out -X transactional.id" in capsys.readouterr().err
+    assert not producer.properties
+
+
 def test_raw_lines_are_values_as_they_are(produce_lines: Callable[..., int], producer: type[FakeProducer]) -> None:
     assert produce_lines(b'{"a"\r\n\n\xff\n last ', "--raw") == 0
     assert [record.value for record in producer.records] == [b'{"a"\r', b"", b"\xff", b" last "]

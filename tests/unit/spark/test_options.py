@@ -6,7 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.spark.option_table import BEGIN, END, option_tables
@@ -58,6 +58,30 @@ def test_options_of_consumers_are_called_that(name: str) -> None:
         parse_options({**REQUIRED, f"kafka.{name}": "x"})
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("sasl.kerberos.service.name", "Kerberos is not there, use SCRAM-SHA-512"),
+        ("sasl.oauthbearer.token.endpoint.url", "kafka.sasl.login.callback.handler.class"),
+        ("sasl.client.callback.handler.class", "kafka.sasl.login.callback.handler.class"),
+        ("security.providers", "there is no Java here"),
+    ],
+)
+def test_options_of_javas_client_that_are_not_there_say_what_to_use(name: str, instead: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options({**REQUIRED, f"kafka.{name}": "x"})
+    assert f"option kafka.{name} is not supported: " in str(caught.value)
+    assert instead in str(caught.value)
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["subscribe", "startingOffsets", "failOnDataLoss", "maxOffsetsPerTrigger"])
+def test_options_of_sparks_source_are_called_that(name: str) -> None:
+    for given in (name, name.lower()):
+        with pytest.raises(ConfigError, match=f"option {given} is for reading, and a sink only writes; remove it"):
+            parse_options({**REQUIRED, given: "x"})
+
+
 def test_an_option_that_is_like_no_other_is_told_what_such_options_are_for() -> None:
     with pytest.raises(ConfigError, match=r"unknown option kafka\.zzz: .* options of Kafka's producer.*remove it"):
         parse_options({**REQUIRED, "kafka.zzz": "x"})
@@ -103,6 +127,23 @@ def test_what_travels_to_the_tasks_is_plain_and_small() -> None:
 def test_extra_columns_are_errors_because_they_would_not_be_written() -> None:
     schema = StructType().add("value", "string").add("keys", "string")
     with pytest.raises(SchemaError, match=r"'keys' would not be written \(did you mean key\?\)"):
+        check_schema(schema, parse_options(REQUIRED))
+
+
+@pytest.mark.parametrize("name", ["Value", "KEY", "Topic"])
+def test_columns_whose_names_differ_in_case_are_to_be_renamed(name: str) -> None:
+    schema = StructType().add(name, "string")
+    if name != "Value":
+        schema.add("value", "string")
+    with pytest.raises(SchemaError) as caught:
+        check_schema(schema, parse_options(REQUIRED))
+    assert f"column '{name}' has to be called '{name.lower()}'" in str(caught.value)
+    assert f"withColumnRenamed('{name}', '{name.lower()}')" in str(caught.value)
+
+
+def test_headers_in_a_map_are_told_how_to_become_an_array() -> None:
+    schema = StructType().add("value", "string").add("headers", MapType(StringType(), BinaryType()))
+    with pytest.raises(SchemaError, match=r"map_entries\(col\('headers'\)\)"):
         check_schema(schema, parse_options(REQUIRED))
 
 
