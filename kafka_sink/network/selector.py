@@ -1,27 +1,26 @@
-"""Many connections, one thread: Kafka's Selector over the system's epoll (or what the platform has).
+"""Many connections, one thread: Kafka's Selector.
 
 A client's sender thread or a broker's processor thread owns a :class:`KSelector` and calls everything but
 :meth:`KSelector.wakeup`. Nothing waits but :meth:`KSelector.poll`, and nothing is read or written outside it. It knows
 frames and nothing of what is in them.
 
-Socket events are registered lazily: a frame is first tried without asking for a write event, and a muted channel keeps
-its read event until that fires. In the usual exchange of one request and one answer no registration changes at all.
+A frame is first tried without asking for a write event, and a muted channel keeps its read event until that fires:
+:mod:`socket_events` is mostly asked for nothing new.
 """
 
 from __future__ import annotations
 
 import random
-import selectors
 from enum import Enum
 from typing import Final
 
-from kafka_sink.common.clock import Clock, stopwatch_ns
+from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, KafkaError
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.network.causes import cause_of
 from kafka_sink.network.channel import KafkaChannel
 from kafka_sink.network.channel_builder import ChannelBuilder
+from kafka_sink.network.delayed_refusals import DelayedRefusals
 from kafka_sink.network.idle_expiry import IdleExpiryManager
 from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
 from kafka_sink.network.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
@@ -29,8 +28,8 @@ from kafka_sink.network.resolver import SocketAddress
 from kafka_sink.network.selectable import ChannelState, Disconnect
 from kafka_sink.network.selector_metrics import SelectorMetrics
 from kafka_sink.network.send import NetworkSend
+from kafka_sink.network.socket_events import SocketEvents
 from kafka_sink.network.transport import READ, WRITE, Socket, begin_connect
-from kafka_sink.network.wakeup import Wakeup
 from kafka_sink.protocol.framing import SIZE_BYTES
 
 #: Connections never expire for being idle.
@@ -38,9 +37,6 @@ NO_IDLE_TIMEOUT_MS: Final = -1
 
 #: Who is refused learns it at once.
 NO_FAILED_AUTHENTICATION_DELAY: Final = 0
-
-# epoll counts milliseconds in a C int.
-_LONGEST_SELECT_MS: Final = 2**31 - 1
 
 
 class _CloseMode(Enum):
@@ -74,15 +70,15 @@ class KSelector:
         self._channel_builder = channel_builder
         self._clock = clock
         self._max_receive_bytes = max_receive_bytes
-        self._failed_authentication_delay_ms = failed_authentication_delay_ms
         self._max_idle_ms = connections_max_idle_ms
         self._idle = IdleExpiryManager(connections_max_idle_ms) if connections_max_idle_ms >= 0 else None
         self._memory_pool = memory_pool
         self._metrics = metrics
         self._log = ContextLogger(__name__, log_context)
-        self._selector = selectors.DefaultSelector()
-        self._wakeup = Wakeup()
-        self._selector.register(self._wakeup, READ, None)
+        self._events = SocketEvents()
+        #: The share of its thread's time that polls spend waiting.
+        self.idle = self._events.idle
+        self._refusals = DelayedRefusals(clock, failed_authentication_delay_ms)
         self._scratch = memoryview(bytearray(READ_AHEAD_BYTES))
 
         self._channels: dict[str, KafkaChannel] = {}
@@ -92,12 +88,8 @@ class KSelector:
         self._unwritten: list[KafkaChannel] = []
         self._buffered: set[KafkaChannel] = set()
         self._failed_sends: dict[str, str] = {}
-        # Refused, but told so only later, and when.
-        self._refused: dict[KafkaChannel, int] = {}
         self._out_of_memory = False
         self._made_read_progress = True
-        #: The share of its thread's time that polls spend waiting.
-        self.idle = IdleMeter(stopwatch_ns())
 
         # Results of the last poll.
         self.completed_sends: list[NetworkSend] = []
@@ -132,7 +124,7 @@ class KSelector:
             channel = self._channel_builder.build_channel(
                 connection_id, sock, connected=connected, reader=reader, peer_host=peer_host
             )
-            self._register_events(channel)
+            self._events.register(channel)
         except BaseException:
             sock.close()
             raise
@@ -161,7 +153,7 @@ class KSelector:
         self._explicitly_muted.discard(channel)
         if connection_id not in self._channels:
             return
-        self._register_events(channel)
+        self._events.register(channel)
         if channel.has_bytes_buffered:
             self._buffered.add(channel)
             self._made_read_progress = True
@@ -213,8 +205,7 @@ class KSelector:
         """Close every connection and the selector itself; nothing is reported."""
         for connection_id in [*self._channels, *self._closing]:
             self.close_connection(connection_id)
-        self._selector.close()
-        self._wakeup.close()
+        self._events.close()
 
     # -- sending
 
@@ -240,7 +231,7 @@ class KSelector:
 
     def wakeup(self) -> None:
         """See :class:`~kafka_sink.network.selectable.Selectable`."""
-        self._wakeup.signal()
+        self._events.wakeup()
 
     def poll(self, timeout_ms: int) -> None:
         """See :class:`~kafka_sink.network.selectable.Selectable`.
@@ -259,15 +250,14 @@ class KSelector:
             (made_progress and self._buffered) or self.completed_sends or self.completed_receives or self.disconnected
         )
         wait_began_ms = 0 if self._metrics is None else self._clock.monotonic_ms()
-        events = self._select(0 if nothing_to_wait_for else self._until_delayed_close_ms(timeout_ms))
+        events = self._events.wait(0 if nothing_to_wait_for else self._refusals.wait_ms(timeout_ms))
         # The time after the wait: a long one must not make busy connections look idle.
         now_ms = self._clock.monotonic_ms()
         if events or self._buffered:
             self._process_all(events, now_ms)
         else:
             self._made_read_progress = True
-        self._close_idle(now_ms)
-        self._close_refused(now_ms)
+        self._close_overdue(now_ms)
         if self._metrics is not None:
             ended_ms = self._clock.monotonic_ms()
             self._metrics.polled(now_ms - wait_began_ms, ended_ms - now_ms, ended_ms)
@@ -295,7 +285,7 @@ class KSelector:
         for channel in self._channels.values():
             if channel.is_in_mutable_state and channel not in self._explicitly_muted:
                 channel.muted = False
-                self._register_events(channel)
+                self._events.register(channel)
                 if channel.has_bytes_buffered:
                     self._buffered.add(channel)
 
@@ -305,18 +295,6 @@ class KSelector:
         for channel in unwritten:
             if self._channels.get(channel.id) is channel and channel.ready:
                 self._guard_write(channel)
-
-    def _select(self, timeout_ms: int) -> list[tuple[KafkaChannel, int]]:
-        events: list[tuple[KafkaChannel, int]] = []
-        self.idle.begin_wait(stopwatch_ns())
-        found = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
-        self.idle.end_wait(stopwatch_ns())
-        for selected, mask in found:
-            if selected.data is None:
-                self._wakeup.drain()
-            else:
-                events.append((selected.data, mask))
-        return events
 
     def _process_all(self, events: list[tuple[KafkaChannel, int]], now_ms: int) -> None:
         # Buffered channels first, each channel once; processing puts those back that still have something.
@@ -352,7 +330,7 @@ class KSelector:
         if mask & WRITE and channel.wants_write and channel.ready:
             self._guard_write(channel)
         elif channel.id in self._channels:
-            self._register_events(channel)
+            self._events.register(channel)
 
     def _establish(self, channel: KafkaChannel) -> None:
         """Connect, handshake, authenticate: as far as is possible now."""
@@ -384,7 +362,7 @@ class KSelector:
                 channel.prepare()
             else:
                 written = channel.write()
-            self._register_events(channel)
+            self._events.register(channel)
         except Exception as error:
             self._fail(channel, error, _CloseMode.NOTIFY_ONLY)
             return
@@ -392,19 +370,6 @@ class KSelector:
             self.completed_sends.append(written)
             if self._metrics is not None:
                 self._metrics.sent(channel.id, written.size, self._clock.monotonic_ms())
-
-    def _register_events(self, channel: KafkaChannel) -> None:
-        wanted = channel.wanted_events
-        registered = channel.registered_events
-        if wanted == registered:
-            return
-        if not wanted:
-            self._selector.unregister(channel.transport.fileno())
-        elif registered:
-            self._selector.modify(channel.transport.fileno(), wanted, channel)
-        else:
-            self._selector.register(channel.transport.fileno(), wanted, channel)
-        channel.registered_events = wanted
 
     # -- closing
 
@@ -416,32 +381,15 @@ class KSelector:
             self._log.debug("connection %s ended: %s", channel.id, channel.cause)
         else:
             self._log.error("unexpected error on connection %s, closing it", channel.id, exc_info=error)
-        if channel.failure is not None and channel.transport.ready and self._failed_authentication_delay_ms:
-            # Whoever tries passwords has to wait for each answer (KIP-306).
-            self._refused[channel] = self._clock.monotonic_ms() + self._failed_authentication_delay_ms
+        if self._refusals.add(channel):
             self._buffered.discard(channel)
-            self._register_events(channel)
+            self._events.register(channel)
             return
         channel.authenticator.send_failure()
         self._close(channel, mode)
 
-    def _until_delayed_close_ms(self, timeout_ms: int) -> int:
-        if not self._refused:
-            return timeout_ms
-        first_ms = next(iter(self._refused.values()))
-        return max(min(timeout_ms, first_ms - self._clock.monotonic_ms()), 0)
-
-    def _close_refused(self, now_ms: int) -> None:
-        """Answer and close those whose delay is over; it is the same for all, so they come in order."""
-        while self._refused:
-            channel, until_ms = next(iter(self._refused.items()))
-            if now_ms < until_ms:
-                return
-            del self._refused[channel]
-            channel.authenticator.send_failure()
-            self._close(channel, _CloseMode.NOTIFY_ONLY)
-
-    def _close_idle(self, now_ms: int) -> None:
+    def _close_overdue(self, now_ms: int) -> None:
+        """Close the longest silent connection if it is that for too long, and those whose refusal has waited enough."""
         expired = self._idle.poll_expired(now_ms) if self._idle is not None else None
         channel = self._channels.get(expired) if expired is not None else None
         if channel is not None:
@@ -449,6 +397,9 @@ class KSelector:
             channel.cause = f"idle for more than {self._max_idle_ms} ms"
             self._log.debug("closing connection %s: %s", channel.id, channel.cause)
             self._close(channel, _CloseMode.GRACEFUL)
+        while (refused := self._refusals.take_due(now_ms)) is not None:
+            refused.authenticator.send_failure()
+            self._close(refused, _CloseMode.NOTIFY_ONLY)
 
     def _close(self, channel: KafkaChannel, mode: _CloseMode) -> None:
         del self._channels[channel.id]
@@ -456,11 +407,9 @@ class KSelector:
             self._idle.remove(channel.id)
         if channel.id in self.connected:
             self.connected.remove(channel.id)
-        if channel.registered_events:
-            self._selector.unregister(channel.transport.fileno())
-            channel.registered_events = 0
+        self._events.unregister(channel)
         self._buffered.discard(channel)
-        self._refused.pop(channel, None)
+        self._refusals.discard(channel)
         received = channel.id in self._received_from
         if mode is not _CloseMode.DISCARD_NO_NOTIFY and (
             received or (mode is _CloseMode.GRACEFUL and self._has_pending_receive(channel))

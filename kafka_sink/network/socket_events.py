@@ -1,0 +1,74 @@
+"""What the system is asked to watch: epoll (or what the platform has), the channels registered there, and the wakeup.
+
+Owned by a selector and its thread; any thread may call :meth:`SocketEvents.wakeup`. It is the only place that waits,
+and it neither reads nor writes a channel.
+
+Events are registered lazily: what a channel wants is compared with what is registered, and in the usual exchange of one
+request and one answer no registration changes at all.
+"""
+
+from __future__ import annotations
+
+import selectors
+from typing import Final
+
+from kafka_sink.common.clock import stopwatch_ns
+from kafka_sink.common.metrics import IdleMeter
+from kafka_sink.network.channel import KafkaChannel
+from kafka_sink.network.transport import READ
+from kafka_sink.network.wakeup import Wakeup
+
+# epoll counts milliseconds in a C int.
+_LONGEST_SELECT_MS: Final = 2**31 - 1
+
+
+class SocketEvents:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wakeup = Wakeup()
+        self._selector.register(self._wakeup, READ, None)
+        #: The share of its thread's time that it spends waiting.
+        self.idle = IdleMeter(stopwatch_ns())
+
+    def register(self, channel: KafkaChannel) -> None:
+        """Watch for what *channel* wants now."""
+        wanted = channel.wanted_events
+        registered = channel.registered_events
+        if wanted == registered:
+            return
+        if not wanted:
+            self._selector.unregister(channel.transport.fileno())
+        elif registered:
+            self._selector.modify(channel.transport.fileno(), wanted, channel)
+        else:
+            self._selector.register(channel.transport.fileno(), wanted, channel)
+        channel.registered_events = wanted
+
+    def unregister(self, channel: KafkaChannel) -> None:
+        """Watch *channel* no more, whatever it wants."""
+        if channel.registered_events:
+            self._selector.unregister(channel.transport.fileno())
+            channel.registered_events = 0
+
+    def wait(self, timeout_ms: int) -> list[tuple[KafkaChannel, int]]:
+        """Wait for an event or a wakeup, for at most *timeout_ms*; the channels that have one, each with its mask."""
+        events: list[tuple[KafkaChannel, int]] = []
+        self.idle.begin_wait(stopwatch_ns())
+        found = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
+        self.idle.end_wait(stopwatch_ns())
+        for selected, mask in found:
+            if selected.data is None:
+                self._wakeup.drain()
+            else:
+                events.append((selected.data, mask))
+        return events
+
+    def wakeup(self) -> None:
+        """End the current wait, or the next one if nobody waits. Any thread."""
+        self._wakeup.signal()
+
+    def close(self) -> None:
+        self._selector.close()
+        self._wakeup.close()
