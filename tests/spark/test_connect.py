@@ -1,0 +1,132 @@
+"""Spark Connect, where the program that writes has no JVM, and Declarative Pipelines, which run on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from tests.support.readback import read_topic
+
+ROOT = Path(__file__).parents[2]
+SPARK_HOME = Path(pyspark.__file__).parent
+PIPELINE_RUNS = int(os.environ.get("KAFKALITE_PIPELINE_RUNS", "0"))
+
+PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+import kafka_sink
+
+servers, by_save, by_write, by_stream, by_foreach_batch, folder = sys.argv[1:]
+to = {"kafka.bootstrap.servers": servers}
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+rows = spark.range(1000).selectExpr("cast(id as string) as value")
+rows.write.format("kafkalite").mode("append").options(**to, topic=by_save).save()
+for expected in ("written", "skipped"):
+    assert kafka_sink.write(rows, options=to, topic=by_write, app_id="connect", version=1).decision == expected
+
+rows.write.parquet(folder + "/in")
+stream = spark.readStream.schema("value string").parquet(folder + "/in")
+exactly_once = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "connect-stream"}
+seen = []
+report = folder + "/report.jsonl"
+spark.streams.addListener(kafka_sink.progress_listener(report, callback=seen.append))
+write_batch = kafka_sink.foreach_batch(options=to, topic=by_foreach_batch, app_id="connect-foreach-batch")
+for name, writer in {
+    "stream": stream.writeStream.format("kafkalite").options(**to, topic=by_stream, reportPath=report, **exactly_once),
+    "foreach-batch": stream.writeStream.foreachBatch(write_batch),
+}.items():
+    writer = writer.option("checkpointLocation", f"{folder}/{name}").trigger(availableNow=True)
+    kafka_sink.run_until_stopped(writer.start())
+print("batches seen:", len(seen))
+spark.stop()  # Or the thread in which PySpark listens would keep the program alive.
+"""
+
+PIPELINE = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+dp.create_sink(
+    "orders",
+    "kafkalite",
+    {
+        "kafka.bootstrap.servers": "SERVERS",
+        "topic": "TOPIC",
+        "deliveryGuarantee": "exactly-once",
+        "transactionalIdPrefix": "pipeline",
+    },
+)
+
+
+@dp.append_flow(target="orders")
+def flow():
+    spark = SparkSession.active()
+    return spark.readStream.schema("id long").json("FOLDER/in").selectExpr("to_json(struct(*)) as value")
+"""
+
+
+def run(*command: str | Path) -> str:
+    """The output of *command*, for whose Spark the package is installed as by pip."""
+    places = [str(ROOT), str(ROOT / "kafka_sink" / "spark" / "_autoload")]
+    done = subprocess.run(
+        [str(each) for each in command],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(places),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
+
+
+def values(cluster: Any, topic: str) -> Counter[bytes | None]:
+    return Counter(message.value for message in read_topic(cluster.bootstrap_servers, topic))
+
+
+def test_every_way_to_write_works_over_spark_connect(
+    cluster: Any, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    topics = [new_topic(2) for _ in range(4)]
+    output = run(sys.executable, program, cluster.bootstrap_servers, *topics, tmp_path)
+    assert "batches seen: 1" in output
+    expected = Counter(str(number).encode() for number in range(1000))
+    for topic in topics:
+        assert values(cluster, topic) == expected
+
+
+@pytest.mark.skipif(PIPELINE_RUNS == 0, reason="KAFKALITE_PIPELINE_RUNS is not set")
+def test_a_sink_of_a_declarative_pipeline_is_exactly_once(
+    cluster: Any, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = new_topic(2)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "flows").mkdir()
+    text = PIPELINE.replace("SERVERS", cluster.bootstrap_servers).replace("TOPIC", topic)
+    (tmp_path / "flows" / "orders.py").write_text(text.replace("FOLDER", str(tmp_path)))
+    specification = tmp_path / "spark-pipeline.yml"
+    specification.write_text(
+        f"name: orders\nstorage: file://{tmp_path}/storage\nlibraries:\n  - glob:\n      include: flows/**\n"
+    )
+    for number in range(PIPELINE_RUNS):
+        (tmp_path / "in" / f"{number}.json").write_text(f'{{"id": {number}}}\n')
+        run(SPARK_HOME / "bin" / "spark-pipelines", "run", "--spec", specification)
+        assert values(cluster, topic) == Counter(f'{{"id":{n}}}'.encode() for n in range(number + 1))
