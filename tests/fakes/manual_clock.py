@@ -15,7 +15,7 @@ class ManualClock:
     """Both times start at *start_ms*.
 
     A wait runs the next of ``actions`` with the condition's lock released, as if another thread did it, and ends as
-    notified; without one it passes its whole time-out at once.
+    notified; without one it passes its whole time-out at once, and one that has no end has to be ended by somebody.
     """
 
     def __init__(self, start_ms: int = 1_000_000) -> None:
@@ -43,6 +43,8 @@ class ManualClock:
             return True
         if timeout_ms >= FOREVER_MS:
             # Only another thread can end this one; a test that gets here without one would hang.
-            return condition.wait(10)
+            if not condition.wait(10):
+                raise AssertionError("nobody ended a wait that has no end")
+            return True
         self.now_ms += timeout_ms
         return False

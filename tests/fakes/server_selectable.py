@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kafka_sink.common.clock import stopwatch_ns
 from kafka_sink.common.metrics import IdleMeter
+from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
 from kafka_sink.network.receive import NetworkReceive
 from kafka_sink.network.resolver import SocketAddress
 from kafka_sink.network.selectable import ChannelState, Disconnect
@@ -41,8 +42,9 @@ class FakeServerSelectable:
 
     # --- what a test arranges ----------------------------------------------------------------------------------------
 
-    def arrive(self, connection_id: str, frame: bytes) -> None:
-        self._arriving.append(NetworkReceive(connection_id, memoryview(frame)))
+    def arrive(self, connection_id: str, frame: bytes, pool: MemoryPool = UNLIMITED_MEMORY_POOL) -> None:
+        assert pool.try_reserve(len(frame))
+        self._arriving.append(NetworkReceive(connection_id, memoryview(frame), pool))
 
     def leave(self, connection_id: str) -> None:
         self._leaving[connection_id] = Disconnect(ChannelState.READY, "closed by the other side")

@@ -111,7 +111,7 @@ def test_connections_that_come_too_fast_wait() -> None:
 
 def test_an_address_that_connects_too_fast_is_throttled_and_not_counted() -> None:
     clock = ManualClock()
-    counted = quotas(clock, creation_rate_per_ip=1)
+    counted = quotas(clock, creation_rate_per_ip=1, total=11)
     for _ in range(10):
         counted.inc("A", "1.1.1.1")
     for _ in range(1000):
@@ -120,6 +120,7 @@ def test_an_address_that_connects_too_fast_is_throttled_and_not_counted() -> Non
         assert 0 < caught.value.throttle_ms <= 11_000
     assert counted.count("1.1.1.1") == 10
     counted.inc("A", "2.2.2.2")
+    assert clock.waits == [], "there is room for one more"
 
 
 def test_an_address_that_keeps_trying_gets_in_when_its_time_has_come() -> None:
@@ -171,6 +172,52 @@ def test_a_limit_that_is_raised_lets_a_waiting_acceptor_go_on() -> None:
     counted.inc("A", "1.1.1.1")
     counted.inc("A", "1.1.1.1")
     assert clock.waits == [FOREVER_MS]
+
+
+@pytest.mark.parametrize("limit", [{"creation_rate": 1000}, {"creation_rate_per_listener": {"A": 1000}}])
+def test_nobody_waits_for_longer_than_is_measured_however_far_a_rate_is_lowered(limit: dict[str, object]) -> None:
+    clock = ManualClock()
+    counted = quotas(clock, **limit)
+    for _ in range(1000):
+        counted.inc("A", "1.1.1.1")
+    assert clock.waits == []
+    counted.update(ConnectionLimits(creation_rate=1, creation_rate_per_listener={"A": 1}))
+    counted.inc("A", "1.1.1.1")
+    assert clock.waits == [11_000]
+
+
+def test_no_connection_is_held_for_longer_than_is_measured_however_far_a_rate_is_lowered() -> None:
+    counted = quotas(creation_rate_per_ip=1000)
+    for _ in range(1000):
+        counted.inc("A", "1.1.1.1")
+    counted.update(ConnectionLimits(creation_rate_per_ip=1))
+    with pytest.raises(ConnectionThrottledError) as caught:
+        counted.inc("A", "1.1.1.1")
+    assert caught.value.throttle_ms == 11_000
+
+
+@pytest.mark.parametrize("change", ["a connection goes", "the limit is raised"])
+def test_who_waits_for_a_slot_is_told_of_it(change: str) -> None:
+    clock = ManualClock()
+    counted = quotas(clock, total=1)
+    counted.inc("A", "1.1.1.1")
+    waiting = start_thread("waits for a slot", lambda: counted.inc("A", "2.2.2.2"))
+    while not clock.waits:
+        continue
+    if change == "a connection goes":
+        counted.dec("A", "1.1.1.1")
+    else:
+        counted.update(ConnectionLimits(total=2))
+    waiting.join(20)
+    assert counted.count("2.2.2.2") == 1
+
+
+def test_addresses_without_a_connection_are_forgotten() -> None:
+    counted = quotas()
+    for number in range(3):
+        counted.inc("A", f"address-{number}")
+        counted.dec("A", f"address-{number}")
+    assert len(counted._by_ip) == 0
 
 
 def test_rates_of_silent_addresses_are_forgotten() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -17,10 +17,12 @@ from kafka_sink.broker.request_channel import (
     PieceResponse,
     Request,
     RequestChannel,
+    Response,
     SendResponse,
     StartThrottlingResponse,
 )
 from kafka_sink.common.threads import start_thread
+from kafka_sink.network.memory_pool import SimpleMemoryPool
 from kafka_sink.network.send import NetworkSend
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_request
@@ -186,6 +188,25 @@ def test_whoever_answered_hears_once_that_the_answer_left_or_never_will(bench: B
     assert completed == [end]
 
 
+ANSWERS: dict[str, Callable[[Request], Response]] = {
+    "an answer": lambda request: SendResponse(request, [b"x"]),
+    "nothing": NoOpResponse,
+    "the end": CloseConnectionResponse,
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_the_memory_of_a_request_goes_back_with_its_answer(bench: Bench, answer: str) -> None:
+    connection, pool = bench.connect(), SimpleMemoryPool(1000)
+    bench.selectable.arrive(connection, frame(), pool)
+    bench.processor.run_once()
+    request = bench.channel.receive_request()
+    assert request is not None and pool.available_bytes == 1000 - len(frame())
+    bench.channel.send_response(ANSWERS[answer](request))
+    bench.processor.run_once()
+    assert pool.available_bytes == 1000
+
+
 def test_an_answer_that_could_not_be_queued_is_over(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)
@@ -304,10 +325,12 @@ def test_a_response_for_a_connection_that_is_gone_is_dropped(bench: Bench) -> No
 @pytest.mark.parametrize("garbage", [b"", b"\0", b"\xff" * 30, b"GET / HTTP/1.1\r\n\r\n", frame()[:9]])
 def test_a_frame_that_is_no_request_costs_only_its_connection(bench: Bench, garbage: bytes) -> None:
     bad, good = bench.connect(), bench.connect()
-    bench.selectable.arrive(bad, garbage)
+    pool = SimpleMemoryPool(1000)
+    bench.selectable.arrive(bad, garbage, pool)
     bench.selectable.arrive(good, frame(5))
     bench.processor.run_once()
     assert bench.processor.connection_ids == (good,)
+    assert pool.available_bytes == 1000
     request = bench.channel.receive_request()
     assert request is not None and request.context.connection_id == good
 
@@ -317,6 +340,15 @@ def test_a_request_of_a_connection_nobody_knows_is_refused(bench: Bench) -> None
     bench.processor.run_once()
     assert bench.channel.queued == 0
     assert ("close", "unknown") in bench.selectable.calls
+
+
+def test_a_request_of_a_connection_that_was_closed_meanwhile_is_not_worked_on(bench: Bench) -> None:
+    connection = bench.connect()
+    bench.selectable.arrive(connection, frame())
+    bench.selectable.during_poll = lambda: bench.selectable.close_connection(connection)
+    bench.processor.run_once()
+    assert bench.channel.queued == 0 and bench.processor.connection_ids == ()
+    assert bench.quotas.count("127.0.0.1") == 0
 
 
 def test_a_completed_send_that_was_not_in_flight_closes_the_connection(bench: Bench) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.broker.log.producer_state import BATCHES_REMEMBERED, ProducerStateManager
+from kafka_sink.broker.log.producer_state import ProducerStateManager
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.records.batch import BatchHeader
 from tests.fakes.record_batches import with_header
@@ -42,7 +42,7 @@ def test_each_of_the_last_five_batches_is_known_by_its_offsets() -> None:
 
 
 def test_an_older_batch_is_out_of_order() -> None:
-    assert refused(filled(BATCHES_REMEMBERED + 1), header(0, 10)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(filled(6), header(0, 10)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 @pytest.mark.parametrize("sequence", [31, 29, 25, 1000])
