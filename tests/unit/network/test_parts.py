@@ -1,4 +1,5 @@
-"""The small parts of the network: memory pool, idle expiry, wakeup, resolver, listener, causes, socket options."""
+"""The small parts of the network: memory pool, idle expiry, delayed refusals, wakeup, socket events, resolver,
+listener, causes, socket options."""
 
 from __future__ import annotations
 
@@ -10,14 +11,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_sink.common.errors import InvalidReceiveError
+from kafka_sink.common.errors import AuthenticationError, InvalidReceiveError
 from kafka_sink.network.causes import cause_of
+from kafka_sink.network.channel import KafkaChannel
+from kafka_sink.network.channel_builder import PlaintextChannelBuilder
+from kafka_sink.network.delayed_refusals import DelayedRefusals
 from kafka_sink.network.idle_expiry import IdleExpiryManager
 from kafka_sink.network.listener import Listener, local_address, remote_address
 from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, SimpleMemoryPool
+from kafka_sink.network.receive import UNLIMITED, FrameReader
 from kafka_sink.network.resolver import SocketAddress, canonical_names, resolve
-from kafka_sink.network.transport import begin_connect
+from kafka_sink.network.socket_events import SocketEvents
+from kafka_sink.network.transport import READ, begin_connect
 from kafka_sink.network.wakeup import Wakeup
+from tests.fakes.clock import FakeClock
 
 # -- memory pool
 
@@ -72,7 +79,59 @@ def test_without_connections_nothing_expires() -> None:
     assert idle.least_recently_active is None
 
 
-# -- wakeup
+# -- delayed refusals
+
+
+@pytest.fixture
+def peers() -> Iterator[list[socket.socket]]:
+    """The other ends of what :func:`make_channel` makes."""
+    made: list[socket.socket] = []
+    yield made
+    for peer in made:
+        peer.close()
+
+
+def make_channel(peers: list[socket.socket], name: str = "a") -> KafkaChannel:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    peers.append(theirs)
+    reader = FrameReader(name, UNLIMITED, UNLIMITED_MEMORY_POOL, memoryview(bytearray(100)))
+    return PlaintextChannelBuilder().build_channel(name, ours, connected=True, reader=reader, peer_host="")
+
+
+def test_who_is_refused_learns_it_after_the_delay_and_in_order(peers: list[socket.socket]) -> None:
+    clock = FakeClock(1000)
+    refusals = DelayedRefusals(clock, 100)
+    first, second, gone, other = (make_channel(peers, name) for name in "abcd")
+    for channel in (first, gone, second):
+        channel.refuse(AuthenticationError("wrong password"))
+        assert refusals.add(channel)
+        clock.advance(10)
+    assert not refusals.add(other)
+    refusals.discard(gone)
+    assert refusals.wait_ms(3_600_000) == 70
+    assert refusals.wait_ms(5) == 5
+    assert refusals.take_due(1099) is None
+    assert refusals.take_due(1100) is first
+    assert refusals.take_due(1119) is None
+    clock.advance(1000)
+    assert refusals.wait_ms(3_600_000) == 0
+    assert refusals.take_due(1120) is second
+    assert refusals.take_due(10_000) is None
+    assert refusals.wait_ms(3_600_000) == 3_600_000
+    for channel in (first, second, gone, other):
+        channel.close()
+
+
+def test_without_a_delay_nobody_waits_for_a_refusal(peers: list[socket.socket]) -> None:
+    refusals = DelayedRefusals(FakeClock(), 0)
+    channel = make_channel(peers)
+    channel.refuse(AuthenticationError("wrong password"))
+    assert not refusals.add(channel)
+    channel.close()
+
+
+# -- wakeup and socket events
 
 
 def readable(wakeup: Wakeup) -> bool:
@@ -92,6 +151,22 @@ def test_a_signal_lasts_until_it_is_drained() -> None:
     assert readable(wakeup)
     wakeup.close()
     wakeup.signal()
+
+
+def test_a_wakeup_ends_one_wait_and_is_nobodys_event(peers: list[socket.socket]) -> None:
+    events = SocketEvents()
+    channel = make_channel(peers)
+    events.register(channel)
+    events.wakeup()
+    assert events.wait(3_600_000) == []
+    assert not events._selector.select(0), "it would end every wait that follows"
+    peers[0].sendall(b"x")
+    assert events.wait(3_600_000) == [(channel, READ)]
+    events.unregister(channel)
+    events.unregister(channel)
+    assert events.wait(0) == []
+    channel.close()
+    events.close()
 
 
 # -- resolver

@@ -11,14 +11,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kafka_sink.common.errors import AuthenticationError
+from kafka_sink.network.authenticator import PlaintextAuthenticator
+from kafka_sink.network.channel import KafkaChannel
 from kafka_sink.network.channel_builder import PlaintextChannelBuilder
 from kafka_sink.network.listener import Listener
 from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
-from kafka_sink.network.receive import UNLIMITED
+from kafka_sink.network.receive import UNLIMITED, FrameReader
 from kafka_sink.network.resolver import SocketAddress
 from kafka_sink.network.selectable import ChannelState, Disconnect
 from kafka_sink.network.selector import KSelector
 from kafka_sink.network.send import NetworkSend
+from kafka_sink.network.transport import PlaintextTransport, Socket, TransportLayer
 from tests.fakes.clock import FakeClock
 
 PATIENCE = 2000
@@ -474,6 +478,54 @@ def test_without_a_limit_connections_may_be_idle_for_ever(harness: Harness) -> N
     harness.selector.poll(0)
     assert harness.selector.disconnected == {}
     assert harness.selector.lowest_priority_connection() == "a"
+
+
+# -- refusing
+
+
+class Doorkeeper(PlaintextAuthenticator):
+    """Refuses everybody, and notes when it tells them so."""
+
+    complete = False
+
+    def __init__(self, transport: TransportLayer, clock: FakeClock, told_ms: list[int]) -> None:
+        super().__init__(transport)
+        self._clock = clock
+        self._told_ms = told_ms
+
+    def authenticate(self) -> None:
+        raise AuthenticationError("wrong password")
+
+    def send_failure(self) -> None:
+        self._told_ms.append(self._clock.now_ms)
+
+
+def test_who_is_refused_is_told_so_and_closed_after_the_delay() -> None:
+    clock = FakeClock(1000)
+    told_ms: list[int] = []
+
+    class Builder(PlaintextChannelBuilder):
+        def build_channel(
+            self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
+        ) -> KafkaChannel:
+            transport = PlaintextTransport(sock, connected=connected)
+            return KafkaChannel(connection_id, transport, Doorkeeper(transport, clock, told_ms), reader)
+
+    with contextlib.closing(KSelector(Builder(), clock, failed_authentication_delay_ms=100)) as selector:
+        ours, theirs = socket.socketpair()
+        selector.register("a", ours)
+        theirs.sendall(b"password")
+        selector.poll(10_000)
+        theirs.sendall(b"and another")
+        clock.advance(99)
+        selector.poll(0)
+        assert (told_ms, selector.disconnected) == ([], {})
+        clock.advance(1)
+        selector.poll(3_600_000)
+        [(connection_id, disconnect)] = selector.disconnected.items()
+        assert (connection_id, disconnect.state) == ("a", ChannelState.AUTHENTICATION_FAILED)
+        assert told_ms == [1100]
+        theirs.close()
 
 
 # -- waking
