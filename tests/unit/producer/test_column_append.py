@@ -70,6 +70,24 @@ def after_encoding(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]
 # --- batches ---------------------------------------------------------------------------------------------------------
 
 
+def test_rows_without_a_time_get_that_of_their_own_call_also_in_a_batch_that_is_open() -> None:
+    clock = ManualClock()
+    accumulator = make_accumulator(clock)
+    append_columns(accumulator, [Row(VALUE)])
+    clock.advance(70)
+    append_columns(accumulator, [Row(VALUE), Row(VALUE)])
+    (batch,) = drain_all(accumulator)
+    times = [record.timestamp - clock.wall_ms() for record in read_wire(batch.wire)[1]]
+    assert times == [-70, 0, 0]
+
+
+def test_rows_fill_an_open_batch_to_its_last_byte() -> None:
+    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
+    for rows in (1, 5):
+        append_columns(accumulator, [ROW] * rows)
+    assert [batch.record_count for batch in queued(accumulator)] == [3, 3]
+
+
 def test_rows_fill_batches_and_only_the_last_stays_open() -> None:
     accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS + 5)
     assert append_columns(accumulator, [ROW] * 7)

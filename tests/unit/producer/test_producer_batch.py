@@ -128,6 +128,17 @@ def test_every_codec_can_be_read_back(codec: CompressionType) -> None:
     assert (batch.wire_bytes < batch.size_bytes) == (codec is not CompressionType.NONE)
 
 
+@pytest.mark.parametrize("codec", [CompressionType.GZIP, CompressionType.LZ4, CompressionType.ZSTD])
+def test_the_level_of_compression_is_the_one_asked_for(codec: CompressionType) -> None:
+    text = "".join(f"{number * number % 9973:x}," for number in range(4000)).encode()
+    sizes = []
+    for level in (1, 9):
+        batch = make_batch(room=30_000, compression=Compression(codec, level), values=[text])
+        batch.close()
+        sizes.append(batch.wire_bytes)
+    assert sizes[1] != sizes[0]
+
+
 @pytest.mark.parametrize("struck", ["keys", "values", "headers"])
 def test_a_record_that_an_interrupt_left_half_staged_is_no_part_of_a_wrong_batch(struck: str) -> None:
     class Struck(list[bytes | None]):

@@ -92,6 +92,13 @@ def test_rows_that_are_grouped_already_stay(partitions: list[int]) -> None:
     assert starts[-1] == len(partitions)
 
 
+@pytest.mark.parametrize("highest", [255, 256, 65_535, 65_536])
+def test_partitions_are_told_apart_at_the_bounds_of_narrow_numbers(highest: int) -> None:
+    order, runs, starts = partition_order(np.array([highest, 0, highest], dtype=np.int32))
+    assert order is not None and order.tolist() == [1, 0, 2]
+    assert (runs.tolist(), starts.tolist()) == ([0, highest], [0, 1, 3])
+
+
 @pytest.mark.parametrize("count", [2, 200, 300, 70_000])
 def test_rows_are_grouped_without_changing_their_order(count: int) -> None:
     partitions = np.random.default_rng(count).integers(0, count, 500).astype(np.int32)
