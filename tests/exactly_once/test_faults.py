@@ -15,7 +15,8 @@ from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import Flow, Numbers, OpenTransaction, Progress, Transaction
-from kafka_sink.exactly_once.sink import Ending
+from kafka_sink.exactly_once.parallel import ParallelSink
+from kafka_sink.exactly_once.sink import Ending, Plan
 from kafka_sink.exactly_once.writing import open_producer
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
@@ -154,3 +155,25 @@ def test_a_task_that_wakes_up_after_its_batch_was_decided_adds_nothing(
                 future.get(10_000)
     world.write_batch(protocol, 5, b"last")
     assert sorted(map(bytes, world.committed())) == sorted([*expected, b"last"])  # type: ignore[arg-type]
+
+
+def test_a_driver_that_is_held_up_while_it_plans_ends_nothing_of_its_successor(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it finds open is only left behind if it was open before the driver fenced the others."""
+    world.write_batch("parallel", 0, b"a")
+    held_up = ParallelSink(world.client, world.topic, world.topic)
+    fence = held_up._fence
+    successor: list[tuple[Plan, OpenTransaction]] = []
+
+    def fence_and_wait() -> tuple[Transaction, int]:
+        fenced = fence()
+        plan = world.parallel.plan()
+        successor.append((plan, world.write_task(plan, 1, b"b")))
+        return fenced
+
+    monkeypatch.setattr(held_up, "_fence", fence_and_wait)
+    held_up.plan()
+    ((plan, written),) = successor
+    world.parallel.commit(plan, 1, QUERY, [written])
+    assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]

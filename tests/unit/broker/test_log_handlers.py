@@ -34,6 +34,8 @@ from kafka_sink.protocol.messages.produce import (
     TopicProduceData,
 )
 from kafka_sink.protocol.schema import Struct
+from kafka_sink.records.control import EndTransactionMarker
+from kafka_sink.records.reader import read_batches
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.record_batches import make_batch, with_header
 
@@ -65,9 +67,10 @@ def write(node: BrokerNode, *values: bytes, base_timestamp: int = 1000) -> int:
     return answer.responses[0].partition_responses[0].log_start_offset
 
 
-def fetched(node: BrokerNode, offset: int) -> PartitionData:
+def fetched(node: BrokerNode, offset: int, *, committed: bool = False) -> PartitionData:
     topics = [FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)])]
-    answer = of(FetchResponse, node.call(ApiKey.FETCH, 12, FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics)))
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, isolation_level=int(committed), topics=topics)
+    answer = of(FetchResponse, node.call(ApiKey.FETCH, 12, request))
     return answer.responses[0].partitions[0]
 
 
@@ -92,6 +95,28 @@ def test_readers_of_committed_records_are_not_sent_into_an_open_transaction(node
     write(node, b"later", base_timestamp=5000)
     assert [listed(node, timestamp) for timestamp in (-3, 2000)] == [(3, 5000), (3, 5000)]
     assert [listed(node, timestamp, committed=True) for timestamp in (-3, 2000)] == [(-1, -1), (-1, -1)]
+
+
+def test_a_fetch_of_committed_records_ends_at_the_open_transaction_and_names_the_aborted(node: BrokerNode) -> None:
+    write(node, b"a")
+    topic = node.cluster.topic("t")
+    assert topic is not None
+    log = node.context.log_of(topic, 0)
+    for producer, aborts in ((5, True), (6, False)):
+        batch, header = with_header(
+            [b"x"], producer_id=producer, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+        log.append(batch, header, 0, 0, log.begin_verification(producer, 0))
+        if aborts:
+            log.append_marker(EndTransactionMarker(producer, 0, False, 0), 0, 0)
+    seen = []
+    for committed in (False, True):
+        part = fetched(node, 0, committed=committed)
+        assert (part.high_watermark, part.last_stable_offset) == (4, 3)
+        offsets = [batch.last_offset for batch in read_batches(part.records or b"")]
+        aborted = part.aborted_transactions
+        seen.append((offsets, aborted and [(each.producer_id, each.first_offset) for each in aborted]))
+    assert seen == [([0, 1, 2, 3], None), ([0, 1, 2], [(5, 1)])]
 
 
 def deleted(node: BrokerNode, offset: int, version: int = 2, partition: int = 0, topic: str = "t") -> tuple[int, int]:

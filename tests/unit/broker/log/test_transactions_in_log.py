@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
-from kafka_sink.broker.log.producer_state import VerificationGuard
+from kafka_sink.broker.log.producer_state import AbortedTransaction, VerificationGuard
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.records.control import EndTransactionMarker, read_marker
 from kafka_sink.records.reader import read_batches
@@ -123,6 +123,22 @@ def test_bytes_below_the_last_stable_offset_are_counted_for_those_who_wait(log: 
     assert log.appended_bytes(committed=True) == seen < log.appended_bytes()
     end(log, 2, committed=True)
     assert log.appended_bytes(committed=True) == log.appended_bytes()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_aborted_transaction_stays_aborted_when_only_its_beginning_is_deleted(restarts: bool) -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    for producer in (1, 2):
+        for sequence in range(2):
+            write(log, producer, sequence)
+        end(log, producer, committed=False)
+    assert log.delete_records_before(4) == 4, "in the middle of the second one"
+    if restarts:
+        log.close()
+        log = open_log(disk)
+    assert log.read(4, 1 << 20, whole_first_batch=True, committed=True).aborted == (AbortedTransaction(2, 3, 5),)
+    assert committed_values(log) == []
 
 
 def refused(do: object, code: ErrorCode) -> None:
