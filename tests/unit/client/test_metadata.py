@@ -52,6 +52,21 @@ def test_after_an_update_the_next_one_is_due_when_it_is_too_old() -> None:
     assert not metadata.next_request(NOW + MAX_AGE_MS).is_partial
 
 
+def test_what_another_client_knew_ages_as_if_it_had_been_fetched_here_however_often_it_is_handed_on() -> None:
+    metadata = make()
+    assert metadata.known() is None
+    update(metadata)
+    for later_ms in (1000, 2000):
+        known = metadata.known()
+        assert known is not None and known.fetched_ms == NOW
+        metadata = make(FakeClock(NOW + later_ms))
+        metadata.begin_with(known)
+        assert metadata.fetch() is known.cluster
+        assert metadata.time_to_next_update_ms(NOW + later_ms) == MAX_AGE_MS - later_ms
+    metadata.rebootstrap()
+    assert metadata.known() is None, "addresses are no knowledge"
+
+
 def test_an_update_that_was_asked_for_waits_for_the_backoff() -> None:
     metadata = make()
     update(metadata)
