@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructType
@@ -9,6 +14,7 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.spark import known_clusters, task_writer
+from kafka_sink.spark.delivery_tracker import DeliveryTracker
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task_writer import SinkWriteError, write_task
@@ -118,6 +124,36 @@ def test_a_row_that_is_refused_after_the_last_was_handed_over_fails_the_task_wit
             pytest.raises(SinkWriteError, match=r"grant WRITE on the topic .*0 of the rows it had sent were acknow"),
         ):
             write_row(cluster.bootstrap_servers, 1)
+
+
+def test_a_task_takes_no_more_rows_once_one_was_refused_and_leaves_no_thread_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trackers: list[DeliveryTracker] = []
+
+    def watched(*arguments: Any) -> DeliveryTracker:
+        trackers.append(DeliveryTracker(*arguments))
+        return trackers[-1]
+
+    monkeypatch.setattr(task_writer, "DeliveryTracker", watched)
+    taken: list[int] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(batches(5, 1, 1)):
+            taken.append(number)
+            yield batch
+            while trackers[0].first_error is None:
+                time.sleep(0.001)
+
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic(TOPIC, 1)
+        options = parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC})
+        schema = check_schema(StructType().add("value", StringType()).add("partition", IntegerType()), options)
+        with set_fault(cluster.faults, "produce:error=topic_authorization_failed"), pytest.raises(SinkWriteError):
+            write_task(rows(), options, schema)
+        write_row(cluster.bootstrap_servers, 1)
+        assert taken == [0, 1]
+        assert not [thread for thread in threading.enumerate() if "producer" in thread.name]
 
 
 def write_row(servers: str, value: int, partition: int = 0) -> None:
