@@ -160,6 +160,23 @@ def test_only_the_record_that_is_too_large_by_itself_fails() -> None:
     world.assert_memory_is_back()
 
 
+def test_a_batch_that_cannot_be_split_fails_with_both_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = SenderWorld(batch_size=10_000)
+    world.connect()
+    world.brokers.verdicts[0].append(ErrorCode.MESSAGE_TOO_LARGE)
+    futures = world.send(b"a", b"b")
+    with monkeypatch.context() as patched:
+        patched.setattr(ProducerBatch, "split", lambda _: 1 / 0)
+        world.settle()
+    for future in futures:
+        with pytest.raises(RecordTooLargeError, match=r"lower batch\.size .*not split: ZeroDivisionError"):
+            future.get(0)
+    (fine,) = world.send(b"fine")
+    world.settle()
+    assert fine.get(0).offset == 0
+    world.assert_memory_is_back()
+
+
 def test_a_split_spends_no_attempt() -> None:
     world = SenderWorld(batch_size=10_000, retries=1)
     world.connect()

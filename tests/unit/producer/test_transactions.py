@@ -576,6 +576,35 @@ def test_an_error_for_good_ends_the_wait_for_an_answer(world: TransactionalWorld
         result.wait(0)
 
 
+def test_answers_that_come_after_an_error_for_good_change_nothing(world: TransactionalWorld) -> None:
+    world.begin()
+    result, before = world.manager.begin_commit(), world.manager.identity
+    world.manager.fail_for_good(KafkaError("broken"))
+    world.manager.initialized(77, 7)
+    world.manager.transaction_ended(result, 77, 7)
+    assert (world.manager.state, world.manager.identity) == (S.FATAL_ERROR, before)
+
+
+def test_a_record_that_is_staged_after_the_abort_is_no_part_of_the_next_transaction(world: TransactionalWorld) -> None:
+    world.begin()
+    world.finish(world.manager.begin_abort())
+    world.manager.add_partition(tp(0))
+    world.begin()
+    assert not world.manager.is_send_allowed(tp(0))
+    assert world.manager.next_request(has_incomplete=False) is None
+
+
+def test_who_joined_a_transaction_does_not_end_it_with_itself() -> None:
+    world = make_world()
+    world.manager.join(ProducerIdAndEpoch(77, 7), is_version_2=True)
+    world.send(b"v")
+    world.settle()
+    assert not world.manager.has_ongoing_transaction
+    world.sender.initiate_close()
+    world.sender.run()
+    assert END not in world.order
+
+
 @pytest.mark.parametrize(("newest", "state"), [(5, S.ABORTABLE_ERROR), (2, S.FATAL_ERROR)])
 def test_a_forgotten_id_needs_a_coordinator_that_gives_out_epochs(newest: int, state: State) -> None:
     world = make_world(1)
