@@ -14,7 +14,7 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import Flow, Numbers, OpenTransaction, Progress, Transaction
+from kafka_sink.exactly_once.model import FencedError, Flow, Numbers, OpenTransaction, Progress, Transaction
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Ending, Plan
 from kafka_sink.exactly_once.writing import open_producer
@@ -177,3 +177,39 @@ def test_a_driver_that_is_held_up_while_it_plans_ends_nothing_of_its_successor(
     ((plan, written),) = successor
     world.parallel.commit(plan, 1, QUERY, [written])
     assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
+
+
+def test_a_driver_that_is_held_up_after_its_commit_ends_nothing_of_its_successor(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it finds open may be what attempts that lost have left, or what a newer driver's tasks are writing."""
+    held_up = ParallelSink(world.client, world.topic, world.topic)
+    finish = held_up._finish
+    successor: list[tuple[Plan, OpenTransaction]] = []
+
+    def finish_and_wait(progress: Progress, driver: Transaction) -> Ending:
+        ending = finish(progress, driver)
+        plan = world.parallel.plan()
+        successor.append((plan, world.write_task(plan, 1, b"b")))
+        return ending
+
+    monkeypatch.setattr(held_up, "_finish", finish_and_wait)
+    plan = held_up.plan()
+    held_up.commit(plan, 0, QUERY, [world.write_task(plan, 0, b"a")])
+    ((plan, written),) = successor
+    world.parallel.commit(plan, 1, QUERY, [written])
+    assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
+
+
+def test_a_driver_that_is_held_up_between_decision_and_commit_does_not_call_it_lost(world: World) -> None:
+    """Its successors have committed for it, and used the ids again."""
+    held_up = ParallelSink(world.client, world.topic, world.topic)
+    plan = held_up.plan()
+    written = world.write_task(plan, 0, b"0")
+    progress = Progress(1, QUERY, plan.flow, 0, (written.transaction,))
+    held_up._decide(plan, progress)
+    for version in (1, 2, 3):
+        world.write_batch("parallel", version, b"%d" % version)
+    with pytest.raises(FencedError):
+        held_up._finish(progress, plan.driver)
+    assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2", b"3"]  # type: ignore[arg-type]
