@@ -100,9 +100,7 @@ class KafkaProducer:
                 self._accumulator, self._sender = pipeline.accumulator, pipeline.sender
                 #: Only with a transactional id.
                 self._transactions = pipeline.transactions
-                self._topics, self._columns = pipeline.topics, pipeline.columns
-                # Bound once, for the records: looking it up would be paid for with each.
-                self._stage = pipeline.records.stage
+                self._topics, self._records, self._columns = pipeline.topics, pipeline.records, pipeline.columns
                 self._thread = start_thread(
                     f"kafka-producer-network-thread | {self.client_id}",
                     self._sender.run,
@@ -136,7 +134,7 @@ class KafkaProducer:
             check_send(record, on_delivery)
         if self._transactions is not None:
             self._transactions.check_can_send()
-        return self._stage(record, on_delivery)
+        return self._records.stage(record, on_delivery)
 
     def send_columns(
         self,
