@@ -1,4 +1,4 @@
-"""The driver's half of protocol "parallel": what it refuses to decide."""
+"""The driver's half: what it refuses to decide, and what it takes for a decision."""
 
 from __future__ import annotations
 
@@ -9,30 +9,39 @@ import pytest
 
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import Flow, OpenTransaction, Transaction, UndecidedError
+from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.model import FencedError, Flow, OpenTransaction, Transaction, UndecidedError
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from tests.fakes.manual_clock import ManualClock
 
+DRIVER = Transaction("s/t.driver", 8, 0)
 TASKS = Transaction("s/t.000000000000.1", 9, 3)
 ROWS = frozenset({TopicPartition("t", 0)})
 GOOD = TransactionDescription(TASKS, "Ongoing", ROWS)
 
 
 class Coordinators:
-    """Know one transaction; a sink that would decide anything asks them for something that they do not have."""
+    """Know one transaction of a task, and how that of the driver ends."""
 
-    def __init__(self, known: TransactionDescription | None) -> None:
+    def __init__(self, known: TransactionDescription | None, decision: ErrorCode | None = None) -> None:
         self.known = known
+        #: What becomes of the driver's transaction; None where nobody may ask.
+        self.decision = decision
         self.aborted: list[Transaction] = []
 
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         assert list(transactional_ids) == [TASKS.transactional_id]
         return {} if self.known is None else {TASKS.transactional_id: self.known}
 
+    def commit_offsets(self, transaction: Transaction, *progress: object) -> None:
+        assert self.decision is not None and transaction == DRIVER
+
     def end(self, transactions: Collection[Transaction], flow: Flow, *, commit: bool) -> dict[Transaction, ErrorCode]:
-        assert not commit
+        if commit:
+            assert self.decision is not None and list(transactions) == [DRIVER]
+            return {DRIVER: self.decision}
         self.aborted += transactions
         return dict.fromkeys(transactions, ErrorCode.NONE)
 
@@ -56,8 +65,34 @@ def test_a_transaction_that_is_not_as_its_task_left_it_is_aborted_and_nothing_de
     clock = ManualClock()
     coordinators = Coordinators(known)
     sink = ParallelSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
-    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), flow, 20_000, clock.wall_ms(), None, 1)
+    plan = Plan("s", "s/t", DRIVER, flow, 20_000, clock.wall_ms(), None, 1)
     clock.advance(age_ms)
     with pytest.raises(UndecidedError, match=text):
         sink.commit(plan, 0, "query", [OpenTransaction(TASKS, ROWS)])
     assert coordinators.aborted == [TASKS]
+
+
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (ErrorCode.INVALID_TXN_STATE, UndecidedError),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, FencedError),
+        (ErrorCode.PRODUCER_FENCED, FencedError),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, FencedError),
+    ],
+)
+def test_a_decision_that_the_brokers_do_not_confirm_is_none_and_commits_no_task(
+    code: ErrorCode, error: type[Exception], protocol: str
+) -> None:
+    clock = ManualClock()
+    coordinators = Coordinators(GOOD, code)
+    plan = Plan("s", "s/t", DRIVER, Flow.V2, 20_000, clock.wall_ms(), None, 1)
+    with pytest.raises(error, match="batch 0"):
+        if protocol == "parallel":
+            parallel = ParallelSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
+            parallel.commit(plan, 0, "query", [OpenTransaction(TASKS, ROWS)])
+        else:
+            atomic = AtomicSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
+            atomic._commit(plan, 0, "query", [ROWS])
+    assert coordinators.aborted == []
