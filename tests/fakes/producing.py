@@ -19,7 +19,7 @@ from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.idempotence import IdempotenceManager
 from kafka_sink.producer.producer_batch import Compression, ProducerBatch
 from kafka_sink.records.vectorized import partition_order
-from tests.fakes.batches import UNCOMPRESSED
+from tests.fakes.batches import UNCOMPRESSED, read_wire
 from tests.fakes.chunks import Row, make_chunk
 
 TOPIC = "orders"
@@ -46,6 +46,12 @@ def make_idempotence(partitions: int = 10) -> IdempotenceManager:
     for partition in range(partitions):
         manager._state(tp(partition)).is_known_to_broker = True
     return manager
+
+
+#: Its one partition is led by the first node.
+ONE = make_cluster([0])
+#: A value of which one fits into a batch of 1000 bytes, and two do not.
+LARGE = b"x" * 600
 
 
 class DrainedAccumulator(RecordAccumulator):
@@ -115,6 +121,24 @@ def append_record(accumulator: RecordAccumulator, partition: int = 0, value: byt
 
 def queued(accumulator: RecordAccumulator, partition: int = 0) -> list[ProducerBatch]:
     return list(accumulator.queue(tp(partition)).batches)
+
+
+def drain(
+    accumulator: DrainedAccumulator, cluster: Cluster = ONE, *, max_bytes: int = 10**6, node: int = 0
+) -> list[ProducerBatch]:
+    """What a node takes."""
+    now_ms = accumulator._clock.monotonic_ms()
+    return accumulator.drain_side.drain(cluster, [NODES[node]], max_bytes, now_ms)[node]
+
+
+def is_ready(accumulator: DrainedAccumulator, cluster: Cluster = ONE) -> bool:
+    return NODES[0] in accumulator.drain_side.ready(cluster, accumulator._clock.monotonic_ms()).ready_nodes
+
+
+def values(batch: ProducerBatch) -> list[bytes | None]:
+    """Of a batch that was drained."""
+    _, records = read_wire(batch.wire)
+    return [record.value for record in records]
 
 
 def append_columns(

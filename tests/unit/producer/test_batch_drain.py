@@ -1,0 +1,428 @@
+"""Which batches may leave the queues, in which order, and the way back for those that failed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from kafka_sink.client.cluster import Cluster
+from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
+from kafka_sink.producer.producer_batch import ProducerBatch
+from kafka_sink.records.layout import HEADER_BYTES
+from kafka_sink.records.reference import record_size
+from tests.fakes.batches import read_wire
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.producing import (
+    LARGE,
+    NODES,
+    ONE,
+    DrainedAccumulator,
+    append,
+    append_record,
+    drain,
+    is_ready,
+    make_accumulator,
+    make_cluster,
+    make_idempotence,
+    queued,
+    tp,
+    values,
+)
+
+# --- ready -----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_ready_without_data() -> None:
+    accumulator = make_accumulator(ManualClock())
+    accumulator.queue(tp(0))
+    result = accumulator.drain_side.ready(ONE, 0)
+    assert not result.ready_nodes
+    assert not result.unknown_leader_topics
+    assert result.next_ready_check_delay_ms == FOREVER_MS
+
+
+def test_a_young_batch_with_room_waits_for_its_linger() -> None:
+    clock = ManualClock()
+    accumulator = make_accumulator(clock, linger_ms=10)
+    append(accumulator)
+    clock.advance(4)
+    result = accumulator.drain_side.ready(ONE, clock.now_ms)
+    assert not result.ready_nodes
+    assert result.next_ready_check_delay_ms == 6
+
+
+def test_the_linger_makes_ready() -> None:
+    clock = ManualClock()
+    accumulator = make_accumulator(clock, linger_ms=10)
+    append(accumulator)
+    clock.advance(10)
+    assert is_ready(accumulator)
+
+
+def test_a_full_batch_makes_ready() -> None:
+    accumulator = make_accumulator(ManualClock(), batch_size=HEADER_BYTES + record_size(0, 0, None, b"v"))
+    append(accumulator)
+    assert len(queued(accumulator)) == 1
+    assert is_ready(accumulator)
+
+
+def test_a_second_batch_makes_ready() -> None:
+    accumulator = make_accumulator(ManualClock())
+    append(accumulator, value=LARGE)
+    assert not is_ready(accumulator)
+    append(accumulator, value=LARGE)
+    assert is_ready(accumulator)
+
+
+def test_a_batch_that_a_record_did_not_fit_into_is_ready() -> None:
+    accumulator = make_accumulator(ManualClock())
+    append(accumulator, value=LARGE)
+    append(accumulator, value=LARGE, abort_on_new_batch=True)
+    assert is_ready(accumulator)
+
+
+def test_a_thread_waiting_for_memory_makes_everything_ready() -> None:
+    clock = ManualClock()
+    accumulator = make_accumulator(clock, memory=1000)
+    append(accumulator)
+    seen: list[bool] = []
+    clock.actions.append(lambda: seen.append(is_ready(accumulator)))
+    with pytest.raises(BufferExhaustedError):
+        append(accumulator, partition=1)
+    assert seen == [True]
+
+
+def test_a_flush_makes_everything_ready() -> None:
+    accumulator = make_accumulator(ManualClock())
+    append(accumulator)
+    seen: list[bool] = []
+    with pytest.raises(KafkaTimeoutError):
+        accumulator.flush(5, lambda: seen.append(is_ready(accumulator)))
+    assert seen == [True]
+
+
+def test_closing_makes_everything_ready() -> None:
+    accumulator = make_accumulator(ManualClock())
+    append(accumulator)
+    accumulator.close()
+    assert is_ready(accumulator)
+
+
+@pytest.mark.parametrize("reason", ["linger", "second batch", "memory", "flush", "closed"])
+def test_backing_off_beats_every_reason(reason: str) -> None:
+    clock = ManualClock()
+    accumulator = make_accumulator(clock, linger_ms=10, retry_backoff_ms=100, memory=2000)
+    append(accumulator, value=LARGE)
+    clock.advance(10)
+    (batch,) = drain(accumulator)
+    accumulator.drain_side.reenqueue(batch, clock.now_ms)
+    clock.advance(40)
+    seen: list[bool] = []
+
+    def look() -> None:
+        seen.append(is_ready(accumulator))
+
+    if reason == "second batch":
+        append(accumulator, value=LARGE)
+    elif reason == "memory":
+        append(accumulator, partition=1)
+        clock.actions.append(look)
+        with pytest.raises(BufferExhaustedError):
+            append(accumulator, partition=2, max_block_ms=5)
+    elif reason == "flush":
+        with pytest.raises(KafkaTimeoutError):
+            accumulator.flush(0, look)
+    elif reason == "closed":
+        accumulator.close()
+    assert seen in ([], [False])
+    result = accumulator.drain_side.ready(ONE, clock.now_ms)
+    assert not result.ready_nodes
+    assert result.next_ready_check_delay_ms == 60 - (clock.now_ms - 1_000_050)
+    assert not drain(accumulator)
+    clock.now_ms = 1_000_110
+    assert is_ready(accumulator), "the backoff is over: a retry does not linger again"
+    assert drain(accumulator) == [batch]
+
+
+def test_muted_partitions_are_neither_ready_nor_a_reason_to_look_again() -> None:
+    clock = ManualClock()
+    accumulator = make_accumulator(clock)
+    append(accumulator)
+    accumulator.drain_side.mute(tp(0))
+    assert accumulator.drain_side.ready(ONE, clock.now_ms).next_ready_check_delay_ms == FOREVER_MS
+    clock.advance(10)
+    assert not is_ready(accumulator)
+    assert not drain(accumulator)
+    accumulator.drain_side.unmute(tp(0))
+    assert is_ready(accumulator)
+    assert len(drain(accumulator)) == 1
+
+
+def test_topics_with_data_but_no_leader_are_reported() -> None:
+    accumulator = make_accumulator(ManualClock())
+    append(accumulator, partition=0)
+    append(accumulator, partition=1)
+    result = accumulator.drain_side.ready(make_cluster([None, 1]), 0)
+    assert result.unknown_leader_topics == {"orders"}
+    assert accumulator.drain_side.ready(make_cluster([0, 1]), 0).unknown_leader_topics == set()
+    assert accumulator.drain_side.ready(Cluster(), 0).unknown_leader_topics == {"orders"}
+
+
+def test_when_to_look_again_is_the_least_that_is_left_of_all_partitions() -> None:
+    clock = ManualClock()
+    accumulator = make_accumulator(clock, linger_ms=50)
+    append(accumulator, partition=0)
+    clock.advance(20)
+    append(accumulator, partition=1)
+    assert accumulator.drain_side.ready(make_cluster([0, 1]), clock.now_ms).next_ready_check_delay_ms == 30
+
+
+def test_a_partition_that_may_not_leave_does_not_hide_when_another_of_its_node_may() -> None:
+    clock = ManualClock()
+    accumulator = make_accumulator(clock, linger_ms=50)
+    append(accumulator, partition=0)
+    clock.advance(50)
+    append(accumulator, partition=1)
+    result = accumulator.drain_side.ready(make_cluster([0, 0]), clock.now_ms)
+    assert result.ready_nodes == {NODES[0]}
+    assert result.next_ready_check_delay_ms == 50
+
+
+def test_looking_changes_nothing() -> None:
+    clock = ManualClock()
+    accumulator = make_accumulator(clock)
+    append(accumulator)
+    clock.advance(10)
+    for _ in range(2):
+        assert is_ready(accumulator)
+    assert queued(accumulator)[0].room_bytes > 0
+
+
+# --- drain -----------------------------------------------------------------------------------------------------------
+
+
+def test_no_nodes_no_batches() -> None:
+    assert make_accumulator(ManualClock()).drain_side.drain(ONE, [], 1000, 0) == {}
+    assert make_accumulator(ManualClock()).drain_side.drain(make_cluster([0]), [NODES[1]], 1000, 0) == {1: []}
+
+
+def test_a_node_gets_the_batches_of_the_partitions_it_leads() -> None:
+    accumulator = make_accumulator(ManualClock())
+    for partition in range(4):
+        append(accumulator, partition)
+    drained = accumulator.drain_side.drain(make_cluster([0, 1, 0, None]), NODES, 10**6, 0)
+    assert {node: [batch.topic_partition.partition for batch in batches] for node, batches in drained.items()} == {
+        0: [0, 2],
+        1: [1],
+    }
+
+
+def test_one_batch_of_a_partition_at_most_and_the_oldest_first() -> None:
+    accumulator = make_accumulator(ManualClock())
+    for index in range(3):
+        append(accumulator, value=b"%d" % index + LARGE)
+    for index in range(3):
+        (batch,) = drain(accumulator)
+        assert values(batch) == [b"%d" % index + LARGE]
+    assert drain(accumulator) == []
+
+
+def test_a_drained_batch_takes_no_more_records() -> None:
+    clock = ManualClock()
+    accumulator = make_accumulator(clock)
+    append(accumulator)
+    clock.advance(3)
+    (batch,) = drain(accumulator)
+    assert batch.drained_ms == clock.now_ms
+    assert append(accumulator).new_batch_created
+    assert batch.record_count == 1
+
+
+def test_a_request_is_not_larger_than_allowed_unless_by_its_first_batch() -> None:
+    accumulator = make_accumulator(ManualClock())
+    for partition in range(3):
+        append(accumulator, partition, LARGE)
+    cluster = make_cluster([0, 0, 0])
+    size = queued(accumulator, 0)[0].size_bytes
+    assert len(drain(accumulator, cluster, max_bytes=2 * size)) == 2
+    assert len(drain(accumulator, cluster, max_bytes=10)) == 1
+
+
+def test_the_partition_that_did_not_fit_comes_first_next_time() -> None:
+    accumulator = make_accumulator(ManualClock(), batch_size=2000)
+    cluster = make_cluster([0, 0])
+    large = b"x" * 1500
+    taken: list[int] = []
+    for _ in range(3):
+        # A small batch before it each time must not starve the large one.
+        append(accumulator, 0, b"small")
+        append(accumulator, 1, large)
+        taken += [batch.topic_partition.partition for batch in drain(accumulator, cluster, max_bytes=1000)]
+    assert taken == [0, 1, 0]
+
+
+def test_every_partition_gets_its_turn() -> None:
+    accumulator = make_accumulator(ManualClock())
+    cluster = make_cluster([0] * 5)
+    counts = [0] * 5
+    for _ in range(10):
+        for partition in range(5):
+            append(accumulator, partition, LARGE)
+        for batch in drain(accumulator, cluster, max_bytes=1400):
+            counts[batch.topic_partition.partition] += 1
+    assert counts == [4] * 5
+
+
+def test_a_node_whose_partitions_shrank_is_drained_from_a_place_that_exists() -> None:
+    accumulator = make_accumulator(ManualClock())
+    for partition in range(4):
+        append(accumulator, partition, LARGE)
+    drain(accumulator, make_cluster([0] * 4), max_bytes=2000)
+    append(accumulator, 0)
+    assert drain(accumulator, make_cluster([0]))
+
+
+def test_a_batch_that_cannot_be_compressed_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    idempotence = make_idempotence()
+    accumulator = make_accumulator(ManualClock(), idempotence=idempotence)
+    futures = [append_record(accumulator, partition) for partition in range(3)]
+    broken = queued(accumulator, 1)[0]
+
+    def fail() -> None:
+        raise MemoryError("no memory for the codec")
+
+    monkeypatch.setattr(broken, "close", fail)
+    drained = drain(accumulator, make_cluster([0, 0, 0]))
+    assert [batch.topic_partition.partition for batch in drained] == [0, 2]
+    with pytest.raises(KafkaError, match=r"1 record\(s\) for orders-1 could not be made a batch: MemoryError"):
+        futures[1].get(0)
+    assert not futures[0].done()
+    # Its memory is back and its sequence was never given out.
+    assert accumulator.pool.available_memory == accumulator.pool.total_memory - 2000
+    append(accumulator, 1)
+    (batch,) = drain(accumulator, make_cluster([0, 0, 0]))
+    assert batch.base_sequence == 0
+
+
+def test_sequences_are_given_when_a_batch_leaves_its_queue() -> None:
+    accumulator = make_accumulator(ManualClock(), idempotence=make_idempotence())
+    for _ in range(2):
+        append(accumulator, value=LARGE)
+    for expected in (0, 1):
+        (batch,) = drain(accumulator)
+        view, _ = read_wire(batch.wire)
+        assert (view.header.producer_id, view.header.base_sequence) == (9, expected)
+
+
+def test_a_partition_whose_sequences_are_not_settled_is_left_out_without_ending_the_drain() -> None:
+    idempotence = make_idempotence()
+    accumulator = make_accumulator(ManualClock(), idempotence=idempotence)
+    append(accumulator, 0)
+    (unknown,) = drain(accumulator, make_cluster([0, 0]))
+    idempotence.failed(unknown)
+    append(accumulator, 0)
+    append(accumulator, 1)
+    drained = drain(accumulator, make_cluster([0, 0]))
+    assert [batch.topic_partition.partition for batch in drained] == [1]
+
+
+# --- retry -----------------------------------------------------------------------------------------------------------
+
+
+def drain_all(accumulator: DrainedAccumulator) -> list[ProducerBatch]:
+    found: list[ProducerBatch] = []
+    while batches := drain(accumulator):
+        found += batches
+    return found
+
+
+def test_a_batch_to_be_retried_goes_before_those_not_yet_sent() -> None:
+    accumulator = make_accumulator(ManualClock(), retry_backoff_ms=0)
+    for index in range(3):
+        append(accumulator, value=b"%d" % index + LARGE)
+    (first,) = drain(accumulator)
+    accumulator.drain_side.reenqueue(first, 0)
+    assert first.attempts == 1
+    assert queued(accumulator)[0] is first
+    assert [batch is first for batch in drain_all(accumulator)] == [True, False, False]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2, 1)])
+@pytest.mark.parametrize("first_sequence", [0, 2**31 - 2])
+def test_retries_with_sequences_stand_in_their_order(order: Sequence[int], first_sequence: int) -> None:
+    idempotence = make_idempotence()
+    accumulator = make_accumulator(ManualClock(), idempotence=idempotence, retry_backoff_ms=0)
+    append(accumulator)
+    drain(accumulator)
+    idempotence._partitions[tp(0)].next_sequence = first_sequence
+    for index in range(4):
+        append(accumulator, value=b"%d" % index + LARGE)
+    sent = [drain(accumulator)[0] for _ in range(3)]
+    for index in order:
+        accumulator.drain_side.reenqueue(sent[index], 0)
+    assert queued(accumulator)[:3] == sent
+    assert not queued(accumulator)[3].has_sequence
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_retries_without_sequences_stand_by_age_so_that_none_expires_unseen(order: Sequence[int]) -> None:
+    clock = ManualClock()
+    accumulator = make_accumulator(clock, delivery_timeout_ms=100)
+    sent = []
+    for index in range(3):
+        append(accumulator, value=b"%d" % index + LARGE)
+        sent += drain(accumulator)
+        clock.advance(10)
+    append(accumulator, value=b"new")
+    for index in order:
+        accumulator.drain_side.reenqueue(sent[index], clock.now_ms)
+    assert queued(accumulator)[:3] == sent
+    clock.advance(75)
+    assert accumulator.drain_side.expired_batches(clock.now_ms)[0] == sent[:1]
+
+
+def test_the_backoff_of_a_batch_is_drawn_once() -> None:
+    clock = ManualClock()
+    accumulator = make_accumulator(clock, retry_backoff_ms=100)
+    append(accumulator)
+    (batch,) = drain(accumulator)
+    accumulator.drain_side.reenqueue(batch, clock.now_ms)
+    assert batch.retry_backoff_ms == 100
+    clock.advance(99)
+    assert accumulator.drain_side.ready(ONE, clock.now_ms).next_ready_check_delay_ms == 1
+    clock.advance(1)
+    assert drain(accumulator) == [batch]
+
+
+# --- expiry ----------------------------------------------------------------------------------------------------------
+
+
+def test_batches_whose_time_has_passed_are_taken_out_and_the_next_is_noted() -> None:
+    clock = ManualClock()
+    accumulator = make_accumulator(clock, delivery_timeout_ms=1000)
+    for _ in range(2):
+        append(accumulator, value=LARGE)
+    old = queued(accumulator)
+    clock.advance(400)
+    append(accumulator, value=LARGE)
+    clock.advance(100)
+    append(accumulator, partition=1)
+    clock.advance(500)
+    assert accumulator.drain_side.expired_batches(clock.now_ms) == (old, clock.now_ms + 400)
+    assert len(queued(accumulator)) == len(queued(accumulator, 1)) == 1
+
+
+def test_a_batch_lives_to_the_last_moment() -> None:
+    clock = ManualClock()
+    accumulator = make_accumulator(clock, delivery_timeout_ms=1000)
+    append(accumulator)
+    clock.advance(999)
+    assert accumulator.drain_side.expired_batches(clock.now_ms) == ([], clock.now_ms + 1)
+    clock.advance(1)
+    expired, next_expiry_ms = accumulator.drain_side.expired_batches(clock.now_ms)
+    assert len(expired) == 1
+    assert next_expiry_ms == FOREVER_MS
+    assert append(accumulator).new_batch_created
