@@ -23,6 +23,16 @@ class KafkaliteDataSource(DataSource):
     def name(cls) -> str:
         return "kafkalite"
 
+    def schema(self) -> StructType:
+        """Asked for by Spark where somebody reads.
+
+        :raises ConfigError: always.
+        """
+        raise ConfigError(
+            'format("kafkalite") only writes; to read a topic use Spark\'s format("kafka"), or the command '
+            "kafkalite consume"
+        )
+
     def writer(self, schema: StructType, overwrite: bool) -> KafkaliteBatchWriter | KafkaliteNumberedBatchWriter:
         """Check options and columns before any task starts.
 

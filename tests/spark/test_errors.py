@@ -90,6 +90,12 @@ def test_overwrite_is_refused(rows: DataFrame) -> None:
     assert 'mode("overwrite") is not possible' in message_of(rows, "overwrite", **BOOTSTRAP)
 
 
+def test_reading_is_refused_with_what_reads(spark: SparkSession) -> None:
+    for read in (spark.read, spark.readStream):
+        with pytest.raises(Exception, match=r'format\("kafkalite"\) only writes; .* format\("kafka"\)'):
+            read.format("kafkalite").option("subscribe", "t").load()
+
+
 def test_unreachable_brokers_are_named_with_their_causes(rows: DataFrame) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
