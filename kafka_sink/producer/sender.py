@@ -17,16 +17,15 @@ from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import (
     ErrorCode,
     KafkaError,
-    KafkaTimeoutError,
     TransactionAbortableError,
     UnsupportedVersionError,
-    error_for,
 )
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Node, TopicPartition
 from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.batch_drain import BatchDrain
 from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.in_flight_batches import InFlightBatches
 from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.partition_loads import PartitionLoads
 from kafka_sink.producer.producer_batch import ProducerBatch
@@ -77,15 +76,21 @@ class Sender:
         self._drain = drain
         self._loads = loads
         self._transactions = transactions
-        self._idempotence = None if transactions is None else transactions.sequences
         self._config = config
         self._metrics = metrics
         self._clock = clock
         self._log = log
-        self._guarantee_order = config.max_in_flight_requests_per_connection == 1
-        self._in_flight: dict[TopicPartition, list[ProducerBatch]] = {}
-        #: Nothing expires before.
-        self._next_expiry_ms = 0
+        self._in_flight = InFlightBatches(
+            metadata=metadata,
+            accumulator=accumulator,
+            drain=drain,
+            transactions=transactions,
+            config=config,
+            metrics=metrics,
+            clock=clock,
+            log=log,
+            connection_failures=client.connection_failures,
+        )
         self._requests = None
         if transactions is not None:
             self._requests = TransactionalRequestSender(
@@ -187,7 +192,7 @@ class Sender:
         is settled before anything is drained, so a partition never sleeps on a question that could be answered now.
         """
         now_ms = self._clock.monotonic_ms()
-        self._expire(now_ms)
+        self._in_flight.expire(now_ms)
         wait_ms = FOREVER_MS if self._transactions is None else self._prepare_identity(self._transactions, now_ms)
         poll_ms = min(self._send_producer_data(now_ms), wait_ms)
         self._client.poll(poll_ms, self._clock.monotonic_ms())
@@ -275,48 +280,14 @@ class Sender:
             else:
                 not_ready_timeout_ms = min(not_ready_timeout_ms, self._client.poll_delay_ms(node, now_ms))
         drained = self._drain.drain(cluster, nodes, self._config.max_request_size_bytes, now_ms)
-        self._track(drained)
+        self._in_flight.track(drained)
         for node_id, batches in drained.items():
             if batches:
                 self._send_produce_request(node_id, batches, now_ms)
         if any(drained.values()):
             return 0
-        until_expiry_ms = self._next_expiry_ms - now_ms
+        until_expiry_ms = self._in_flight.next_expiry_ms - now_ms
         return max(min(ready.next_ready_check_delay_ms, not_ready_timeout_ms, until_expiry_ms), 0)
-
-    def _track(self, drained: dict[int, list[ProducerBatch]]) -> None:
-        for batches in drained.values():
-            self._metrics.drained(batches)
-            for batch in batches:
-                self._in_flight.setdefault(batch.topic_partition, []).append(batch)
-                if self._guarantee_order:
-                    self._drain.mute(batch.topic_partition)
-
-    def _expire(self, now_ms: int) -> None:
-        """Fail what has waited longer than delivery.timeout.ms, queued or in flight."""
-        if now_ms < self._next_expiry_ms:
-            return
-        expired, next_expiry_ms = self._drain.expired_batches(now_ms)
-        timeout_ms = self._config.delivery_timeout_ms
-        for batch in (batch for batches in self._in_flight.values() for batch in batches):
-            if batch.has_reached_delivery_timeout(timeout_ms, now_ms):
-                expired.append(batch)
-            else:
-                next_expiry_ms = min(next_expiry_ms, batch.created_ms + timeout_ms)
-        # What is appended from now on has all of its time before it, so until then nothing has to be looked at.
-        self._next_expiry_ms = min(next_expiry_ms, now_ms + timeout_ms)
-        for batch in expired:
-            error = KafkaTimeoutError(
-                f"expiring {batch.record_count} record(s) for {batch.topic_partition}: {now_ms - batch.created_ms} ms "
-                f"have passed since the batch was created ({self._config.option('delivery.timeout.ms')}={timeout_ms})"
-                + (f"; its last attempt: {batch.last_failure}" if batch.last_failure else "")
-                + self._what_failed()
-            )
-            self._fail(batch, error)
-
-    def _what_failed(self) -> str:
-        failures = self._client.connection_failures()
-        return "; " + "; ".join(f"{f.host}:{f.port}: {f.cause}" for f in failures) if failures else ""
 
     def _send_produce_request(self, node_id: int, batches: Sequence[ProducerBatch], now_ms: int) -> None:
         by_partition = {batch.topic_partition: batch for batch in batches}
@@ -337,7 +308,7 @@ class Sender:
             self._log.exception("a produce request to node %s could not be sent", node_id)
             for batch in batches:
                 reason = KafkaError(f"{batch.record_count} record(s) for {batch.topic_partition} not sent: {error!r}")
-                self._fail(batch, reason)
+                self._in_flight.fail(batch, reason)
                 self._drain.unmute(batch.topic_partition)
             return
         for batch in batches:
@@ -391,7 +362,7 @@ class Sender:
         else:
             answer = PartitionProduceResponse(base_offset=NO_OFFSET, log_append_time_ms=NO_TIMESTAMP)
         for batch in sent.values():
-            self._complete(batch, answer, now_ms)
+            self._in_flight.complete(batch, answer, now_ms)
 
     def _handle_answer(self, body: ProduceResponse, sent: dict[TopicPartition, ProducerBatch], now_ms: int) -> None:
         unanswered = dict(sent)
@@ -402,12 +373,12 @@ class Sender:
                 if batch is None:
                     self._log.warning("the broker answered for %s-%d, which was not asked", topic.name, answer.index)
                 else:
-                    self._complete(batch, answer, now_ms)
+                    self._in_flight.complete(batch, answer, now_ms)
         for batch in unanswered.values():
             missing = PartitionProduceResponse(
                 error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message="the broker's answer leaves this partition out"
             )
-            self._complete(batch, missing, now_ms)
+            self._in_flight.complete(batch, missing, now_ms)
 
     def _learn_leaders(self, body: ProduceResponse) -> None:
         """A broker that does not lead a partition says who does, from version 10 on (KIP-951)."""
@@ -425,100 +396,6 @@ class Sender:
             nodes = [Node(node.node_id, node.host, node.port, node.rack) for node in body.node_endpoints]
             self._metadata.update_leaders(leaders, nodes)
 
-    def _complete(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: int) -> None:
-        """Settle one batch: stored, to be sent again, or failed."""
-        code = ErrorCode.of(answer.error_code)
-        if batch.is_done:
-            # It expired while this answer was under way; only now is its memory free of the request.
-            self._accumulator.deallocate(batch)
-        elif code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._succeed(batch, answer)
-        elif code in _TOO_LARGE and batch.record_count > 1:
-            self._split(batch, code)
-        elif self._can_retry(batch, code, answer.log_start_offset, now_ms):
-            self._retry(batch, code, answer.error_message, now_ms)
-        else:
-            error = error_for(answer.error_code, self._explain(batch, code, answer.error_message))
-            self._fail(batch, error)
-        if code.is_invalid_metadata:
-            self._metadata.request_update()
-        if self._guarantee_order:
-            self._drain.unmute(batch.topic_partition)
-
-    def _can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int, now_ms: int) -> bool:
-        if batch.has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms):
-            return False
-        if batch.attempts >= self._config.retries:
-            return False
-        if self._idempotence is not None:
-            return self._idempotence.can_retry(batch, code, log_start_offset)
-        return code.is_retriable
-
-    def _retry(self, batch: ProducerBatch, code: ErrorCode, message: str | None, now_ms: int) -> None:
-        self._log.warning(
-            "batch of %d records for %s failed with %s%s; it will be sent again (attempt %d)",
-            batch.record_count,
-            batch.topic_partition,
-            code.name,
-            f" ({message})" if message else "",
-            batch.attempts + 2,
-        )
-        batch.last_failure = f"{code.name}: {message}" if message else code.name
-        self._metrics.retried(batch.topic_partition.topic, batch.record_count, now_ms)
-        self._forget_in_flight(batch)
-        self._drain.reenqueue(batch, now_ms)
-
-    def _split(self, batch: ProducerBatch, code: ErrorCode) -> None:
-        self._forget_in_flight(batch)
-        try:
-            self._drain.split_and_reenqueue(batch)
-        except Exception as error:
-            self._log.exception("a batch of %s could not be split", batch.topic_partition)
-            reason = error_for(code, f"{self._explain(batch, code, None)} (not split: {error!r})")
-            self._fail(batch, reason)
-            return
-        self._metrics.split(self._clock.monotonic_ms())
-        self._log.warning(
-            "a batch of %d records for %s (%d bytes) was refused with %s; its halves will be sent; "
-            "consider a smaller %s, or a larger max.message.bytes of the topic",
-            batch.record_count,
-            batch.topic_partition,
-            batch.size_bytes,
-            code.name,
-            self._config.option("batch.size"),
-        )
-
-    def _succeed(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
-        if self._idempotence is not None:
-            self._idempotence.completed(batch, answer.base_offset)
-        self._forget_in_flight(batch)
-        batch.done(answer.base_offset, answer.log_append_time_ms, None)
-        self._accumulator.deallocate(batch)
-
-    def _fail(self, batch: ProducerBatch, error: Exception) -> None:
-        if self._idempotence is not None:
-            self._idempotence.failed(batch)
-        if self._transactions is not None:
-            self._transactions.batch_failed(error)
-        self._forget_in_flight(batch)
-        self._count_failed([batch])
-        batch.done(NO_OFFSET, NO_TIMESTAMP, error)
-        self._accumulator.deallocate(batch)
-
-    def _explain(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> str:
-        what = f"{batch.record_count} record(s) for {batch.topic_partition} were refused"
-        said = f" ({message})" if message else ""
-        return f"{what}{said}{_REMEDIES.get(code, '').format(self._config.option_prefix)}"
-
-    def _forget_in_flight(self, batch: ProducerBatch) -> None:
-        batches = self._in_flight.get(batch.topic_partition)
-        if batches is not None:
-            batches = [other for other in batches if other is not batch]
-            if batches:
-                self._in_flight[batch.topic_partition] = batches
-            else:
-                del self._in_flight[batch.topic_partition]
-
 
 def _places(batches: Iterable[ProducerBatch]) -> str:
     """How many records of which partitions."""
@@ -532,19 +409,3 @@ def _places(batches: Iterable[ProducerBatch]) -> str:
 
 
 _LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-
-#: The batch as a whole is over a limit of the topic: its records, or some of them, may not be.
-_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-
-#: With a place for what the user writes before the names of options.
-_REMEDIES: dict[ErrorCode, str] = {
-    ErrorCode.MESSAGE_TOO_LARGE: "; lower {0}batch.size or {0}max.request.size, or raise the topic's max.message.bytes",
-    ErrorCode.RECORD_LIST_TOO_LARGE: "; lower {0}batch.size, or raise the topic's segment.bytes",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; grant WRITE on the topic to this principal",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
-        "; grant IDEMPOTENT_WRITE on the cluster, or set {0}enable.idempotence=false"
-    ),
-    ErrorCode.INVALID_RECORD: "; the broker's validation refused it (a compacted topic needs keys, for example)",
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "; choose another {0}compression.type",
-    ErrorCode.NOT_ENOUGH_REPLICAS: "; fewer replicas are in sync than min.insync.replicas asks for",
-}

@@ -214,7 +214,7 @@ class Run:
 
     def check_outcomes(self) -> None:
         assert not self.world.accumulator.has_incomplete
-        assert not self.world.sender._in_flight
+        assert not self.world.sender._in_flight._batches
         for partition, sent in self.sent.items():
             stored = self.brokers.logs[partition].values
             for number, future in sent:

@@ -19,8 +19,8 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.batch_drain import BatchDrain
 from kafka_sink.producer.idempotence import IdempotenceManager
+from kafka_sink.producer.in_flight_batches import InFlightBatches
 from kafka_sink.producer.producer_batch import NO_SEQUENCE, ProducerBatch
-from kafka_sink.producer.sender import Sender
 from tests.sim.plan import Plan, make_plan
 from tests.sim.simulation import Simulation
 from tests.sim.world import ViolationError
@@ -83,7 +83,7 @@ def _free_early(true: Any, self: RecordAccumulator, batch: ProducerBatch) -> Non
     batch.unanswered_sends = sends
 
 
-def _free_when_sent(true: Any, self: Sender, drained: dict[int, list[ProducerBatch]]) -> None:
+def _free_when_sent(true: Any, self: InFlightBatches, drained: dict[int, list[ProducerBatch]]) -> None:
     true(self, drained)
     for batches in drained.values():
         for batch in batches:
@@ -113,7 +113,7 @@ def _finish_again(true: Any, self: ProducerBatch, *args: Any) -> bool:
     return True
 
 
-def _lost_means_stored(true: Any, self: Sender, batch: ProducerBatch, answer: Any, now_ms: int) -> None:
+def _lost_means_stored(true: Any, self: InFlightBatches, batch: ProducerBatch, answer: Any, now_ms: int) -> None:
     if answer.error_code == ErrorCode.NETWORK_EXCEPTION:
         answer = replace(answer, error_code=ErrorCode.NONE, base_offset=0)
     true(self, batch, answer, now_ms)
@@ -185,7 +185,9 @@ MUTATIONS = (
         _free_early,
         likely_seed=181,
     ),
-    Mutation("a buffer is freed as soon as it is handed over", Sender, "_track", _free_when_sent, likely_seed=1),
+    Mutation(
+        "a buffer is freed as soon as it is handed over", InFlightBatches, "track", _free_when_sent, likely_seed=1
+    ),
     Mutation("retries go to the front, whatever their order", BatchDrain, "_put_back", _to_the_front, likely_seed=10),
     Mutation("retries go behind what is new", BatchDrain, "_put_back", _to_the_back, likely_seed=1),
     Mutation(
@@ -197,7 +199,7 @@ MUTATIONS = (
         likely_seed=29,
     ),
     Mutation("a batch is completed twice", ProducerBatch, "_finish", _finish_again),
-    Mutation("a lost connection counts as stored", Sender, "_complete", _lost_means_stored, likely_seed=1),
+    Mutation("a lost connection counts as stored", InFlightBatches, "complete", _lost_means_stored, likely_seed=1),
     Mutation(
         "unresolved sequences are ignored", IdempotenceManager, "resolve_sequences", _forget_unresolved, likely_seed=127
     ),
@@ -219,7 +221,7 @@ MUTATIONS = (
     Mutation(
         "requests never time out", InFlightRequests, "nodes_with_timed_out_requests", _keep_waiting, likely_seed=1
     ),
-    Mutation("nothing expires", Sender, "_expire", _nothing, likely_seed=1),
+    Mutation("nothing expires", InFlightBatches, "expire", _nothing, likely_seed=1),
     Mutation("metadata is not refreshed on errors", Metadata, "request_update", _nothing, likely_seed=68),
 )
 

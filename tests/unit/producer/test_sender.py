@@ -169,9 +169,9 @@ def test_an_answer_that_comes_after_the_expiry_changes_nothing_and_gives_the_mem
     (future,) = world.send(b"late")
     while not world.brokers.produced:
         world.step()
-    batch = world.sender._in_flight[tp(0)][0]
+    batch = world.sender._in_flight._batches[tp(0)][0]
     world.clock.advance(20_000)
-    world.sender._expire(world.clock.now_ms)
+    world.sender._in_flight.expire(world.clock.now_ms)
     assert future.done()
     assert world.pool.available_memory < world.pool.total_memory, "a request still points into its memory"
     world.network.reply("1", _stored(0))

@@ -437,7 +437,7 @@ def test_memory_of_a_record_that_expired_on_the_wire_is_kept_until_its_answer() 
     future = world.append(value=b"on the wire", callback=told.append)
     world.step()
     world.clock.advance(3000)
-    world.sender._expire(world.now)
+    world.sender._in_flight.expire(world.now)
     with pytest.raises(KafkaTimeoutError):
         future.get(0)
     assert world.memory_in_use == 200
@@ -454,7 +454,7 @@ def test_a_late_answer_to_an_expired_record_frees_it_once_and_tells_nobody() -> 
     world.clock.advance(2950)
     world.network.connections["1"].incoming.clear()
     world.clock.advance(50)
-    world.sender._expire(world.now)
+    world.sender._in_flight.expire(world.now)
     assert [type(delivery.error) for delivery in told] == [KafkaTimeoutError]
     assert world.memory_in_use > 0
     world.answer()
@@ -662,7 +662,7 @@ def test_behind_a_batch_that_expired_on_the_wire_a_retry_keeps_its_sequence() ->
     world = settled(delivery_timeout_ms=3000, request_timeout_ms=2900)
     flight(world, b"a", b"b", every_ms=1400)
     world.clock.advance(200)
-    world.sender._expire(world.now)
+    world.sender._in_flight.expire(world.now)
     for _ in range(2):
         world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
         world.client.poll(0, world.now)
