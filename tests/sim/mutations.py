@@ -64,7 +64,7 @@ class Mutation:
 
 def _new_sequence_for_a_retry(true: Any, self: IdempotenceManager, batch: ProducerBatch) -> None:
     if batch.has_sequence:
-        self._forget(self._state(batch.topic_partition), batch)
+        self._state(batch.topic_partition).in_flight.pop(batch)
         batch.base_sequence = NO_SEQUENCE
     true(self, batch)
 
