@@ -82,7 +82,11 @@ def _moment(context: click.Context, parameter: click.Parameter, text: str | None
     "--since", metavar="TIME", callback=_moment, help="From the first record of this time on (ms or ISO 8601)."
 )
 @click.option("--until", metavar="TIME", callback=_moment, help="Up to before the first record of this time.")
-@click.option("--no-order", is_flag=True, help="Do not look at the order of the records of a key.")
+@click.option(
+    "--no-order",
+    is_flag=True,
+    help="Do not look at the order of the records of a key; between tasks that write at the same time there is none.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @options.connection
 def verify(
