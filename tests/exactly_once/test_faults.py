@@ -14,7 +14,15 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import FencedError, Flow, Numbers, OpenTransaction, Progress, Transaction
+from kafka_sink.exactly_once.model import (
+    FencedError,
+    Flow,
+    Numbers,
+    OpenTransaction,
+    Progress,
+    TornBatchError,
+    Transaction,
+)
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Ending, Plan
 from kafka_sink.exactly_once.writing import open_producer
@@ -213,3 +221,23 @@ def test_a_driver_that_is_held_up_between_decision_and_commit_does_not_call_it_l
     with pytest.raises(FencedError):
         held_up._finish(progress, plan.driver)
     assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2", b"3"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("aborted", [1, 2])
+def test_what_the_brokers_aborted_of_a_decided_batch_is_lost_if_it_is_a_part_and_undecided_if_it_is_all(
+    world: World, aborted: int
+) -> None:
+    plan = world.parallel.plan()
+    written = tuple(world.write_task(plan, 0, value).transaction for value in (b"a", b"b"))
+    world.client.end(written[:aborted], plan.flow, commit=False)
+    world.parallel._decide(plan, Progress(1, QUERY, plan.flow, 0, written))
+    if aborted == 1:
+        with pytest.raises(TornBatchError) as caught:
+            world.parallel.plan()
+        assert (caught.value.lost, caught.value.committed) == ([written[0]], [written[1]])
+        assert world.committed() == [b"b"]
+        return
+    for _ in range(2):
+        assert world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
+    world.write_batch("parallel", 0, b"again")
+    assert world.committed() == [b"again"]

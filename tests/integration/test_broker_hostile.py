@@ -259,6 +259,10 @@ BAD_BATCHES: dict[str, tuple[bytes | None, int]] = {
     "unknown codec": (edited(21, ">h", 7), 76),
     "control bit": (bytes(make_batch([b"a"], is_control=True)), 87),
     "transactional without producer id": (bytes(make_batch([b"a"], is_transactional=True)), 53),
+    "transactional without transactional id": (
+        bytes(make_batch([b"a"], is_transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)),
+        53,
+    ),
     "count 3 of many": (edited(23, ">i", 1999, batch=edited(57, ">i", 2000)), 87),
     "corrupt gzip": (damaged(CompressionType.GZIP), 87),
     "corrupt snappy": (damaged(CompressionType.SNAPPY), 87),

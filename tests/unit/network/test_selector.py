@@ -366,6 +366,7 @@ def test_a_connection_that_was_muted_on_purpose_stays_muted_when_memory_returns(
         harness.selector.mute("a")
         pool.release(10)
         assert harness.idle_polls() == []
+        assert harness.selector._channels["a"].muted, "its socket would wake every poll"
         harness.selector.unmute("a")
         assert harness.receive(1) == [("a", b"1")]
 

@@ -113,6 +113,16 @@ def test_a_transaction_may_begin_while_the_markers_of_the_last_one_are_written(
     assert log is not None and log.last_stable_offset == log.end_offset == 4
 
 
+def test_a_question_is_over_with_its_request_whatever_came_of_it(node: BrokerNode) -> None:
+    producer = begin(node)
+    assert write(node, producer) == 0
+    log = node.logs.get(PARTITION)
+    assert log is not None and log._producers._guards == {}
+    stranger = ProducerIdAndEpoch(producer.producer_id + 1, 0)
+    assert write(node, stranger) != 0
+    assert log._producers._guards == {}
+
+
 def test_a_participant_that_was_deleted_is_waited_for_no_longer(node: BrokerNode) -> None:
     producer = begin(node, TopicPartition("lost", 0))
     node.cluster.node_down(2)
