@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,27 @@ def test_a_newer_driver_fences_the_older_one_and_ends_what_it_left(world: World)
         world.parallel._decide(older, Progress(1, QUERY, older.flow, 0))
     world.parallel.commit(newer, 0, QUERY, [world.write_task(newer, 0, b"new")])
     assert world.committed() == [b"new"]
+
+
+def test_progress_counts_only_as_it_is_after_the_fence_and_behind_a_decision_under_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write_batch("parallel", 0, b"a")
+    asked: list[str] = []
+    fence, fetch = world.client.init_producer_id, world.client.fetch_offsets
+
+    def note_fence(*arguments: Any, **options: Any) -> Transaction:
+        asked.append("fence")
+        return fence(*arguments, **options)
+
+    def note_fetch(*arguments: Any, require_stable: bool) -> dict[int, OffsetAndMetadata]:
+        asked.append("stable" if require_stable else "unstable")
+        return fetch(*arguments, require_stable=require_stable)
+
+    monkeypatch.setattr(world.client, "init_producer_id", note_fence)
+    monkeypatch.setattr(world.client, "fetch_offsets", note_fetch)
+    world.parallel.plan(QUERY)
+    assert asked == ["unstable", "fence", "stable"]
 
 
 def test_what_was_decided_is_finished_by_the_next_driver(world: World) -> None:
