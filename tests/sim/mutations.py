@@ -188,7 +188,7 @@ MUTATIONS = (
     Mutation(
         "a buffer is freed as soon as it is handed over", InFlightBatches, "track", _free_when_sent, likely_seed=1
     ),
-    Mutation("retries go to the front, whatever their order", BatchDrain, "_put_back", _to_the_front, likely_seed=10),
+    Mutation("retries go to the front, whatever their order", BatchDrain, "_put_back", _to_the_front, likely_seed=69),
     Mutation("retries go behind what is new", BatchDrain, "_put_back", _to_the_back, likely_seed=1),
     Mutation(
         "no mute with one request in flight",
@@ -196,30 +196,30 @@ MUTATIONS = (
         "mute",
         _nothing,
         _one_in_flight_and_moving_leaders,
-        likely_seed=29,
+        likely_seed=33,
     ),
     Mutation("a batch is completed twice", ProducerBatch, "_finish", _finish_again),
     Mutation("a lost connection counts as stored", InFlightBatches, "complete", _lost_means_stored, likely_seed=1),
     Mutation(
         "unresolved sequences are ignored", IdempotenceManager, "resolve_sequences", _forget_unresolved, likely_seed=127
     ),
-    Mutation("no new epoch after a gap", IdempotenceManager, "request_epoch_bump", _nothing, likely_seed=16),
+    Mutation("no new epoch after a gap", IdempotenceManager, "request_epoch_bump", _nothing, likely_seed=29),
     Mutation(
-        "a new epoch while batches may be stored", IdempotenceManager, "failed", _new_epoch_at_once, likely_seed=236
+        "a new epoch while batches may be stored", IdempotenceManager, "failed", _new_epoch_at_once, likely_seed=290
     ),
-    Mutation("the first batch may be overtaken", IdempotenceManager, "must_wait", _first_is_like_any, likely_seed=110),
+    Mutation("the first batch may be overtaken", IdempotenceManager, "must_wait", _first_is_like_any, likely_seed=10),
     Mutation(
         "any number of batches behind one in doubt",
         IdempotenceManager,
         "must_wait",
         _any_number_behind,
         _many_in_flight_and_errors,
-        likely_seed=37,
+        likely_seed=133,
     ),
     Mutation("answers belong to the newest request", InFlightRequests, "complete_next", _newest_first, likely_seed=10),
-    Mutation("no limit on requests in flight", InFlightRequests, "can_send_more", _no_limit, likely_seed=2),
+    Mutation("no limit on requests in flight", InFlightRequests, "can_send_more", _no_limit, likely_seed=4),
     Mutation(
-        "requests never time out", InFlightRequests, "nodes_with_timed_out_requests", _keep_waiting, likely_seed=1
+        "requests never time out", InFlightRequests, "nodes_with_timed_out_requests", _keep_waiting, likely_seed=17
     ),
     Mutation("nothing expires", InFlightBatches, "expire", _nothing, likely_seed=1),
     Mutation("metadata is not refreshed on errors", Metadata, "request_update", _nothing, likely_seed=68),
