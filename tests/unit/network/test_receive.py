@@ -192,3 +192,18 @@ def test_memory_that_the_system_refuses_comes_back(monkeypatch: pytest.MonkeyPat
     with pytest.raises(OSError, match="Cannot allocate"):
         reader(pool=pool).read_from(Stream((50_000_000).to_bytes(4, "big") + b"begun"))
     assert pool.available_bytes == 100_000_000
+
+
+def test_new_limits_hold_from_the_next_frame_on() -> None:
+    """As after authentication, when the next request may be in process while the last one's memory is still out."""
+    before, after = SimpleMemoryPool(100), SimpleMemoryPool(100)
+    frames, stream = reader(50, before), Stream(frame(b"x" * 40)[:10])
+    assert frames.read_from(stream) is None
+    frames.limit(10, after)
+    stream.pieces += [frame(b"x" * 40)[10:], frame(b"x" * 11)]
+    received = frames.read_from(stream)
+    assert received is not None and (before.available_bytes, after.available_bytes) == (60, 100)
+    received.release()
+    assert (before.available_bytes, after.available_bytes) == (100, 100)
+    with pytest.raises(InvalidReceiveError, match="limit of 10 bytes"):
+        frames.read_from(stream)

@@ -1,0 +1,56 @@
+"""Which transactional ids a process uses again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pytest
+
+from kafka_sink.exactly_once.model import Flow, Progress, Transaction
+from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.writing import WriterTransactions
+
+DECIDED = Progress(3, "query", Flow.V2, 0, (Transaction("s/t.000000000000.9", 1, 1),))
+
+
+@dataclass
+class Coordinators:
+    """Know the last transaction of every id in *state*; give out the first epoch of a new one."""
+
+    state: str | None
+
+    def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        state = self.state
+        return (
+            {}
+            if state is None
+            else {n: TransactionDescription(Transaction(n, 1, 1), state, frozenset()) for n in transactional_ids}
+        )
+
+    def init_own_producer_id(self, name: str, timeout_ms: int) -> Transaction:
+        return Transaction(name, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "version", "again"),
+    [
+        ("CompleteCommit", 1, True),
+        ("CompleteAbort", 1, True),
+        ("Empty", 1, True),
+        (None, 1, True),
+        ("Ongoing", 1, False),
+        ("PrepareCommit", 1, False),
+        ("PrepareAbort", 1, False),
+        ("CompleteCommit", 2, False),
+    ],
+)
+def test_an_id_is_used_again_when_its_last_transaction_is_over_and_nobody_will_end_it(
+    state: str | None, version: int, again: bool
+) -> None:
+    ids, coordinators = WriterTransactions(), Coordinators(state)
+    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), Flow.V2, 20_000, 0, DECIDED, 1)
+    used = ids.begin(coordinators, plan, version)  # type: ignore[arg-type]
+    following = ids.begin(coordinators, plan, 3)  # type: ignore[arg-type]
+    assert (following.transactional_id == used.transactional_id) is again
