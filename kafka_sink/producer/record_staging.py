@@ -86,8 +86,9 @@ class RecordStaging:
         :raises KafkaError: the producer was closed meanwhile, or is outside a transaction that it needs.
         """
         # Every call and every look-up in here is paid for once a record.
-        if self._interceptors is not None:
-            record = self._intercept(self._interceptors, record)
+        interceptors = self._interceptors
+        if interceptors is not None:
+            record = self._intercept(interceptors, record)
         topic, value, key, partition, timestamp, headers = record
         now_ms = self._monotonic_ms()
         try:
@@ -106,8 +107,8 @@ class RecordStaging:
             if timestamp is None:
                 timestamp = self._wall_ms()
             callback = on_delivery
-            if self._interceptors is not None:
-                callback = self._interceptors.acknowledging(timestamp, key, value, on_delivery)
+            if interceptors is not None:
+                callback = interceptors.acknowledging(timestamp, key, value, on_delivery)
             future = self._append_to_open_batch(topic, partition, timestamp, key, value, headers, callback)
             if future is None:
                 staged = _Staged(timestamp, key, value, headers, callback)
