@@ -10,7 +10,7 @@ import pytest
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
-from kafka_sink.exactly_once.model import FencedError, Flow, OpenTransaction, Transaction, UndecidedError
+from kafka_sink.exactly_once.model import FencedError, Flow, OpenTransaction, Progress, Transaction, UndecidedError
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
@@ -30,6 +30,7 @@ class Coordinators:
         #: What becomes of the driver's transaction; None where nobody may ask.
         self.decision = decision
         self.aborted: list[Transaction] = []
+        self.written: list[object] = []
 
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         assert list(transactional_ids) == [TASKS.transactional_id]
@@ -37,6 +38,7 @@ class Coordinators:
 
     def commit_offsets(self, transaction: Transaction, *progress: object) -> None:
         assert self.decision is not None and transaction == DRIVER
+        self.written += progress[-1:]
 
     def end(self, transactions: Collection[Transaction], flow: Flow, *, commit: bool) -> dict[Transaction, ErrorCode]:
         if commit:
@@ -96,3 +98,14 @@ def test_a_decision_that_the_brokers_do_not_confirm_is_none_and_commits_no_task(
             atomic = AtomicSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
             atomic._commit(plan, 0, "query", [ROWS])
     assert coordinators.aborted == []
+
+
+@pytest.mark.parametrize(("age_s", "is_written"), [(3600, False), (3601, True)])
+def test_empty_batches_keep_the_progress_from_being_forgotten(age_s: int, is_written: bool) -> None:
+    clock = ManualClock()
+    coordinators = Coordinators(None, ErrorCode.NONE)
+    known = Progress(3, "query", Flow.V2, clock.wall_ms() // 1000 - age_s)
+    plan = Plan("s", "s/t", DRIVER, Flow.V2, 20_000, clock.wall_ms(), known, 1)
+    sink = ParallelSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
+    sink.commit(plan, 3, "query", [])
+    assert bool(coordinators.written) is is_written
