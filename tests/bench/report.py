@@ -132,6 +132,22 @@ def _growth(limit: str) -> Callable[[Results], tuple[str, bool]]:
     return measured
 
 
+def _broker(work: str, least: float) -> Callable[[Results], tuple[str, bool]]:
+    """The embedded broker's records per second over those of Kafka, with the same client."""
+
+    def measured(found: Results) -> tuple[str, bool]:
+        brokers = found["broker"]["works"][work]["brokers"]
+        ours, theirs = brokers["kafkalite"]["records_per_s"], brokers["kafka"]["records_per_s"]
+        return f"{ours / theirs:.2f}× ({_rate(ours)} against {_rate(theirs)})", ours / theirs >= least
+
+    return measured
+
+
+def _idle_node(found: Results) -> tuple[str, bool]:
+    megabytes = found["broker"]["idle_mib"] * _MB_OF_A_MIB
+    return f"{megabytes:.0f} MB", megabytes < 80
+
+
 _SPARK: Final = 'Spark\'s own `format("kafka")`'
 _TUNED: Final = f"{_SPARK}, tuned (`batch.size` 256 KiB, `linger.ms` 10, `send.buffer.bytes` -1)"
 _JAVA: Final = "Kafka's Java producer (`batch.size` 256 KiB, `linger.ms` 10)"
@@ -187,6 +203,16 @@ GOALS: Final = (
     Goal("rows: 10⁶ to 10⁸", "itself", "within 15 %", _growth("rows")),
     Goal("partitions: 1 to 1,000", "itself", "within 15 %", _growth("partitions")),
     Goal("embedded brokers: 1 to 8", "itself", "within 15 %", _growth("brokers")),
+    *(
+        Goal(f"embedded broker: {work}", "Kafka", "≥ 1×", _broker(work, 1.0))
+        for work in (
+            "Java producer, large batches, 1 kB",
+            "Java producer, large batches, 100 B",
+            "columns, large batches, 1 kB",
+            "confluent-kafka reads large batches, 1 kB",
+        )
+    ),
+    Goal("embedded broker: memory of an idle node", "", "< 80 MB", _idle_node),
 )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import results
+from tests.bench.bench_broker import WORKS
 from tests.bench.report import BEGIN, END, GOALS, chart, table, with_table
 
 
@@ -32,6 +33,16 @@ def test_met_missed_and_missing_goals_are_told_apart(tmp_path: Path) -> None:
     assert missed.endswith("| 1.20× (1.20 M/s against 1.00 M/s) | missed |")
     (missing,) = [line for line in lines if line.startswith("| the same, lz4 |")]
     assert "not measured" in missing
+
+
+def test_the_embedded_broker_is_held_against_kafka(tmp_path: Path) -> None:
+    brokers = {"kafkalite": {"records_per_s": 300_000.0}, "kafka": {"records_per_s": 200_000.0}}
+    works = {work.name: {"brokers": brokers} for work in WORKS}
+    lines = table(saved(tmp_path, "broker", {"idle_mib": 50.0, "works": works})).splitlines()
+    shown = [line for line in lines if line.startswith("| embedded broker: ")]
+    assert len(shown) == 5
+    assert all(line.endswith("| Kafka | ≥ 1× | 1.50× (300 k/s against 200 k/s) | ✓ |") for line in shown[:-1])
+    assert shown[-1].endswith("| < 80 MB | 52 MB | ✓ |")
 
 
 def test_the_table_says_when_and_where_it_was_measured(tmp_path: Path) -> None:
