@@ -22,7 +22,7 @@ from tests.conftest import Figure
 from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import read_topic
 
-RECORDS = int(os.environ.get("KAFKALITE_LOAD_RECORDS", "100000"))
+RECORDS = int(os.environ.get("KAFKALITE_LOAD_RECORDS", "50000"))
 #: The load is spread over this many portions, a tenth of a second apart, and goes on for as long as the trouble does.
 PORTIONS = 250
 PARTITIONS = 6

@@ -25,6 +25,8 @@ RECORDS_PER_ROUND = 60
 #: Every fifth round is written twice, and aborted the first time.
 ABORT_EVERY = 5
 
+ROUNDS = int(os.environ.get("KAFKALITE_INTERRUPTIONS", "0"))
+
 pytestmark = pytest.mark.timeout(280)
 
 
@@ -122,7 +124,13 @@ class Writer:
             self._producer.close()
 
 
-@pytest.mark.parametrize("way", ["killed", "stopped"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "killed",
+        pytest.param("stopped", marks=pytest.mark.skipif(not ROUNDS, reason="KAFKALITE_INTERRUPTIONS is not set")),
+    ],
+)
 def test_rounds_are_written_exactly_once_while_nodes_go_and_come(
     cluster: KafkaCluster, way: str, figure: Figure
 ) -> None:
