@@ -100,6 +100,7 @@ def values(cluster: Any, topic: str) -> Counter[bytes | None]:
     return Counter(message.value for message in read_topic(cluster.bootstrap_servers, topic))
 
 
+@pytest.mark.skipif(PIPELINE_RUNS == 0, reason="KAFKALITE_PIPELINE_RUNS is not set")
 def test_every_way_to_write_works_over_spark_connect(
     cluster: Any, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
