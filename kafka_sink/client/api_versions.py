@@ -9,12 +9,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Final
 
 from kafka_sink.common.errors import UnsupportedVersionError
+from kafka_sink.common.locks import leaves
+from kafka_sink.common.version import OLDEST_KAFKA
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import VersionRange
+
+_UPGRADE_BROKERS: Final = f"upgrade it to Apache Kafka {OLDEST_KAFKA} or newer"
 
 _KNOWN_KEYS = frozenset(int(key) for key in ApiKey)
 
@@ -58,11 +63,12 @@ class NodeApiVersions:
         ours = allowed_versions(api_key, max_version)
         theirs = self.versions.get(api_key)
         if theirs is None:
-            raise UnsupportedVersionError(f"the broker does not support {api_key.name}")
+            raise UnsupportedVersionError(f"the broker does not support {api_key.name}; {_UPGRADE_BROKERS}")
         latest = min(ours.max, theirs.max)
         if latest < ours.min or latest < theirs.min:
+            remedy = _UPGRADE_BROKERS if theirs.max < ours.min else "it needs a newer version of kafkalite"
             raise UnsupportedVersionError(
-                f"the broker supports {api_key.name} in versions {theirs}, this client in versions {ours}"
+                f"the broker supports {api_key.name} in versions {theirs}, this client in versions {ours}; {remedy}"
             )
         return latest
 
@@ -77,11 +83,12 @@ class ApiVersions:
     """Connection id → what the broker there can do. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._nodes: dict[str, NodeApiVersions] = {}
         self._features: dict[str, int] = {}
         self._features_epoch = -1
 
+    @leaves("_lock")
     def update(self, node_id: str, versions: NodeApiVersions) -> None:
         with self._lock:
             self._nodes[node_id] = versions
@@ -89,15 +96,22 @@ class ApiVersions:
                 self._features = versions.finalized_features
                 self._features_epoch = versions.finalized_features_epoch
 
+    @leaves("_lock")
     def remove(self, node_id: str) -> None:
         with self._lock:
             self._nodes.pop(node_id, None)
 
+    @leaves("_lock")
     def get(self, node_id: str) -> NodeApiVersions | None:
         """None until the broker has answered, and again once it is disconnected."""
         with self._lock:
             return self._nodes.get(node_id)
 
+    def know_features_of(self, other: ApiVersions) -> None:
+        """Begin with the features that *other*, of a client of the same cluster, knew."""
+        self._features, self._features_epoch = other._features, other._features_epoch
+
+    @leaves("_lock")
     def feature_level(self, name: str) -> int:
         """The level of a finalized feature, by the newest report of any broker; 0 where no broker knows it."""
         with self._lock:

@@ -2,15 +2,22 @@
 
 The calling thread drives the NetworkClient; threads that share one take turns. Every wait has a deadline, and an error
 about brokers that cannot be reached names each address and what went wrong there.
+
+A KeyboardInterrupt may end a turn at any line of the network client, which is made for one thread that nobody disturbs.
+So the turn after one that did not come to its end begins with a new network client: answers that are still under way
+are nobody's, and no state is half changed.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
+from typing import ParamSpec, TypeVar
 
 from kafka_sink.client.client_request import BodyBuilder, ClientResponse
 from kafka_sink.client.cluster import Cluster
@@ -25,13 +32,20 @@ from kafka_sink.common.errors import (
     ApiError,
     BrokersUnreachableError,
     DisconnectError,
+    KafkaError,
     KafkaTimeoutError,
 )
+from kafka_sink.common.locks import is_nested, release_left
 from kafka_sink.common.model import Node
 from kafka_sink.network.selectable import Selectable
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafka_sink.protocol.schema import Struct
+
+_log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,15 +72,22 @@ class BlockingClient:
         clock: Clock = SYSTEM_CLOCK,
         selectable: Selectable | None = None,
     ) -> None:
-        self._client: NetworkClient
-        self._metadata: Metadata
-        self._client, self._metadata = create_client(
-            config, client_id=client_id, clock=clock, allow_auto_topic_creation=False, selectable=selectable
+        self._create: Callable[[], tuple[NetworkClient, Metadata]] = partial(
+            create_client,
+            config,
+            client_id=client_id,
+            clock=clock,
+            allow_auto_topic_creation=False,
+            selectable=selectable,
         )
+        self._client, self._metadata = self._create()
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
+        # True also after a turn that was interrupted.
+        self._is_under_way = False
+        self._is_closed = False
 
     def request(
         self,
@@ -89,18 +110,63 @@ class BlockingClient:
         :raises UnsupportedVersionError: the broker has no version of the API in common with this client.
         :raises AuthenticationError: the broker refuses this client.
         """
-        with self._turn:
-            deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
-            exchange = _Exchange(self._client, self._metadata, self._clock, api_key, build, max_version, deadline_ms)
-            if node is not None:
-                return exchange.ask(node)
-            attempts = 0
-            while True:
+        deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
+        return self._in_turn(self._request, node, api_key, build, max_version, deadline_ms)
+
+    def _request(
+        self, node: Node | None, api_key: ApiKey, build: BodyBuilder, max_version: int | None, deadline_ms: int
+    ) -> Struct:
+        exchange = _Exchange(self._client, self._metadata, self._clock, api_key, build, max_version, deadline_ms)
+        if node is not None:
+            return exchange.ask(node)
+        attempts = 0
+        while True:
+            try:
+                return exchange.ask_any()
+            except DisconnectError:
+                exchange.pause(self._backoff.backoff_ms(attempts))
+                attempts += 1
+
+    def _in_turn(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What *call* returns, while nobody else uses the network client.
+
+        :raises KafkaError: a signal handler asks in the middle of a turn of its own thread.
+        """
+        try:
+            with self._turn:
+                self._begin_turn()
                 try:
-                    return exchange.ask_any()
-                except DisconnectError:
-                    exchange.pause(self._backoff.backoff_ms(attempts))
-                    attempts += 1
+                    outcome = call(*args, **kwargs)
+                except KafkaError:
+                    # An answer, or a time-out between two polls.
+                    self._is_under_way = False
+                    raise
+                self._is_under_way = False
+                return outcome
+        except BaseException:
+            release_left(self._turn)
+            raise
+
+    def _begin_turn(self) -> None:
+        if self._is_under_way:
+            if is_nested():
+                raise KafkaError(
+                    "this client was asked, by a signal handler or a finalizer, in the middle of another request "
+                    "on the same thread; let the handler only set a flag"
+                )
+            self._renew()
+        self._is_under_way = True
+
+    def _renew(self) -> None:
+        if self._is_closed:
+            return
+        left = self._client
+        try:
+            left.close()
+        except Exception:
+            _log.exception("the connections of an interrupted request could not all be closed")
+        self._client, self._metadata = self._create()
+        self._client.api_versions.know_features_of(left.api_versions)
 
     def request_all(
         self, questions: Sequence[tuple[Node, Question]], *, timeout_ms: int | None = None
@@ -109,9 +175,10 @@ class BlockingClient:
         a time as max.in.flight.requests.per.connection allows. What has no answer has its error in its place:
         DisconnectError, AuthenticationError, UnsupportedVersionError or KafkaTimeoutError.
         """
-        with self._turn:
-            deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
-            return _Pipeline(self._client, self._metadata, self._clock, questions, deadline_ms).answers()
+        deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
+        return self._in_turn(
+            lambda: _Pipeline(self._client, self._metadata, self._clock, questions, deadline_ms).answers()
+        )
 
     def feature_level(self, name: str) -> int:
         """The level of a finalized feature of the cluster (KIP-584), 0 where no broker knows it; asks no broker, so
@@ -134,10 +201,11 @@ class BlockingClient:
 
     def idle(self, duration_ms: int) -> None:
         """Wait before trying something again, while the network goes on."""
-        with self._turn:
-            until_ms = self._clock.monotonic_ms() + duration_ms
-            while (now_ms := self._clock.monotonic_ms()) < until_ms:
-                self._client.poll(until_ms - now_ms, now_ms)
+        self._in_turn(self._idle, self._clock.monotonic_ms() + duration_ms)
+
+    def _idle(self, until_ms: int) -> None:
+        while (now_ms := self._clock.monotonic_ms()) < until_ms:
+            self._client.poll(until_ms - now_ms, now_ms)
 
     def connection_failures(self) -> tuple[ConnectionFailure, ...]:
         """The last cause per address that is not connected now."""
@@ -145,6 +213,7 @@ class BlockingClient:
 
     def close(self) -> None:
         """Close all connections. Closing again does nothing."""
+        self._is_closed = True
         self._client.close()
 
     def __enter__(self) -> BlockingClient:

@@ -7,7 +7,9 @@ tables extend it. It never opens anything: addresses are checked for their form,
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, SecurityConfig
 from kafka_sink.common import config as c
@@ -20,6 +22,11 @@ USE_ALL_DNS_IPS = "use_all_dns_ips"
 RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY = "resolve_canonical_bootstrap_servers_only"
 
 REBOOTSTRAP = "rebootstrap"
+
+_OF_THE_JVM = "TLS is Python's and OpenSSL's"
+_TOKENS_ARE_RENEWED = "a token is renewed when a connection needs one and four fifths of its time are over"
+_TOKENS_COME_FROM_YOU = "tokens come from the function of sasl.login.callback.handler.class, with its own limits"
+_FIGURES = "the producer's metrics() and prometheus() have the figures"
 
 
 def _parse_address(entry: str) -> tuple[str, int]:
@@ -195,3 +202,24 @@ class ConnectionConfig:
 @dataclass(frozen=True)
 class ClientConfig(SecurityConfig, ConnectionConfig):
     """What producer, consumer and admin client have in common (apache/kafka ``CommonClientConfigs``)."""
+
+    #: Of Kafka's Java clients: a configuration that was copied from one should not fail for what changes nothing.
+    NO_EFFECT: ClassVar[Mapping[str, str]] = {
+        "ssl.protocol": "Python's ssl negotiates the newest version; ssl.enabled.protocols limits them",
+        "ssl.provider": _OF_THE_JVM,
+        "ssl.keymanager.algorithm": _OF_THE_JVM,
+        "ssl.trustmanager.algorithm": _OF_THE_JVM,
+        "ssl.secure.random.implementation": _OF_THE_JVM,
+        "sasl.login.refresh.window.factor": _TOKENS_ARE_RENEWED,
+        "sasl.login.refresh.window.jitter": _TOKENS_ARE_RENEWED,
+        "sasl.login.refresh.min.period.seconds": _TOKENS_ARE_RENEWED,
+        "sasl.login.refresh.buffer.seconds": _TOKENS_ARE_RENEWED,
+        "sasl.login.connect.timeout.ms": _TOKENS_COME_FROM_YOU,
+        "sasl.login.read.timeout.ms": _TOKENS_COME_FROM_YOU,
+        "sasl.login.retry.backoff.ms": _TOKENS_COME_FROM_YOU,
+        "sasl.login.retry.backoff.max.ms": _TOKENS_COME_FROM_YOU,
+        "metric.reporters": _FIGURES,
+        "auto.include.jmx.reporter": _FIGURES,
+        "metrics.recording.level": "every figure is always kept",
+        "enable.metrics.push": "no figures are sent to the brokers (KIP-714)",
+    }

@@ -115,10 +115,15 @@ class ClusterConnectionStates:
         """It was connected, or was tried to be, and is not any more."""
         return self.state(node_id) in _DISCONNECTED
 
-    def is_unreachable(self, node_id: str) -> bool:
-        """The last attempt to connect did not get through."""
+    def is_unreachable(self, node_id: str, since_ms: int) -> bool:
+        """The last attempt to connect, which has ended after *since_ms*, did not get through."""
         known = self._nodes.get(node_id)
-        return known is not None and known.state in _DISCONNECTED and known.failed_setups > 0
+        return (
+            known is not None
+            and known.state in _DISCONNECTED
+            and known.failed_setups > 0
+            and known.last_attempt_ms >= since_ms
+        )
 
     def last_attempt_ms(self, node_id: str) -> int:
         known = self._nodes.get(node_id)

@@ -7,6 +7,7 @@ is polled.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from kafka_sink.client.config import (
     REBOOTSTRAP,
@@ -15,20 +16,49 @@ from kafka_sink.client.config import (
     parse_addresses,
 )
 from kafka_sink.client.connection_failures import ConnectionFailure
-from kafka_sink.client.metadata import KnownCluster, Metadata
+from kafka_sink.client.metadata import Metadata
 from kafka_sink.client.metadata_updater import DefaultMetadataUpdater
 from kafka_sink.client.network_client import NetworkClient
 from kafka_sink.client.security import create_channel_builder
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.network.resolver import canonical_names, resolve
 from kafka_sink.network.selectable import Selectable
 from kafka_sink.network.selector import KSelector
 from kafka_sink.network.selector_metrics import SelectorMetrics
 
-__all__ = ["SelectorMetrics", "bootstrap_addresses", "create_client"]
+__all__ = ["ClientNetwork", "SelectorMetrics", "bootstrap_addresses", "create_client"]
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientNetwork:
+    """A network client, its metadata and the figures of its connections: what producers of one process may use, one
+    after the other, as long as nothing is wrong with it. One thread at a time drives it."""
+
+    client: NetworkClient
+    metadata: Metadata
+    metrics: SelectorMetrics
+
+    def can_go_on(self, now_ms: int, max_age_ms: int) -> bool:
+        """Look at the connections after a pause; False when one was lost or refused, and this is better begun anew.
+
+        What is known of the cluster is asked for again when it is older than *max_age_ms*.
+        """
+        if self.client.is_closed:
+            # A task that was interrupted as it gave them back has ended them.
+            return False
+        # What could not be reached before, such as a name that does not resolve, is no reason.
+        before = set(self.client.connection_failures())
+        try:
+            self.client.poll(0, now_ms)
+            self.metadata.raise_if_fatal()
+        except KafkaError:
+            return False
+        if self.metadata.age_ms(now_ms) > max_age_ms:
+            self.metadata.request_update()
+        return before.issuperset(self.client.connection_failures())
 
 
 def create_client(
@@ -39,13 +69,10 @@ def create_client(
     allow_auto_topic_creation: bool = True,
     selectable: Selectable | None = None,
     metrics: SelectorMetrics | None = None,
-    known: KnownCluster | None = None,
 ) -> tuple[NetworkClient, Metadata]:
     """A client that knows nothing but the bootstrap addresses of *config*, and its metadata.
 
-    *selectable* replaces the real network; *metrics* counts what goes over it. With *known* it asks the brokers that
-    were there a while ago, and falls back on the bootstrap addresses when it reaches none of them; it
-    is left aside where ``metadata.recovery.strategy`` forbids that.
+    *selectable* replaces the real network; *metrics* counts what goes over it.
 
     :raises ConfigError: a bootstrap address is not host:port, no host of them all can be resolved, or what ``ssl.*``
         and ``sasl.*`` options say cannot be used.
@@ -61,8 +88,6 @@ def create_client(
     )
     addresses, unresolved = bootstrap_addresses(config)
     metadata.bootstrap(addresses)
-    if known is not None and config.metadata_recovery_strategy == REBOOTSTRAP:
-        metadata.begin_with(known)
     updater = DefaultMetadataUpdater(
         metadata,
         allow_auto_topic_creation=allow_auto_topic_creation,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from kafka_sink.client.client_request import ClientRequest
 from kafka_sink.common.clock import FOREVER_MS
-from kafka_sink.network.send import NetworkSend
 
 
 @dataclass(slots=True)
@@ -21,7 +20,6 @@ class InFlightRequest:
 
     request: ClientRequest
     version: int
-    send: NetworkSend
     is_internal: bool
     sent_ms: int
 
@@ -31,7 +29,10 @@ class InFlightRequest:
 
 
 class InFlightRequests:
-    """Per connection: newest first, as Kafka's; the newest may still be being written, the oldest is answered next."""
+    """Per connection: newest first, as Kafka's; the newest may still be being written, the oldest is answered next.
+
+    It only counts. Whether the newest is written, so that another may follow, the selectable knows.
+    """
 
     def __init__(self, max_per_connection: int) -> None:
         self._max_per_connection = max_per_connection
@@ -39,7 +40,7 @@ class InFlightRequests:
         self._total = 0
 
     def add(self, entry: InFlightRequest) -> None:
-        """It takes the connection's send slot."""
+        """It is handed to the selectable now."""
         self._requests.setdefault(entry.request.destination, deque()).appendleft(entry)
         self._total += 1
 
@@ -66,9 +67,8 @@ class InFlightRequests:
         return queue
 
     def can_send_more(self, node_id: str) -> bool:
-        """The send slot is free and the connection has fewer than the allowed requests in flight."""
-        queue = self._requests.get(node_id)
-        return not queue or (queue[0].send.completed and len(queue) < self._max_per_connection)
+        """The connection has fewer than the allowed requests in flight."""
+        return len(self._requests.get(node_id, ())) < self._max_per_connection
 
     def count(self, node_id: str | None = None) -> int:
         """Requests in flight to one node, or to all."""

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.client.cluster import Cluster
-from kafka_sink.client.snapshot import NewLeader, next_snapshot, with_leaders
+from kafka_sink.client.snapshot import LostTopic, NewLeader, lost_topics, next_snapshot, with_leaders
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import ErrorCode, InvalidTopicError, KafkaError, KafkaTimeoutError, error_for
+from kafka_sink.common.locks import Lock, leaves
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.messages.metadata import MetadataResponse
@@ -34,14 +35,6 @@ class UpdateRequest:
     topics: tuple[str, ...]
     request_version: int
     is_partial: bool
-
-
-@dataclass(frozen=True, slots=True)
-class KnownCluster:
-    """What one client of this process knew, for another one to begin with; *fetched_ms* of the monotonic clock."""
-
-    cluster: Cluster
-    fetched_ms: int
 
 
 class Metadata:
@@ -73,6 +66,7 @@ class Metadata:
         self._cluster = Cluster()
         self._addresses: tuple[tuple[str, int], ...] = ()
         self._topics: dict[str, int] = {}
+        self._lost: dict[str, LostTopic] = {}
         self._new_topics: set[str] = set()
         self._update_version = 0
         self._request_version = 0
@@ -84,6 +78,11 @@ class Metadata:
         self._refresh_backoff_ms = self._backoff.backoff_ms(0)
         self._fatal: KafkaError | None = None
         self._is_closed = False
+
+    @property
+    def lock(self) -> Lock:
+        """What the network thread needs for every step."""
+        return self._changed
 
     # -- asking
 
@@ -100,6 +99,7 @@ class Metadata:
         """How long ago the last successful update was; 0 before the first."""
         return 0 if self._update_version == 0 else now_ms - self._last_successful_refresh_ms
 
+    @leaves("_changed")
     def add(self, topic: str, now_ms: int) -> None:
         """Be interested in *topic* for max_idle_ms from now; a new one is asked for as soon as possible.
 
@@ -114,12 +114,14 @@ class Metadata:
                 self._request_update_for_new_topics()
             self._topics[topic] = now_ms + self._max_idle_ms
 
+    @leaves("_changed")
     def request_update(self) -> int:
         """Have everything refreshed; returns the version to be outgrown, for :meth:`await_update`."""
         with self._changed:
             self._need_full_update = True
             return self._update_version
 
+    @leaves("_changed")
     def request_update_for_topic(self, topic: str) -> int:
         """Have *topic* refreshed: alone if it was never answered yet, with all others otherwise."""
         with self._changed:
@@ -134,6 +136,7 @@ class Metadata:
         self._request_version += 1
         return self._update_version
 
+    @leaves("_changed")
     def await_update(self, last_version: int, timeout_ms: int) -> None:
         """Wait until :attr:`update_version` is above *last_version*.
 
@@ -156,14 +159,18 @@ class Metadata:
     def raise_for_topic(self, topic: str) -> None:
         """Raise what the cluster said about *topic* (illegal name, not authorized) or about this client as a whole."""
         self.raise_if_fatal()
-        cluster = self._cluster
-        if topic in cluster.invalid_topics:
+        self.raise_if_invalid(topic)
+        if topic in self._cluster.unauthorized_topics:
+            raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {topic!r}")
+
+    def raise_if_invalid(self, topic: str) -> None:
+        """Raise that *topic* has an illegal name, where the cluster has said so: asking again would not change it."""
+        if topic in self._cluster.invalid_topics:
             raise InvalidTopicError(
                 f"topic {topic!r} has no legal name: 1 to 249 letters, digits, '.', '_' and '-' are allowed"
             )
-        if topic in cluster.unauthorized_topics:
-            raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {topic!r}")
 
+    @leaves("_changed")
     def raise_if_fatal(self) -> None:
         """Raise, once, what makes every update impossible."""
         with self._changed:
@@ -179,24 +186,8 @@ class Metadata:
             self._addresses = tuple(addresses)
             self._need_full_update = True
             self._update_version += 1
+            self._lost = lost_topics(self._cluster, None, self._lost)
             self._cluster = Cluster.bootstrap(self._addresses)
-
-    def begin_with(self, known: KnownCluster) -> None:
-        """Start with what another client knew, after :meth:`bootstrap`: it ages as if it had been fetched here."""
-        with self._changed:
-            self._need_full_update = False
-            self._last_refresh_ms = self._last_successful_refresh_ms = known.fetched_ms
-            self._update_version += 1
-            self._cluster = known.cluster
-            until_ms = self._clock.monotonic_ms() + self._max_idle_ms
-            self._topics = dict.fromkeys(known.cluster.topics, until_ms)
-
-    def known(self) -> KnownCluster | None:
-        """For :meth:`begin_with` of another client; None where there is nothing yet but addresses."""
-        with self._changed:
-            if self._cluster.is_bootstrap or self._last_successful_refresh_ms == _NEVER_MS:
-                return None
-            return KnownCluster(self._cluster, self._last_successful_refresh_ms)
 
     def rebootstrap(self) -> None:
         """None of the known brokers can be reached: begin again with the addresses of the start (KIP-899)."""
@@ -239,7 +230,10 @@ class Metadata:
                 version=version,
                 is_partial=request.is_partial,
                 retain=lambda topic: self._retain(topic, now_ms),
+                lost=self._lost,
             )
+            lost = lost_topics(self._cluster, snapshot.cluster, self._lost)
+            self._lost = {name: topic for name, topic in lost.items() if name in self._topics}
             self._cluster = snapshot.cluster
             if snapshot.is_stale:
                 self._need_full_update = True
@@ -281,6 +275,7 @@ class Metadata:
             self._fatal = error
             self._changed.notify_all()
 
+    @leaves("_changed")
     def close(self) -> None:
         """Let go of everybody who waits."""
         with self._changed:

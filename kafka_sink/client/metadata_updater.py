@@ -32,7 +32,7 @@ class Requester(Protocol):
 
     def can_connect(self, node_id: str, now_ms: int) -> bool: ...
 
-    def is_unreachable(self, node_id: str) -> bool:
+    def is_unreachable(self, node_id: str, since_ms: int) -> bool:
         """The last attempt to connect did not get through."""
         ...
 
@@ -112,6 +112,8 @@ class DefaultMetadataUpdater:
         self._rebootstrap_trigger_ms = rebootstrap_trigger_ms
         # When the first attempt at the update that is due now began; None while there is none.
         self._trying_since_ms: int | None = None
+        # What could not be reached before may be back, or be told of under another address.
+        self._rebootstrapped_ms = -FOREVER_MS
         self._is_sent_back = False
         self._log = ContextLogger(__name__, log_context)
         self._in_progress: UpdateRequest | None = None
@@ -146,13 +148,16 @@ class DefaultMetadataUpdater:
 
     def rebootstrap(self, now_ms: int) -> None:
         self._is_sent_back = False
-        self._trying_since_ms = now_ms
+        self._trying_since_ms = self._rebootstrapped_ms = now_ms
         self._metadata.rebootstrap()
 
     def _is_cluster_lost(self, client: Requester) -> bool:
         """Every known broker was tried, and none let us in: they may all have new addresses by now."""
         cluster = self._metadata.fetch()
-        return not cluster.is_bootstrap and all(client.is_unreachable(node.connection_id) for node in cluster.nodes)
+        since_ms = self._rebootstrapped_ms
+        return not cluster.is_bootstrap and all(
+            client.is_unreachable(node.connection_id, since_ms) for node in cluster.nodes
+        )
 
     def _update_from(self, client: Requester, node: Node, now_ms: int) -> int:
         if client.can_send_request(node.connection_id, now_ms):

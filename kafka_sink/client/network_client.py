@@ -100,7 +100,7 @@ class NetworkClient:
         """Connected, versions known, not throttled, send slot free, and not too many in flight."""
         return (
             self._states.is_ready(node_id, now_ms)
-            and self._selectable.is_channel_ready(node_id)
+            and self._selectable.can_send(node_id)
             and self._in_flight.can_send_more(node_id)
         )
 
@@ -108,9 +108,9 @@ class NetworkClient:
         """No connection is there or under way, and the reconnect backoff is over."""
         return self._states.can_connect(node_id, now_ms)
 
-    def is_unreachable(self, node_id: str) -> bool:
-        """The last attempt to connect did not get through."""
-        return self._states.is_unreachable(node_id)
+    def is_unreachable(self, node_id: str, since_ms: int) -> bool:
+        """The last attempt to connect, which has ended after *since_ms*, did not get through."""
+        return self._states.is_unreachable(node_id, since_ms)
 
     @property
     def is_any_node_connecting(self) -> bool:
@@ -161,7 +161,7 @@ class NetworkClient:
             )
         except OSError as error:
             self._states.disconnected(node_id, now_ms)
-            self._peers.lost(node_id, cause_of(error))
+            self._peers.lost(node_id, cause_of(error), was_ready=False)
             self._updater.handle_server_disconnect(now_ms, None)
 
     # -- sending
@@ -230,7 +230,7 @@ class NetworkClient:
             return named
         send = NetworkSend(node_id, segments)
         self._log.debug("sending %s (version %d, %d bytes) to %s", request, version, send.size, node_id)
-        self._in_flight.add(InFlightRequest(request, version, send, is_internal, now_ms))
+        self._in_flight.add(InFlightRequest(request, version, is_internal, now_ms))
         self._selectable.send(send)
         return None
 
@@ -289,6 +289,11 @@ class NetworkClient:
             self._selectable.close()
             self._updater.close()
 
+    @property
+    def is_closed(self) -> bool:
+        """:meth:`close` was called. Any thread."""
+        return self._is_closed
+
     def _ensure_open(self) -> None:
         if self._is_closed:
             raise RuntimeError("the network client is closed")
@@ -306,6 +311,9 @@ class NetworkClient:
 
     def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: int) -> None:
         for send in self._selectable.completed_sends:
+            if not self._in_flight.count(send.destination):
+                # The answer came first: what TLS itself had to say behind the frame has kept the slot.
+                continue
             request = self._in_flight.last_sent(send.destination).request
             if not request.expect_response:
                 self._in_flight.complete_last_sent(send.destination)
@@ -358,7 +366,7 @@ class NetworkClient:
 
     def _initiate_api_versions_requests(self, now_ms: int) -> None:
         for node_id, version in self._version_questions.waiting:
-            if self._selectable.is_channel_ready(node_id) and self._in_flight.can_send_more(node_id):
+            if self._selectable.can_send(node_id) and self._in_flight.can_send_more(node_id):
                 self._version_questions.remove(node_id)
                 self._states.checking_api_versions(node_id)
                 request = self.new_request(
@@ -402,7 +410,8 @@ class NetworkClient:
         self, node_id: str, disconnect: Disconnect, responses: list[ClientResponse], now_ms: int
     ) -> None:
         hint = ""
-        if disconnect.cause in (CLOSED, RESET) and self._states.is_preparing(node_id):
+        was_ready = not self._states.is_preparing(node_id)
+        if disconnect.cause in (CLOSED, RESET) and not was_ready:
             option, protocol = self._config.option("security.protocol"), self._config.security_protocol
             hint = f" before it answered anything; is {option}={protocol} what that listener speaks?"
         self._states.disconnected(node_id, now_ms)
@@ -411,7 +420,7 @@ class NetworkClient:
         if disconnect.authentication_error is not None:
             self._states.authentication_failed(node_id, disconnect.authentication_error)
         if disconnect.state is not ChannelState.EXPIRED:
-            self._peers.lost(node_id, disconnect.cause + hint)
+            self._peers.lost(node_id, disconnect.cause + hint, was_ready=was_ready)
         for entry in self._in_flight.clear_all(node_id):
             self._cancel(entry, disconnect, responses, now_ms)
         self._updater.handle_server_disconnect(now_ms, disconnect.authentication_error)

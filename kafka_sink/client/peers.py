@@ -36,10 +36,14 @@ class Peers:
         self._failures.clear(node.host, node.port)
         self._log.debug("%s is ready", node)
 
-    def lost(self, node_id: str, cause: str) -> None:
-        """The connection is gone, or was never made."""
+    def lost(self, node_id: str, cause: str, *, was_ready: bool) -> None:
+        """The connection is gone, or was never made.
+
+        A failure to make one is news also while another one to that address lives on: that may be from before a
+        certificate or a password went wrong.
+        """
         node = self._nodes[node_id]
-        if self._is_connected_otherwise(node):
+        if was_ready and self._is_connected_otherwise(node):
             return
         is_news = self._failures.record(node.host, node.port, cause)
         # A broker that stays away is tried again and again; once is enough to say so aloud.

@@ -19,7 +19,8 @@ from kafka_sink.common.errors import AuthenticationError, ErrorCode, ProtocolErr
 from kafka_sink.network.receive import FrameReader, NetworkReceive
 from kafka_sink.network.sasl.mechanism import ClientExchange, SaslClient
 from kafka_sink.network.send import NetworkSend
-from kafka_sink.network.transport import TransportLayer
+from kafka_sink.network.send_slot import SendSlot
+from kafka_sink.network.transport import READ, WRITE, TransportLayer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -71,7 +72,7 @@ class SaslClientAuthenticator:
         self._client_id = client_id
         self._state = _State.BEGIN
         self._exchange: SaslClient | None = None
-        self._send: NetworkSend | None = None
+        self._slot = SendSlot(transport)
         self._correlation_id = MIN_RESERVED_CORRELATION_ID - 1
         self._versions: dict[int, int] = {}
         self._reauthenticate_at_ms: int | None = None
@@ -84,8 +85,9 @@ class SaslClientAuthenticator:
         return self._state is _State.COMPLETE
 
     @property
-    def wants_write(self) -> bool:
-        return self._send is not None
+    def wanted_events(self) -> int:
+        # Answers to earlier requests are taken meanwhile: a broker that cannot get rid of them reads nothing of ours.
+        return READ | WRITE if self._slot.wants_write else READ
 
     @property
     def wants_reauthentication(self) -> bool:
@@ -115,7 +117,8 @@ class SaslClientAuthenticator:
             else:
                 # Every broker knows this version; the client says its name and asks for more once it is let in.
                 self._ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest(), _State.VERSIONS)
-        while self._flush() and not self.complete:
+        while not self.complete:
+            self._slot.write()
             received = self._reader.read_from(self._transport)
             if received is None:
                 return
@@ -132,22 +135,17 @@ class SaslClientAuthenticator:
         self._correlation_id = following if following <= _MAX_RESERVED_CORRELATION_ID else MIN_RESERVED_CORRELATION_ID
         self._asked = (key, version)
         self._state = state
-        self._send = NetworkSend("", encode_request(key, version, self._correlation_id, self._client_id, request))
-
-    def _flush(self) -> bool:
-        """Write on; False while the socket takes no more."""
-        if self._send is not None:
-            self._send.write_to(self._transport)
-            if not self._send.completed:
-                return False
-            self._send = None
-        return True
+        segments = encode_request(key, version, self._correlation_id, self._client_id, request)
+        self._slot.put(NetworkSend("", segments))
 
     def _answer(self, received: NetworkReceive) -> Struct:
         key, version = self._asked
         correlation_id, body = decode_response(key, version, received.payload)
         if correlation_id != self._correlation_id:
             raise ProtocolError(f"{key.name} was answered under the id {correlation_id}")
+        if not self._slot.used_up:
+            raise ProtocolError(f"{key.name} was answered before it was asked")
+        self._slot.clear()
         return body
 
     def _handle(self, body: Struct) -> None:

@@ -36,11 +36,41 @@ class Snapshot:
     is_stale: bool
 
 
+@dataclass(frozen=True, slots=True)
+class LostTopic:
+    """What was last known of a topic that the newest cluster does not have, after an error or a rebootstrap.
+
+    Kafka's Java client keeps the leader epochs (``Metadata.lastSeenLeaderEpochs``) for the same reason: a broker that
+    lags behind must not take us back to a leader that was replaced. Only of topics with an id, by which one that was
+    made anew is told from the one before: its epochs begin anew too.
+    """
+
+    topic_id: uuid.UUID
+    partitions: tuple[PartitionInfo, ...]
+
+
+NOTHING_LOST: Final[Mapping[str, LostTopic]] = {}
+
+
+def lost_topics(previous: Cluster, following: Cluster | None, lost: Mapping[str, LostTopic]) -> dict[str, LostTopic]:
+    """*lost*, and what *previous* had, without what *following* has."""
+    present = frozenset() if following is None else frozenset(following.topics)
+    found = {name: topic for name, topic in lost.items() if name not in present}
+    for name in previous.topics:
+        topic_id = previous.topic_id(name)
+        if topic_id is not None and name not in present:
+            found[name] = LostTopic(topic_id, previous.partitions_for_topic(name))
+    return found
+
+
 class _Draft:
     """Collects what the next cluster is made of."""
 
-    def __init__(self, previous: Cluster, response: MetadataResponse, version: int) -> None:
+    def __init__(
+        self, previous: Cluster, response: MetadataResponse, version: int, lost: Mapping[str, LostTopic]
+    ) -> None:
         self.previous = previous
+        self.lost = lost
         self.response = response
         self.nodes = {
             broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
@@ -68,13 +98,24 @@ class _Draft:
         elif code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             self.unauthorized.add(name)
         elif code is ErrorCode.NONE:
-            is_same_topic = topic_id is None or topic_id == self.previous.topic_id(name)
+            known = self._known(name, topic_id)
             for partition in topic.partitions:
                 # A partition in trouble still tells its newest epoch, so errors do not keep it out.
                 self.is_stale |= ErrorCode.of(partition.error_code).is_invalid_metadata
-                self.partitions.append(self._partition(name, partition, is_same_topic))
+                self.partitions.append(self._partition(name, partition, known.get(partition.partition_index)))
 
-    def _partition(self, topic: str, partition: MetadataResponsePartition, is_same_topic: bool) -> PartitionInfo:
+    def _known(self, name: str, topic_id: uuid.UUID | None) -> dict[int, PartitionInfo]:
+        """The partitions of this very topic, as they were known before."""
+        infos: tuple[PartitionInfo, ...] = ()
+        if topic_id is None or topic_id == self.previous.topic_id(name):
+            infos = self.previous.partitions_for_topic(name)
+        if not infos and name in self.lost and topic_id == self.lost[name].topic_id:
+            infos = self.lost[name].partitions
+        return {info.partition: info for info in infos}
+
+    def _partition(
+        self, topic: str, partition: MetadataResponsePartition, known: PartitionInfo | None
+    ) -> PartitionInfo:
         epoch = partition.leader_epoch if self.epochs_are_reliable and partition.leader_epoch >= 0 else None
         info = PartitionInfo(
             topic,
@@ -85,8 +126,7 @@ class _Draft:
             self._nodes(partition.isr_nodes),
             self._nodes(partition.offline_replicas),
         )
-        known = self.previous.partition(info.topic_partition)
-        if is_same_topic and known is not None and known.leader_epoch is not None and epoch is not None:
+        if known is not None and known.leader_epoch is not None and epoch is not None:
             # A broker that lags behind must not take us back to a leader that was replaced.
             return info if epoch >= known.leader_epoch else self._on_current_nodes(known)
         return info
@@ -165,13 +205,19 @@ def with_leaders(previous: Cluster, leaders: Mapping[TopicPartition, NewLeader],
 
 
 def next_snapshot(
-    previous: Cluster, response: MetadataResponse, *, version: int, is_partial: bool, retain: Callable[[str], bool]
+    previous: Cluster,
+    response: MetadataResponse,
+    *,
+    version: int,
+    is_partial: bool,
+    retain: Callable[[str], bool],
+    lost: Mapping[str, LostTopic] = NOTHING_LOST,
 ) -> Snapshot:
     """*previous* after *response* (of *version*): merged into it when *is_partial*, replacing it otherwise.
 
-    *retain* says of each topic whether anybody is still interested in it.
+    *retain* says of each topic whether anybody is still interested in it; *lost* has what *previous* lacks.
     """
-    draft = _Draft(previous, response, version)
+    draft = _Draft(previous, response, version, lost)
     answered = set()
     for topic in response.topics:
         if topic.name is not None and retain(topic.name):

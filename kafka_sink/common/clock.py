@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 #: Stands for "no deadline" wherever a duration or an instant in ms is expected.
@@ -46,6 +47,26 @@ class SystemClock:
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         # threading refuses time-outs beyond TIMEOUT_MAX; "for ever" is longer than that.
         return condition.wait(min(max(timeout_ms, 0) / 1000.0, threading.TIMEOUT_MAX))
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An instant from which another process of the same machine may measure.
+
+    As much time has passed since then as either clock says: the wall clock may be set back, and the monotonic one
+    stands still while the machine sleeps. Only for limits that are better reached too early than too late.
+    """
+
+    wall_ms: int
+    monotonic_ms: int
+
+    @classmethod
+    def now(cls, clock: Clock) -> Moment:
+        return cls(clock.wall_ms(), clock.monotonic_ms())
+
+    def elapsed_ms(self, clock: Clock) -> int:
+        """How long ago it was."""
+        return max(clock.wall_ms() - self.wall_ms, clock.monotonic_ms() - self.monotonic_ms)
 
 
 SYSTEM_CLOCK: Final[Clock] = SystemClock()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kafka_sink.common.errors import ConfigError
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -162,14 +165,22 @@ def as_properties(config: Any) -> dict[str, Any]:
     return {name: getattr(config, item.name) for name, (_, item) in keys(type(config)).items()}
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`` (did you mean …?)`` for the known name most like *name*, or nothing."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+def nearest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
+    """`` (did you mean …?)`` for the known name most like *name*, or nothing where none is (0 to 1)."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
     return f" (did you mean {matches[0]}?)" if matches else ""
 
 
-def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "") -> T:
+def no_effect(config: type[Any]) -> Mapping[str, str]:
+    """Names that users of *config* know from elsewhere and that change nothing here, each with the reason why."""
+    names: Mapping[str, str] = getattr(config, "NO_EFFECT", {})
+    return names
+
+
+def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", passed_over: Collection[str] = ()) -> T:
     """Build *config* from *properties* (names without *prefix*; errors show the name with it).
+
+    Names in the class's ``NO_EFFECT`` are warned of and passed over; those in *passed_over* are somebody else's.
 
     :raises ConfigError: no mapping of names, unknown name (with the nearest known one), value of the wrong type or out
         of range, or a required key that is missing.
@@ -181,6 +192,11 @@ def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "") -
     for name, value in properties.items():
         if not isinstance(name, str):
             raise ConfigError(f"the name of an option must be str, got {type(name).__name__} ({name!r:.50})")
+        if name in passed_over:
+            continue
+        if name in no_effect(config):
+            _log.warning("option %s%s has no effect: %s", prefix, name, no_effect(config)[name])
+            continue
         if name not in table:
             hint = nearest(name, table).replace("did you mean ", f"did you mean {prefix}")
             raise ConfigError(f"unknown option {prefix}{name}{hint}")
@@ -258,6 +274,7 @@ def markdown_table(
         rule = f" ({entry.validator.expected})" if entry.validator else ""
         default = (defaults or {}).get(name, item.default)
         rows.append(f"| `{prefix}{name}` | {_shown_default(default)} | {entry.doc}{rule} |")
+    rows += [f"| `{prefix}{name}` | none | has no effect: {why} |" for name, why in no_effect(config).items()]
     return "\n".join(rows)
 
 

@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from kafka_sink.common.locks import Lock, leaves, release_left
+
 _IDLE_WINDOW_NS: Final = 30 * 10**9
 
 
@@ -50,21 +52,30 @@ class Sampled:
         self._samples = samples
         self._window_ms = window_ms
         self._windows: deque[_Window] = deque(maxlen=samples)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.total = 0.0
         self.count = 0
 
+    @property
+    def lock(self) -> Lock:
+        """What everybody who records needs."""
+        return self._lock
+
     def record(self, value: float, now_ms: int) -> None:
-        with self._lock:
-            window = self._windows[-1] if self._windows else None
-            if window is None or now_ms - window.start_ms >= self._window_ms:
-                window = _Window(now_ms)
-                self._windows.append(window)
-            window.total += value
-            window.count += 1
-            window.maximum = max(window.maximum, value)
-            self.total += value
-            self.count += 1
+        try:
+            with self._lock:
+                window = self._windows[-1] if self._windows else None
+                if window is None or now_ms - window.start_ms >= self._window_ms:
+                    window = _Window(now_ms)
+                    self._windows.append(window)
+                window.total += value
+                window.count += 1
+                window.maximum = max(window.maximum, value)
+                self.total += value
+                self.count += 1
+        except BaseException:
+            release_left(self._lock)
+            raise
 
     def average(self, now_ms: int) -> float:
         """Mean of what was recorded; NaN when nothing was."""
@@ -86,6 +97,7 @@ class Sampled:
         windows = self._recent(now_ms)
         return sum(window.count for window in windows) / self._span_seconds(windows, now_ms)
 
+    @leaves("_lock")
     def _recent(self, now_ms: int) -> list[_Window]:
         with self._lock:
             return [window for window in self._windows if now_ms - window.start_ms < self._samples * self._window_ms]

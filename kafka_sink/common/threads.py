@@ -39,7 +39,11 @@ def at_fork(owner: T, tell: Callable[[T], None]) -> None:
 def _tell_all() -> None:
     _told_of_exit.clear()
     for owner, tell in list(_told_of_forks.items()):
-        tell(owner)
+        try:
+            tell(owner)
+        except Exception:
+            # The others have to let go of what is the parent's all the same.
+            _log.exception("%s could not be told of the fork", type(owner).__name__)
 
 
 @atexit.register

@@ -29,8 +29,8 @@ class Authenticator(Protocol):
         ...
 
     @property
-    def wants_write(self) -> bool:
-        """A frame of the exchange is only partly written."""
+    def wanted_events(self) -> int:
+        """The socket events that would let the exchange get on."""
         ...
 
     def authenticate(self) -> None:
@@ -72,7 +72,7 @@ class PlaintextAuthenticator:
     wants_reauthentication = False
     session_expired = False
     complete = True
-    wants_write = False
+    wanted_events = 0
 
     def authenticate(self) -> None:
         """There is nothing to exchange."""

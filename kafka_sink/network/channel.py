@@ -13,6 +13,7 @@ from kafka_sink.network.authenticator import Authenticator
 from kafka_sink.network.receive import FrameReader, NetworkReceive
 from kafka_sink.network.selectable import ChannelState
 from kafka_sink.network.send import NetworkSend
+from kafka_sink.network.send_slot import SendSlot
 from kafka_sink.network.transport import READ, WRITE, TransportLayer
 
 
@@ -22,7 +23,7 @@ class KafkaChannel:
     __slots__ = (
         "_deferred",
         "_reader",
-        "_send",
+        "_slot",
         "authenticator",
         "cause",
         "failure",
@@ -40,7 +41,7 @@ class KafkaChannel:
         self.transport = transport
         self.authenticator = authenticator
         self._reader = reader
-        self._send: NetworkSend | None = None
+        self._slot = SendSlot(transport)
         # Answers that came while we authenticated again.
         self._deferred: deque[NetworkReceive] = deque()
         self.state = ChannelState.NOT_CONNECTED
@@ -58,13 +59,14 @@ class KafkaChannel:
         return self.transport.ready and self.authenticator.complete
 
     @property
-    def has_send(self) -> bool:
-        return self._send is not None
+    def can_send(self) -> bool:
+        """The next frame may be put into the slot now."""
+        return self.ready and not self._slot.taken
 
     @property
     def wants_write(self) -> bool:
         """Something has to leave, be it only the rest of what TLS has encrypted."""
-        return self._send is not None or self.transport.has_pending_writes()
+        return self._slot.wants_write
 
     @property
     def has_bytes_buffered(self) -> bool:
@@ -86,8 +88,7 @@ class KafkaChannel:
         if not self.transport.ready:
             return self.transport.handshake_events
         if not self.authenticator.complete:
-            waiting = self.authenticator.wants_write or self.transport.has_pending_writes()
-            return READ | WRITE if waiting else READ
+            return self.authenticator.wanted_events
         return (0 if self.muted else READ) | (WRITE if self.wants_write else 0)
 
     def finish_connect(self) -> None:
@@ -122,10 +123,7 @@ class KafkaChannel:
     @property
     def wants_reauthentication(self) -> bool:
         """The next frame of ours has to wait until we have authenticated again."""
-        send = self._send
-        if send is None or not self.authenticator.wants_reauthentication:
-            return False
-        return send.remaining == send.size and not self.transport.has_pending_writes()
+        return self._slot.untouched and self.authenticator.wants_reauthentication
 
     def refuse(self, error: AuthenticationError) -> None:
         """The peer refuses us, or we refuse the peer: nothing is read any more."""
@@ -134,21 +132,13 @@ class KafkaChannel:
 
     def set_send(self, send: NetworkSend) -> None:
         """Put a frame into the slot. :raises RuntimeError: the slot is taken."""
-        if self._send is not None:
+        if self._slot.taken:
             raise RuntimeError(f"connection {self.id} has a frame that is not fully written yet")
-        self._send = send
+        self._slot.put(send)
 
     def write(self) -> NetworkSend | None:
         """Write on; the frame when its last byte is gone, and then the slot is free."""
-        send = self._send
-        if send is None or send.completed:
-            self.transport.write(())
-        else:
-            send.write_to(self.transport)
-        if send is None or not send.completed or self.transport.has_pending_writes():
-            return None
-        self._send = None
-        return send
+        return self._slot.write()
 
     def read(self) -> NetworkReceive | None:
         """Read on; a frame when one is whole. Mutes itself when the memory pool has no room for the next one.
@@ -164,7 +154,7 @@ class KafkaChannel:
 
     def close(self) -> None:
         """Free the socket and what the half-read frame has reserved."""
-        self._send = None
+        self._slot.clear()
         while self._deferred:
             self._deferred.popleft().release()
         self._reader.discard()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import selectors
 import socket
 
+from kafka_sink.common.threads import at_fork
 from kafka_sink.network.resolver import SocketAddress, resolve
 from kafka_sink.network.transport import OS_DEFAULT_BUFFER, Socket, prepare_socket
 from kafka_sink.network.wakeup import Wakeup
@@ -50,6 +51,8 @@ class Listener:
         self._wakeup = Wakeup()
         self._selector.register(self._socket, selectors.EVENT_READ)
         self._selector.register(self._wakeup, selectors.EVENT_READ)
+        # A child that kept its copies would have clients wait for answers when the parent is gone.
+        at_fork(self, Listener.close)
 
     @property
     def address(self) -> SocketAddress:
@@ -79,6 +82,7 @@ class Listener:
         except OSError:
             accepted.close()
             raise
+        at_fork(accepted, socket.socket.close)
         return accepted
 
     def wakeup(self) -> None:

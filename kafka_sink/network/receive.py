@@ -2,12 +2,12 @@
 
 :class:`FrameReader` belongs to one channel and its selector's thread: it turns whatever the transport yields into whole
 frames, at most one per call. :class:`NetworkReceive` is such a frame; it may travel to any thread. A length is checked
-before a byte is allocated for it, so a peer cannot make us reserve what it never sends beyond the limit.
+before a byte is allocated for it, and room for the frame grows with what arrives of it, so a frame that is only
+announced costs next to nothing. The memory pool counts the whole frame from its length on.
 """
 
 from __future__ import annotations
 
-import mmap
 from typing import Final, Protocol
 
 from kafka_sink.common.errors import InvalidReceiveError
@@ -20,8 +20,9 @@ UNLIMITED: Final = -1
 #: One read fetches a frame's length together with its payload when the whole fits in here: most answers do.
 READ_AHEAD_BYTES: Final = 16 * 1024
 
-#: Payloads from this size on lie in memory that the system provides page by page, as bytes arrive.
-_LAZY_BYTES: Final = 4 * 1024 * 1024
+#: Room for a payload grows from this, by this factor, as its bytes arrive.
+_FIRST_ROOM_BYTES: Final = 64 * 1024
+_GROWTH: Final = 4
 
 _NOTHING: Final = memoryview(b"")
 
@@ -76,6 +77,7 @@ class FrameReader:
         "_payload_pool",
         "_pool",
         "_scratch",
+        "_size",
         "_source",
         "awaits_memory",
     )
@@ -88,6 +90,7 @@ class FrameReader:
         self._ahead = _NOTHING
         self._payload: memoryview | None = None
         self._payload_pool = pool
+        self._size = 0
         self._filled = 0
         self._drained = False
         #: The next frame's length is known but the pool had no room for it.
@@ -109,20 +112,21 @@ class FrameReader:
             return None
         payload = self._payload
         assert payload is not None
-        if self._filled < len(payload):
+        while self._filled < self._size:
             if self._drained:
                 # The last read came back short, so another one now would only be refused.
                 return None
+            if self._filled == len(payload):
+                payload = self._payload = _larger(payload, self._size)
             self._filled += transport.read_into(payload[self._filled :])
-            if self._filled < len(payload):
-                return None
+            self._drained = self._filled < len(payload)
         self._payload = None
         return NetworkReceive(self._source, payload, self._payload_pool)
 
     def discard(self) -> None:
         """Drop a frame that will never be whole and give its memory back."""
         if self._payload is not None:
-            self._payload_pool.release(len(self._payload))
+            self._payload_pool.release(self._size)
             self._payload = None
 
     def limit(self, max_bytes: int, pool: MemoryPool) -> None:
@@ -144,7 +148,7 @@ class FrameReader:
         if self.awaits_memory:
             self._ahead = data if data is self._ahead else memoryview(bytes(data))
             return False
-        self._payload_pool = self._pool
+        self._payload_pool, self._size = self._pool, size
         end = SIZE_BYTES + size
         if len(data) >= end:
             self._payload = memoryview(bytes(data[SIZE_BYTES:end]))
@@ -153,12 +157,7 @@ class FrameReader:
             # The scratch is not ours to keep; what lies ahead already is and needs no second copy.
             self._ahead = rest if data is self._ahead else memoryview(bytes(rest))
             return True
-        try:
-            self._payload = _room_for(size)
-        except BaseException:
-            # The system has none, whatever the pool says.
-            self._pool.release(size)
-            raise
+        self._payload = memoryview(bytearray(min(size, _FIRST_ROOM_BYTES)))
         self._filled = len(data) - SIZE_BYTES
         self._payload[: self._filled] = data[SIZE_BYTES:]
         self._ahead = _NOTHING
@@ -190,9 +189,8 @@ def _other_language(size: int) -> str:
     return "; the other side speaks HTTP" if first == b"HTTP" else ""
 
 
-def _room_for(size: int) -> memoryview:
-    """Writable memory for a payload of *size* bytes; a large one costs nothing until bytes arrive in it."""
-    if size < _LAZY_BYTES:
-        return memoryview(bytearray(size))
-    # A bytearray is filled with zeros at once, so a peer that only announces a frame would cost us all of it.
-    return memoryview(mmap.mmap(-1, size))
+def _larger(payload: memoryview, size: int) -> memoryview:
+    """Room for more of a payload that will be *size* bytes long, with what is there of it."""
+    grown = memoryview(bytearray(min(size, _GROWTH * len(payload))))
+    grown[: len(payload)] = payload
+    return grown

@@ -45,7 +45,7 @@ class Selectable(Protocol):
 
     @property
     def completed_sends(self) -> list[NetworkSend]:
-        """Frames whose last byte was handed to the system."""
+        """Frames that have left, and what the transport had to send behind them: an answer may have come before."""
         ...
 
     @property
@@ -79,7 +79,7 @@ class Selectable(Protocol):
     def send(self, send: NetworkSend) -> None:
         """Queue a frame; it is written by the polls that follow.
 
-        :raises RuntimeError: no such connection, or its last frame is not fully written yet.
+        :raises RuntimeError: no such connection, or its last frame is not fully written yet (see :meth:`can_send`).
         """
         ...
 
@@ -91,8 +91,11 @@ class Selectable(Protocol):
         """End the current poll, or the next one if none runs (any thread)."""
         ...
 
-    def is_channel_ready(self, connection_id: str) -> bool:
-        """Connected, handshake and authentication done."""
+    def can_send(self, connection_id: str) -> bool:
+        """Connected, handshake and authentication done, and no frame on its way: :meth:`send` takes the next one.
+
+        Nobody else can tell. A frame that is used up may still lie, encrypted, in front of the socket.
+        """
         ...
 
     def is_open(self, connection_id: str) -> bool:

@@ -134,9 +134,9 @@ class KSelector:
         if self._idle is not None:
             self._idle.update(connection_id, self._clock.monotonic_ms())
 
-    def is_channel_ready(self, connection_id: str) -> bool:
+    def can_send(self, connection_id: str) -> bool:
         channel = self._channels.get(connection_id)
-        return channel is not None and channel.ready
+        return channel is not None and channel.can_send
 
     def is_open(self, connection_id: str) -> bool:
         return connection_id in self._channels or connection_id in self._closing
@@ -246,6 +246,7 @@ class KSelector:
             self._recover_memory()
             made_progress = True
         self._write_unwritten()
+        made_progress = made_progress or self._made_read_progress
         nothing_to_wait_for = (
             (made_progress and self._buffered) or self.completed_sends or self.completed_receives or self.disconnected
         )
@@ -366,8 +367,14 @@ class KSelector:
         except Exception as error:
             self._fail(channel, error, _CloseMode.NOTIFY_ONLY)
             return
+        if channel.has_bytes_buffered and channel.ready and channel not in self._explicitly_muted:
+            # The transport may have had to write before it could read on; no event tells of that.
+            self._buffered.add(channel)
+            self._made_read_progress = True
         if written is not None:
             self.completed_sends.append(written)
+            if self._idle is not None:
+                self._idle.update(channel.id, self._clock.monotonic_ms())
             if self._metrics is not None:
                 self._metrics.sent(channel.id, written.size, self._clock.monotonic_ms())
 

@@ -1,7 +1,7 @@
 """One frame on its way out.
 
 Made by whoever has something to send, written by the selector's thread in as many pieces as the socket takes. The
-segments are gathered into the socket as they are: they are never joined, never copied, and must not change until
+segments are gathered into the transport as they are: they are never joined, never copied, and must not change until
 :attr:`NetworkSend.completed`.
 """
 
@@ -42,7 +42,7 @@ class NetworkSend:
 
     @property
     def completed(self) -> bool:
-        """The last byte was handed to the system."""
+        """The transport has taken the last byte. Whether that byte has left, only the connection's slot knows."""
         return self.remaining == 0
 
     def write_to(self, transport: GatherWriter) -> int:

@@ -19,8 +19,9 @@ from kafka_sink.common.errors import SslAuthenticationError
 from kafka_sink.network.tls_errors import explain
 from kafka_sink.network.transport import READ, WRITE, PlaintextTransport, Socket
 
-#: What one record of TLS carries at most.
-_RECORD_BYTES: Final = 16 * 1024
+#: Bytes that one call hands to OpenSSL, which cuts them into records of 16 kB: each call gives the interpreter's lock
+#: away and has to wait for it again. With more, OpenSSL's own buffer grows in steps that cost more than that.
+_PIECE_BYTES: Final = 64 * 1024
 #: Encrypted bytes that may wait for the socket before no more are made.
 _AHEAD_BYTES: Final = 256 * 1024
 _READ_BYTES: Final = 64 * 1024
@@ -45,6 +46,7 @@ class TlsTransport(PlaintextTransport):
         self._server_side = server_side
         self._peer_host = peer_host
         self._unsent: memoryview = memoryview(b"")
+        self._is_agreed = False
         self._is_handshake_over = False
         self._has_received = False
         self._may_have_more = False
@@ -57,7 +59,7 @@ class TlsTransport(PlaintextTransport):
 
     @property
     def handshake_events(self) -> int:
-        return READ | WRITE if self.has_pending_writes() else READ
+        return WRITE if self.has_pending_writes() else READ
 
     def handshake(self) -> None:
         """See :class:`~kafka_sink.network.transport.TransportLayer`.
@@ -65,15 +67,15 @@ class TlsTransport(PlaintextTransport):
         :raises SslAuthenticationError: the peer's certificate is not to be trusted, or it refuses ours.
         """
         try:
-            while not self._is_handshake_over:
+            while not self._is_agreed:
                 try:
                     self._tls.do_handshake()
-                    self._is_handshake_over = True
+                    self._is_agreed = True
                 except ssl.SSLWantReadError:
                     if not self._flush() or not self._fetch():
                         return
-            self._may_have_more = True
-            self._flush()
+            # The peer may need our last words before it says anything more.
+            self._is_handshake_over = self._may_have_more = self._flush()
         except (EOFError, ssl.SSLEOFError):
             raise ConnectionError(_CLOSED_EARLY) from None
         except ssl.SSLError as error:
@@ -118,8 +120,6 @@ class TlsTransport(PlaintextTransport):
         except ssl.SSLError as error:
             raise self._broken(error) from None
         self._has_received = self._has_received or filled > 0
-        if self._outgoing.pending:
-            self._flush()
         return filled
 
     def write(self, buffers: Sequence[memoryview]) -> int:
@@ -127,7 +127,7 @@ class TlsTransport(PlaintextTransport):
         try:
             if not self._flush():
                 return 0
-            for piece in _records(buffers):
+            for piece in _pieces(buffers):
                 taken += self._tls.write(piece)
                 if self._outgoing.pending >= _AHEAD_BYTES and not self._flush():
                     return taken
@@ -146,12 +146,12 @@ class TlsTransport(PlaintextTransport):
         return self._may_have_more
 
     def close(self) -> None:
-        """Say goodbye if the socket takes it at once, and close."""
-        if self._is_handshake_over:
+        """Send what is pending, and a goodbye, as far as the socket takes it at once; and close."""
+        if self._is_agreed:
             with contextlib.suppress(OSError, ValueError):
                 self._tls.unwrap()
-            with contextlib.suppress(OSError, ValueError):
-                self._flush()
+        with contextlib.suppress(OSError, ValueError):
+            self._flush()
         super().close()
 
     # -- between OpenSSL and the socket
@@ -197,10 +197,10 @@ class TlsTransport(PlaintextTransport):
         return SslAuthenticationError(f"TLS failed: {explain(error, self._peer_host, self._server_side)}")
 
 
-def _records(buffers: Sequence[memoryview]) -> Iterator[bytes | memoryview]:
-    """*buffers* in pieces that fill a record each: small ones share one, large ones are not copied."""
+def _pieces(buffers: Sequence[memoryview]) -> Iterator[bytes | memoryview]:
+    """*buffers* in pieces of one size: small ones share one, large ones are not copied."""
     gathered: list[memoryview] = []
-    room = _RECORD_BYTES
+    room = _PIECE_BYTES
     for buffer in buffers:
         rest = buffer
         while len(rest):
@@ -209,7 +209,7 @@ def _records(buffers: Sequence[memoryview]) -> Iterator[bytes | memoryview]:
             room -= len(gathered[-1])
             if not room:
                 yield gathered[0] if len(gathered) == 1 else b"".join(gathered)
-                gathered, room = [], _RECORD_BYTES
+                gathered, room = [], _PIECE_BYTES
     if gathered:
         yield b"".join(gathered)
 

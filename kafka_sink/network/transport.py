@@ -84,7 +84,10 @@ class TransportLayer(Protocol):
         ...
 
     def has_pending_writes(self) -> bool:
-        """Bytes that :meth:`write` took wait inside the transport; writing on, be it nothing, moves them."""
+        """Bytes that have to leave wait inside the transport; :meth:`write`, be it of nothing, moves them.
+
+        They are part of what was written, or the transport's own: a read may make some, and moves none.
+        """
         ...
 
     def close(self) -> None: ...

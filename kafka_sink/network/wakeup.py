@@ -28,12 +28,14 @@ class Wakeup:
         """End the current or the next wait."""
         if self._signalled or self._closed:
             return
-        self._signalled = True
         try:
+            self._signalled = True
             self._writer.send(b"\0")
-        except OSError:
-            # The owner closed it in this very moment: there is nobody left to wake.
-            if not self._closed:
+        except BaseException as error:
+            # Also a KeyboardInterrupt: the flag without the byte would keep every later signal from being written.
+            self._signalled = False
+            # Where the owner closed it in this very moment there is nobody left to wake.
+            if not (isinstance(error, OSError) and self._closed):
                 raise
 
     def drain(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import ssl
 import tempfile
 import threading
@@ -24,12 +25,22 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_request
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from tests.fakes.clock import FakeClock
+from tests.fakes.hesitant import HesitantChannelBuilder, HoldingChannelBuilder, payload_of_records, record
 from tests.fakes.selectable import FakeSelectable
 from tests.support.certificates import Authority
 
 PATIENCE = 2000
 REQUEST = encode_request(ApiKey.API_VERSIONS, 0, 7, "me", ApiVersionsRequest())
 REQUEST_BYTES = b"".join(REQUEST)
+
+
+def frames(data: bytes) -> list[bytes]:
+    found = []
+    while data:
+        end = 4 + int.from_bytes(data[:4], "big")
+        found.append(data[4:end])
+        data = data[end:]
+    return found
 
 
 class World(ABC):
@@ -50,6 +61,13 @@ class World(ABC):
     @abstractmethod
     def server_closes(self) -> None: ...
 
+    @abstractmethod
+    def server_stops_reading(self) -> None: ...
+
+    @abstractmethod
+    def server_reads_on(self, size: int) -> None:
+        """Takes *size* bytes while the polls that follow write them."""
+
     def poll_until(self, attribute: str) -> None:
         for _ in range(PATIENCE):
             self.selectable.poll(10)
@@ -60,7 +78,7 @@ class World(ABC):
     def become_ready(self) -> None:
         """A handshake may follow on being connected."""
         for _ in range(PATIENCE):
-            if self.selectable.is_channel_ready("0"):
+            if self.selectable.can_send("0"):
                 return
             self.selectable.poll(10)
         pytest.fail("the connection does not become ready")
@@ -78,6 +96,7 @@ class RealWorld(World):
         self._listener = Listener("127.0.0.1", 0)
         self.address = self._listener.address
         self._server: Socket | None = None
+        self._reading: threading.Thread | None = None
 
     def _channel_builder(self) -> ChannelBuilder:
         return PlaintextChannelBuilder()
@@ -94,18 +113,27 @@ class RealWorld(World):
 
     def server_received(self) -> list[bytes]:
         assert self._server is not None
-        data, frames = self._server.recv(1 << 20), []
-        while data:
-            end = 4 + int.from_bytes(data[:4], "big")
-            frames.append(data[4:end])
-            data = data[end:]
-        return frames
+        return frames(self._server.recv(1 << 20))
 
     def server_closes(self) -> None:
         assert self._server is not None
         self._server.close()
 
+    def server_stops_reading(self) -> None:
+        """It reads nothing unless a test says so; the system's buffers between the two are of some size."""
+
+    def server_reads_on(self, size: int) -> None:
+        self._reading = threading.Thread(target=self._read, args=[size], daemon=True)
+        self._reading.start()
+
+    def _read(self, size: int) -> None:
+        assert self._server is not None
+        while size > 0:
+            size -= len(self._server.recv(1 << 20))
+
     def close(self) -> None:
+        if self._reading is not None:
+            self._reading.join(10)
         self.selectable.close()
         self._listener.close()
         if self._server is not None:
@@ -154,6 +182,35 @@ class Tls12World(TlsWorld):
     protocols = (TLS_1_2,)
 
 
+class HesitantWorld(RealWorld):
+    """The same over a socket that moves any number of bytes at a time."""
+
+    def _channel_builder(self) -> ChannelBuilder:
+        return HesitantChannelBuilder(super()._channel_builder(), random.Random(1))
+
+
+class HesitantTlsWorld(TlsWorld):
+    """The same, with TLS over it."""
+
+    def _channel_builder(self) -> ChannelBuilder:
+        return HesitantChannelBuilder(super()._channel_builder(), random.Random(1))
+
+
+class HoldingWorld(RealWorld):
+    """The same over a transport that takes bytes and sends them later, in records."""
+
+    def _channel_builder(self) -> ChannelBuilder:
+        return HoldingChannelBuilder(None, random.Random(1), asks=False)
+
+    def server_sends(self, payload: bytes) -> None:
+        assert self._server is not None
+        self._server.sendall(record(len(payload).to_bytes(4, "big") + payload))
+
+    def server_received(self) -> list[bytes]:
+        assert self._server is not None
+        return frames(payload_of_records(self._server.recv(1 << 20)))
+
+
 class FakeWorld(World):
     def __init__(self) -> None:
         self._fake = FakeSelectable()
@@ -172,11 +229,20 @@ class FakeWorld(World):
     def server_closes(self) -> None:
         self._fake.lose("0")
 
+    def server_stops_reading(self) -> None:
+        self._fake.lagging.add("0")
+
+    def server_reads_on(self, size: int) -> None:
+        self._fake.lagging.clear()
+
     def close(self) -> None:
         self._fake.close()
 
 
-@pytest.fixture(params=[RealWorld, TlsWorld, Tls12World, FakeWorld])
+WORLDS = (RealWorld, TlsWorld, Tls12World, HesitantWorld, HesitantTlsWorld, HoldingWorld, FakeWorld)
+
+
+@pytest.fixture(params=WORLDS)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     with contextlib.closing(request.param()) as world:
         yield world
@@ -184,7 +250,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 def test_a_connection_is_reported_in_one_poll_only(world: World) -> None:
     world.selectable.connect("0", world.address, -1, -1)
-    assert not world.selectable.is_channel_ready("0")
+    assert not world.selectable.can_send("0")
     world.poll_until("connected")
     assert world.selectable.connected == ["0"]
     world.become_ready()
@@ -234,6 +300,40 @@ def test_only_one_frame_may_wait_to_be_written(world: World) -> None:
         world.selectable.send(NetworkSend("x", REQUEST))
 
 
+def test_the_slot_is_free_when_the_frame_is_reported(world: World) -> None:
+    world.connect()
+    assert world.selectable.can_send("0")
+    assert not world.selectable.can_send("x")
+    for _ in range(3):
+        send = NetworkSend("0", REQUEST)
+        world.selectable.send(send)
+        assert not world.selectable.can_send("0")
+        world.poll_until("completed_sends")
+        assert world.selectable.completed_sends == [send]
+        assert world.selectable.can_send("0")
+
+
+def test_the_next_frame_waits_for_a_peer_that_does_not_read(world: World) -> None:
+    world.connect()
+    world.server_stops_reading()
+    size, is_stuck = 0, False
+    while not is_stuck:
+        assert world.selectable.can_send("0")
+        send = NetworkSend("0", [*REQUEST, bytes(0 if isinstance(world, FakeWorld) else 70_000)])
+        size += send.size
+        world.selectable.send(send)
+        is_stuck = not any(_completes(world, send) for _ in range(5))
+    assert not world.selectable.can_send("0")
+    world.server_reads_on(size)
+    world.poll_until("completed_sends")
+    assert world.selectable.can_send("0")
+
+
+def _completes(world: World, send: NetworkSend) -> bool:
+    world.selectable.poll(1)
+    return world.selectable.completed_sends == [send]
+
+
 def test_frames_arrive_in_order_and_one_per_poll(world: World) -> None:
     world.connect()
     for payload in (b"a", b"b", b"c"):
@@ -266,7 +366,7 @@ def test_an_end_is_reported_with_its_cause_in_one_poll_only(world: World) -> Non
     world.poll_until("disconnected")
     assert world.selectable.disconnected["0"].cause == "closed by the other side"
     assert not world.selectable.is_open("0")
-    assert not world.selectable.is_channel_ready("0")
+    assert not world.selectable.can_send("0")
     world.selectable.poll(1)
     assert world.selectable.disconnected == {}
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.model import Header, TopicPartition
+from kafka_sink.producer.batch_memory import BatchMemory
+from kafka_sink.producer.buffer_pool import Memory
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.producer_batch import Compression, ProducerBatch
 from kafka_sink.records.compression import CompressionType
@@ -16,6 +18,28 @@ from tests.fakes.manual_clock import ManualClock
 
 TP = TopicPartition("orders", 3)
 UNCOMPRESSED = Compression(CompressionType.NONE, None)
+
+
+class GivenMemory(BatchMemory):
+    """What batches grow to is what *sizes* say, one after another; None and none left: not now."""
+
+    def __init__(self, sizes: list[int | None]) -> None:
+        self._sizes = sizes
+        self.given_back: list[Memory] = []
+
+    def allocate_larger(self, larger: Memory, needed: int) -> bool:
+        size = self._sizes.pop(0) if self._sizes else None
+        if size is None:
+            return False
+        assert size >= needed
+        larger.buffer = bytearray(size)
+        return True
+
+    def give_back(self, memory: Memory) -> None:
+        self.given_back.append(memory)
+
+
+NO_MORE_MEMORY = GivenMemory([])
 
 
 def make_batch(
@@ -29,7 +53,9 @@ def make_batch(
 ) -> ProducerBatch:
     """A batch with *room* bytes for records, and one record for each of *values*."""
     size = HEADER_BYTES + room
-    batch = ProducerBatch(tp, bytearray(size), size, lambda *_: None, compression, clock or ManualClock(), created_ms)
+    batch = ProducerBatch(
+        tp, Memory(bytearray(size)), size, NO_MORE_MEMORY, compression, clock or ManualClock(), created_ms
+    )
     for value in values:
         append(batch, value)
     return batch

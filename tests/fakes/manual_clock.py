@@ -10,11 +10,32 @@ from collections.abc import Callable
 
 from kafka_sink.common.clock import FOREVER_MS
 
+#: Real seconds after which another thread waits for something that this one keeps.
+_PATIENCE_S = 10.0
+
+
+def on_another_thread(action: Callable[[], object]) -> None:
+    """Run *action* to its end on a thread of its own, and raise what it raises."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            action()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE_S)
+    assert not thread.is_alive(), "another thread waits for what this one keeps"
+    if raised:
+        raise raised[0]
+
 
 class ManualClock:
     """Both times start at *start_ms*.
 
-    A wait runs the next of ``actions`` with the condition's lock released, as if another thread did it, and ends as
+    A wait runs the next of ``actions`` with the condition's lock released, by another thread, and ends as
     notified; without one it passes its whole time-out at once, and one that has no end has to be ended by somebody.
     """
 
@@ -37,7 +58,7 @@ class ManualClock:
         if self.actions:
             condition.release()
             try:
-                self.actions.popleft()()
+                on_another_thread(self.actions.popleft())
             finally:
                 condition.acquire()
             return True

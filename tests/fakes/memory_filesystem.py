@@ -130,7 +130,12 @@ class MemoryLogFile:
     def size(self) -> int:
         return len(self._file.data)
 
+    def _use(self) -> None:
+        if self.closed:
+            raise OSError(errno.EBADF, "the file is closed")
+
     def append(self, buffers: Sequence[Buffer]) -> None:
+        self._use()
         data = b"".join(bytes(buffer) for buffer in buffers)
         try:
             self._disk.step()
@@ -143,15 +148,18 @@ class MemoryLogFile:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def read(self, position: int, length: int) -> bytes:
+        self._use()
         return bytes(self._file.data[position : position + length])
 
     def truncate(self, size: int) -> None:
+        self._use()
         self._disk.step()
         if self._disk.fail_truncate:
             raise OSError(errno.EIO, "Input/output error")
         del self._file.data[size:]
 
     def flush(self) -> None:
+        self._use()
         self._disk.step()
         if self._disk.fail_flush:
             raise OSError(errno.EIO, "Input/output error")

@@ -14,7 +14,7 @@ from kafka_sink.common.model import Header, Node, TopicPartition
 from kafka_sink.producer.accumulator import AppendResult, RecordAccumulator
 from kafka_sink.producer.batch_drain import BatchDrain
 from kafka_sink.producer.buffer_pool import BufferPool
-from kafka_sink.producer.column_append import ColumnAppender
+from kafka_sink.producer.column_append import AppendedRows, ColumnAppender
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.idempotence import IdempotenceManager
 from kafka_sink.producer.producer_batch import Compression, ProducerBatch
@@ -108,7 +108,6 @@ def append(
         callback,
         max_block_ms,
         abort_on_new_batch=abort_on_new_batch,
-        now_ms=accumulator._clock.monotonic_ms(),
     )
 
 
@@ -154,5 +153,12 @@ def append_columns(
     chunk = make_chunk(rows, has_timestamps=has_timestamps)
     order, runs, starts = partition_order(np.array([row.partition for row in rows], dtype=np.int32))
     return ColumnAppender(accumulator, clock).append(
-        TOPIC, chunk if order is None else chunk.take(order), runs, starts, clock.wall_ms(), callback, max_block_ms
+        TOPIC,
+        chunk if order is None else chunk.take(order),
+        runs,
+        starts,
+        clock.wall_ms(),
+        callback,
+        max_block_ms,
+        AppendedRows(len(rows)),
     )

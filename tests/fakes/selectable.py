@@ -41,6 +41,7 @@ class FakeConnection:
     ready: bool = False
     muted: bool = False
     outgoing: NetworkSend | None = None
+    tape: _Tape = field(default_factory=_Tape)
     #: Frames that were written to it, without their length.
     frames: list[bytes] = field(default_factory=list)
     #: Requests that nobody has answered yet, oldest first.
@@ -53,7 +54,8 @@ class FakeSelectable:
     """Implements :class:`~kafka_sink.network.selectable.Selectable`.
 
     Connections are established by the next poll unless *auto_connect* is off; frames are written by it unless the
-    connection is in *held*. A poll in which nothing happens moves *clock* on by its time-out.
+    connection is in *held*; in *lagging* connections the transport takes them whole and keeps their last bytes, as TLS
+    may. A poll in which nothing happens moves *clock* on by its time-out.
     """
 
     def __init__(self, clock: FakeClock | None = None, broker: Broker | None = None) -> None:
@@ -62,6 +64,7 @@ class FakeSelectable:
         self.auto_connect = True
         self.auto_ready = True
         self.held: set[str] = set()
+        self.lagging: set[str] = set()
         #: Raised by the next connects, by connection id.
         self.refusals: dict[str, OSError] = {}
         self.connects: list[tuple[str, SocketAddress]] = []
@@ -164,11 +167,13 @@ class FakeSelectable:
             self._write(connection_id, connection, connection.outgoing)
 
     def _write(self, connection_id: str, connection: FakeConnection, send: NetworkSend) -> None:
-        tape = _Tape()
-        send.write_to(tape)
+        send.write_to(connection.tape)
+        if connection_id in self.lagging:
+            return
         connection.outgoing = None
         self.completed_sends.append(send)
-        payload = bytes(tape.data[SIZE_BYTES:])
+        payload = bytes(connection.tape.data[SIZE_BYTES:])
+        connection.tape = _Tape()
         connection.frames.append(payload)
         if connection.address is None:
             return
@@ -182,9 +187,11 @@ class FakeSelectable:
     def wakeup(self) -> None:
         self._woken = True
 
-    def is_channel_ready(self, connection_id: str) -> bool:
+    def can_send(self, connection_id: str) -> bool:
         connection = self.connections.get(connection_id)
-        return connection is not None and connection.ready and not connection.established
+        if connection is None or not connection.ready or connection.established:
+            return False
+        return connection.outgoing is None
 
     def is_open(self, connection_id: str) -> bool:
         return connection_id in self.connections

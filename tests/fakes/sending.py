@@ -91,6 +91,7 @@ class FakeBrokers:
         for data in request.topic_data[0].partition_data:
             assert isinstance(data.records, memoryview)
             (batch,) = read_batches(data.records)
+            assert batch.verify_crc()
             assert self.clock is not None
             self.produced.append((connection_id, data.index, self.clock.now_ms))
             self.batches[data.index].append(batch)

@@ -64,7 +64,7 @@ class FakeServerSelectable:
 
     def send(self, send: NetworkSend) -> None:
         self.calls.append(("send", send.destination))
-        if any(other.destination == send.destination for other in self.sent):
+        if not self.can_send(send.destination):
             raise RuntimeError("the slot is taken")
         self.sent.append(send)
 
@@ -85,8 +85,8 @@ class FakeServerSelectable:
     def wakeup(self) -> None:
         self.wakeups += 1
 
-    def is_channel_ready(self, connection_id: str) -> bool:
-        return connection_id in self.open
+    def can_send(self, connection_id: str) -> bool:
+        return connection_id in self.open and all(send.destination != connection_id for send in self.sent)
 
     def is_open(self, connection_id: str) -> bool:
         return connection_id in self.open

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kafka_sink.common.errors import BufferExhaustedError
-from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.buffer_pool import BufferPool, Memory
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.memory import allocate, try_allocate
 
 _TOTAL = 100
 
@@ -24,7 +25,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.pool = BufferPool(_TOTAL, poolable, self.clock, on_wait=lambda: None)
         self.poolable = poolable
-        self.out: list[bytearray] = []
+        self.out: list[Memory] = []
 
     def _give_back(self, index: int) -> None:
         if self.out:
@@ -37,7 +38,7 @@ class PoolMachine(RuleBasedStateMachine):
         for index in others:
             self.clock.actions.append(lambda index=index: self._give_back(index))  # type: ignore[misc]
         try:
-            buffer = self.pool.allocate(size, 10)
+            buffer = allocate(self.pool, size, 10)
         except BufferExhaustedError:
             assert not enough
         else:
@@ -50,7 +51,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(size=st.integers(1, _TOTAL), is_poolable=st.booleans())
     def try_to_allocate(self, size: int, is_poolable: bool) -> None:
         size = self.poolable if is_poolable else size
-        buffer = self.pool.try_allocate(size)
+        buffer = try_allocate(self.pool, size)
         if buffer is None:
             assert _TOTAL - sum(map(len, self.out)) < size
         else:
@@ -64,7 +65,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(size=st.integers(_TOTAL + 1, 1000))
     def ask_for_too_much(self, size: int) -> None:
         with pytest.raises(ValueError, match="cannot allocate"):
-            self.pool.allocate(size, 10)
+            allocate(self.pool, size, 10)
 
     @invariant()
     def balanced(self) -> None:
@@ -77,7 +78,7 @@ class PoolMachine(RuleBasedStateMachine):
             while self.out:
                 self._give_back(0)
             assert self.pool.available_memory == _TOTAL
-            assert len(self.pool.allocate(_TOTAL, 0)) == _TOTAL
+            assert len(allocate(self.pool, _TOTAL, 0)) == _TOTAL
 
 
 TestPool: Any = PoolMachine.TestCase

@@ -6,7 +6,6 @@ Every episode has a seed, named in a failure. KAFKALITE_FUZZ_EPISODES sets how m
 from __future__ import annotations
 
 import logging
-import os
 import random
 import struct
 from collections.abc import Callable
@@ -23,8 +22,9 @@ from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import Struct
 from tests.conftest import Figure
 from tests.fakes.sending import FakeBrokers, SenderWorld
+from tests.support.amounts import amount
 
-EPISODES = int(os.environ.get("KAFKALITE_FUZZ_EPISODES", "300"))
+EPISODES = amount("KAFKALITE_FUZZ_EPISODES", 300, long=5_000)
 #: Passes of the loop that an episode may take, delivery time-outs and reconnects included.
 MOST_STEPS = 3_000
 

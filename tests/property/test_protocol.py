@@ -16,8 +16,11 @@ from kafka_sink.protocol.header import decode_request_body, decode_request_heade
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.protocol_values import golden_message, golden_seeds, message_kinds, message_versions, messages
+from tests.support.amounts import amount
 
 SEEDS = list(golden_seeds())
+#: Bytes between two places that are damaged.
+APART = amount("KAFKALITE_DAMAGE_APART", 6, long=1)
 quick = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
@@ -68,7 +71,7 @@ def test_damaged_bytes_are_read_or_refused(damage: str) -> None:
     """An extreme number over any place raises nothing but ProtocolError; versions take turns with the places."""
     patch = bytes.fromhex(damage)
     for kind, version, data in SEEDS:
-        for at in range(version % 3, len(data), 3):
+        for at in range(version % APART, len(data), APART):
             read_or_refuse(kind, version, data[:at] + patch + data[at + len(patch) :])
 
 

@@ -5,7 +5,6 @@ Every episode has a seed, named in a failure. KAFKALITE_FUZZ_EPISODES sets how m
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 
@@ -21,9 +20,10 @@ from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.schema import Struct
 from tests.conftest import Figure
 from tests.fakes.log_cluster import FakeLogCluster
+from tests.support.amounts import amount
 from tests.unit.consumer.test_fetched_partition import ABORT, COMMIT, marker
 
-EPISODES = int(os.environ.get("KAFKALITE_FUZZ_EPISODES", "300"))
+EPISODES = amount("KAFKALITE_FUZZ_EPISODES", 300, long=5_000)
 MOST_REQUESTS = 2_000
 TIMEOUT_MS = 5_000
 #: What one answer takes of the fake clock.

@@ -8,7 +8,6 @@ the seed and the request that did it.
 
 from __future__ import annotations
 
-import os
 import random
 import uuid
 from typing import Any
@@ -31,8 +30,9 @@ from kafka_sink.protocol.schema import BYTES, RECORDS, STRING, UUID, Array, Fiel
 from tests.conftest import Figure
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.record_batches import make_batch
+from tests.support.amounts import amount
 
-REQUESTS = int(os.environ.get("KAFKALITE_FUZZ_REQUESTS", "20000"))
+REQUESTS = amount("KAFKALITE_FUZZ_REQUESTS", 20_000, long=200_000)
 #: A broker is used for so many, so that what one leaves behind meets the next, and a failure can be repeated.
 PER_BROKER = 500
 _DAMAGE = [b"\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff" * 4, b"\xff\xfe", b"\0" * 4, b"\xff" * 10, b"\x80" * 6]

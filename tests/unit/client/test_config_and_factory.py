@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.client.cluster import Cluster
 from kafka_sink.client.config import ClientConfig, parse_addresses
 from kafka_sink.client.factory import bootstrap_addresses, create_client
-from kafka_sink.client.metadata import KnownCluster
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.model import Node
 from kafka_sink.common.version import VERSION
 from kafka_sink.network.selector import KSelector
 from tests.fakes.selectable import FakeSelectable
@@ -90,15 +87,6 @@ def test_a_client_starts_with_nothing_but_its_addresses() -> None:
     assert [(node.host, node.port) for node in metadata.fetch().nodes] == [("127.0.0.1", 9092)]
     assert network.connects == []
     client.close()
-
-
-@pytest.mark.parametrize(("strategy", "is_used"), [("rebootstrap", True), ("none", False)])
-def test_a_known_cluster_is_begun_with_only_where_a_way_back_is_allowed(strategy: str, is_used: bool) -> None:
-    known = KnownCluster(Cluster([Node(7, "127.0.0.1", 9)]), fetched_ms=0)
-    _, metadata = create_client(
-        config(metadata_recovery_strategy=strategy), client_id="c", selectable=FakeSelectable(), known=known
-    )
-    assert [node.id for node in metadata.fetch().nodes] == ([7] if is_used else [-1])
 
 
 def test_without_a_network_given_it_makes_a_real_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -18,8 +19,9 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.messages.metadata import MetadataResponse
+from kafka_sink.protocol.schema import ZERO_UUID
 from tests.fakes.clock import FakeClock
-from tests.fakes.metadata_answers import ONE, TWO, answer, partition, topic
+from tests.fakes.metadata_answers import ID_A, ID_B, ONE, TWO, answer, partition, topic
 
 NOW = 1_000_000
 BACKOFF_MS, MAX_AGE_MS, MAX_IDLE_MS = 100, 300_000, 60_000
@@ -50,21 +52,6 @@ def test_after_an_update_the_next_one_is_due_when_it_is_too_old() -> None:
     assert metadata.time_to_next_update_ms(NOW) == MAX_AGE_MS
     assert metadata.time_to_next_update_ms(NOW + MAX_AGE_MS) == 0
     assert not metadata.next_request(NOW + MAX_AGE_MS).is_partial
-
-
-def test_what_another_client_knew_ages_as_if_it_had_been_fetched_here_however_often_it_is_handed_on() -> None:
-    metadata = make()
-    assert metadata.known() is None
-    update(metadata)
-    for later_ms in (1000, 2000):
-        known = metadata.known()
-        assert known is not None and known.fetched_ms == NOW
-        metadata = make(FakeClock(NOW + later_ms))
-        metadata.begin_with(known)
-        assert metadata.fetch() is known.cluster
-        assert metadata.time_to_next_update_ms(NOW + later_ms) == MAX_AGE_MS - later_ms
-    metadata.rebootstrap()
-    assert metadata.known() is None, "addresses are no knowledge"
 
 
 def test_an_update_that_was_asked_for_waits_for_the_backoff() -> None:
@@ -204,6 +191,42 @@ def test_rebootstrapping_begins_again_with_the_addresses() -> None:
     assert not metadata.next_request(NOW).is_partial
 
 
+def test_a_leader_epoch_outlives_an_error_of_its_topic() -> None:
+    metadata = make()
+    metadata.add("t", NOW)
+    for leader, epoch in ((2, 7), (None, 0), (1, 6)):
+        told = topic("t", error=3) if leader is None else topic("t", partition(0, leader, epoch))
+        update(metadata, answer(told))
+    found = metadata.fetch().partition(TopicPartition("t", 0))
+    assert found is not None and (found.leader, found.leader_epoch) == (TWO, 7)
+
+
+def test_a_leader_epoch_outlives_a_rebootstrap() -> None:
+    metadata = make()
+    metadata.add("t", NOW)
+    update(metadata, answer(topic("t", partition(0, 2, 7))))
+    for _ in range(2):
+        metadata.rebootstrap()
+    update(metadata, answer(topic("t", partition(0, 1, 6))))
+    found = metadata.fetch().partition(TopicPartition("t", 0))
+    assert found is not None and (found.leader, found.leader_epoch) == (TWO, 7)
+    update(metadata, answer(topic("t", partition(0, 1, 8))))
+    found = metadata.fetch().partition(TopicPartition("t", 0))
+    assert found is not None and (found.leader, found.leader_epoch) == (ONE, 8)
+
+
+@pytest.mark.parametrize("topic_id", [ID_B, ZERO_UUID], ids=["another-topic", "no-ids"])
+def test_a_topic_that_may_be_another_one_begins_with_its_own_epochs(topic_id: uuid.UUID) -> None:
+    metadata = make()
+    metadata.add("t", NOW)
+    old_id = ID_A if topic_id == ID_B else ZERO_UUID
+    update(metadata, answer(topic("t", partition(0, 2, 7), topic_id=old_id)))
+    update(metadata, answer(topic("t", error=3, topic_id=ZERO_UUID)))
+    update(metadata, answer(topic("t", partition(0, 1, 0), topic_id=topic_id)))
+    found = metadata.fetch().partition(TopicPartition("t", 0))
+    assert found is not None and (found.leader, found.leader_epoch) == (ONE, 0)
+
+
 # -- waiting
 
 
@@ -292,31 +315,3 @@ def test_leaders_that_a_broker_names_count_from_the_next_epoch_on() -> None:
     assert metadata.update_version == version
     metadata.update_leaders({TopicPartition("a", 1): NewLeader(9, 5), TopicPartition("b", 0): NewLeader(3, 1)}, [])
     assert metadata.fetch() is cluster
-
-
-def test_what_one_client_knows_is_where_another_begins_and_ages_there_too() -> None:
-    first = make()
-    assert first.known() is None
-    first.add("orders", NOW)
-    update(first, answer(topic("orders", partition(0, 1))))
-    known = first.known()
-    assert known is not None and known.fetched_ms == NOW
-    clock = FakeClock(NOW + 1_000)
-    second = make(clock)
-    second.begin_with(known)
-    assert second.fetch() is first.fetch()
-    assert second.time_to_next_update_ms(clock.now_ms) == MAX_AGE_MS - 1_000
-    assert second.next_request(NOW + MAX_AGE_MS).topics == ("orders",)
-    second.add("events", clock.now_ms)
-    assert (second.time_to_next_update_ms(clock.now_ms), second.next_request(clock.now_ms).topics) == (0, ("events",))
-
-
-def test_an_update_that_was_asked_for_on_known_ground_does_not_count_as_one_that_failed() -> None:
-    first = make()
-    update(first)
-    known = first.known()
-    assert known is not None
-    second = make(FakeClock(NOW + BACKOFF_MS * 2))
-    second.begin_with(known)
-    assert second.request_update() == second.update_version
-    assert second.time_to_next_update_ms(NOW + BACKOFF_MS * 2) == 0

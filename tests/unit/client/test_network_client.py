@@ -20,12 +20,12 @@ from kafka_sink.common.model import Node
 from kafka_sink.network.resolver import SocketAddress
 from kafka_sink.network.selectable import ChannelState, Disconnect
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.header import RequestHeader
+from kafka_sink.protocol.header import RequestHeader, encode_response
 from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafka_sink.protocol.messages.produce import ProduceRequest, ProduceResponse
-from kafka_sink.protocol.registry import APIS
+from kafka_sink.protocol.registry import APIS, api
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.clock import FakeClock
 from tests.fakes.metadata_answers import answer, partition, topic
@@ -33,6 +33,7 @@ from tests.fakes.selectable import FakeSelectable
 
 BOOTSTRAP = Node(-1, "boot", 9092)
 ONE, TWO = Node(1, "one", 9092), Node(2, "two", 9092)
+LATEST = api(ApiKey.LIST_OFFSETS).versions.max
 
 
 def all_versions(overrides: dict[ApiKey, tuple[int, int] | None] | None = None) -> ApiVersionsResponse:
@@ -228,7 +229,7 @@ def test_a_connection_that_takes_too_long_is_given_up(world: World) -> None:
     assert world.network.closed == ["1"]
     [failure] = world.client.connection_failures()
     assert failure.cause == f"connection timed out: not established within {timeout_ms} ms"
-    assert world.client.is_unreachable("1")
+    assert world.client.is_unreachable("1", 0)
 
 
 def test_a_broker_that_stays_away_is_reported_aloud_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -267,6 +268,22 @@ def test_a_node_that_is_not_ready_is_sent_nothing(world: World) -> None:
         world.send()
 
 
+def test_a_frame_held_by_the_transport_keeps_the_node_busy(world: World) -> None:
+    world.make_ready()
+    world.network.lagging.add("1")
+    world.send()
+    world.poll()
+    outgoing = world.network.connections["1"].outgoing
+    assert outgoing is not None
+    assert outgoing.completed
+    assert not world.client.is_ready(ONE, world.now)
+    with pytest.raises(RuntimeError, match="not ready"):
+        world.send()
+    world.network.lagging.clear()
+    world.poll()
+    assert world.client.is_ready(ONE, world.now)
+
+
 def test_nothing_more_is_sent_while_a_frame_is_being_written(world: World) -> None:
     world.make_ready()
     world.network.held.add("1")
@@ -278,6 +295,20 @@ def test_nothing_more_is_sent_while_a_frame_is_being_written(world: World) -> No
     world.network.held.clear()
     world.poll()
     assert world.client.ready(ONE, world.now)
+
+
+def test_an_answer_may_come_before_the_slot_is_free(world: World) -> None:
+    world.make_ready()
+    world.network.lagging.add("1")
+    request = world.send()
+    world.poll()
+    segments = encode_response(ApiKey.LIST_OFFSETS, LATEST, request.correlation_id, ListOffsetsResponse())
+    world.network.receive("1", b"".join(map(bytes, segments)))
+    [response] = world.poll()
+    assert isinstance(response.body, ListOffsetsResponse)
+    world.network.lagging.clear()
+    assert world.poll() == []
+    assert world.client.is_ready(ONE, world.now)
 
 
 def test_at_most_so_many_requests_are_in_flight() -> None:
@@ -320,7 +351,9 @@ def test_an_unknown_api_is_answered_without_the_network(world: World) -> None:
     [response] = world.poll(FOREVER_MS)
     assert len(world.network.poll_timeouts) == polls
     assert (response.request, response.body, response.disconnected) == (request, None, False)
-    assert str(response.version_mismatch) == "broker 1 at one:9092: the broker does not support LIST_OFFSETS"
+    assert str(response.version_mismatch) == (
+        "broker 1 at one:9092: the broker does not support LIST_OFFSETS; upgrade it to Apache Kafka 3.3 or newer"
+    )
     assert world.answered == [response]
     assert world.client.ready(ONE, world.now)
 
@@ -541,6 +574,20 @@ def test_metadata_is_fetched_from_a_bootstrap_address_without_being_asked_for() 
     assert not world.metadata.fetch().is_bootstrap
 
 
+def test_a_connection_that_cannot_be_made_is_told_of_beside_one_that_lives(world: World) -> None:
+    bootstrap = Node(-1, ONE.host, ONE.port)
+    world.make_ready(bootstrap)
+    world.network.refusals["1"] = ConnectionRefusedError(errno.ECONNREFUSED, "x")
+    world.client.ready(ONE, world.now)
+    world.poll()
+    assert world.client.connection_failures() == (ConnectionFailure("one", 9092, "connection refused"),)
+    world.network.refusals = {}
+    world.clock.advance(2_000)
+    world.skip_metadata()
+    world.make_ready(ONE)
+    assert world.client.connection_failures() == ()
+
+
 def test_one_metadata_request_at_a_time(world: World) -> None:
     world.make_ready()
     world.clock.advance(200)
@@ -604,6 +651,22 @@ def test_a_cluster_that_is_gone_is_looked_for_where_it_began(world: World) -> No
     else:
         pytest.fail("the bootstrap address was not tried")
     assert world.metadata.fetch().is_bootstrap
+
+
+def test_brokers_that_were_away_once_are_asked_again_before_the_start_is_gone_back_to(world: World) -> None:
+    world.network.refusals = {"1": ConnectionRefusedError(), "2": ConnectionRefusedError()}
+    world.clock.advance(200)
+    world.metadata.request_update()
+    while not world.metadata.fetch().is_bootstrap:
+        world.poll(FOREVER_MS)
+    world.skip_metadata()
+    world.network.refusals = {}
+    world.clock.advance(300_000)
+    world.network.connects.clear()
+    for _ in range(3):
+        world.poll()
+    assert not world.metadata.fetch().is_bootstrap
+    assert {connection for connection, _ in world.network.connects} <= {"1", "2"}
 
 
 def test_without_rebootstrapping_known_brokers_are_tried_for_ever() -> None:

@@ -32,6 +32,28 @@ def test_an_escaping_exception_is_logged_with_the_threads_name(caplog: pytest.Lo
     assert str(record.exc_info[1]) == "boom"
 
 
+def test_one_that_cannot_be_told_of_a_fork_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    class Owner:
+        told = False
+
+        def fail(self) -> None:
+            raise RuntimeError("boom")
+
+        def note(self) -> None:
+            self.told = True
+
+    owners = [Owner() for _ in range(3)]
+    for owner, tell in zip(owners, (Owner.note, Owner.fail, Owner.note), strict=True):
+        threads.at_fork(owner, tell)
+    # As in a child, but for those owners alone that this test has made.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threads, "_told_of_exit", {})
+        patch.setattr(threads, "_told_of_forks", {owner: threads._told_of_forks[owner] for owner in owners})
+        threads._tell_all()
+    assert [owner.told for owner in owners] == [True, False, True]
+    assert "Owner could not be told of the fork" in caplog.text
+
+
 def test_a_thread_that_runs_is_told_of_the_exit_and_waited_for() -> None:
     told = threading.Event()
     seen: list[str] = []

@@ -84,8 +84,8 @@ class Asking:
         return self.steps >= 2
 
     @property
-    def wants_write(self) -> bool:
-        return self.steps == 0
+    def wanted_events(self) -> int:
+        return READ | WRITE if self.steps == 0 else READ
 
     def authenticate(self) -> None:
         self.steps += 1
@@ -156,11 +156,11 @@ def test_bytes_that_the_transport_has_taken_but_not_sent_keep_the_slot_taken() -
     subject.set_send(NetworkSend("1", [b"abc"]))
     transport.kept_back = 5
     assert subject.write() is None
-    assert (subject.has_send, subject.wanted_events) == (True, READ | WRITE)
+    assert (subject.can_send, subject.wanted_events) == (False, READ | WRITE)
     transport.kept_back = 0
     sent = subject.write()
     assert sent is not None
-    assert (sent.completed, subject.has_send, subject.wanted_events) == (True, False, READ)
+    assert (sent.completed, subject.can_send, subject.wanted_events) == (True, True, READ)
     transport.kept_back = 5
     assert subject.wanted_events == READ | WRITE
 
@@ -200,7 +200,7 @@ def test_there_is_one_slot_for_a_frame_and_it_is_free_when_the_last_byte_is_gone
         subject.set_send(NetworkSend("1", [b"x"]))
     transport.room = 100
     assert subject.write() is first
-    assert (subject.has_send, subject.wanted_events) == (False, READ)
+    assert (subject.can_send, subject.wanted_events) == (True, READ)
     assert subject.write() is None
     assert bytes(transport.written) == b"\0\0\0\x06abcdef"
 
@@ -229,4 +229,4 @@ def test_closing_frees_everything() -> None:
     assert subject.read() is None
     assert pool.available_bytes == 90
     subject.close()
-    assert (pool.available_bytes, transport.closed, subject.has_send) == (100, True, False)
+    assert (pool.available_bytes, transport.closed, subject.wants_write) == (100, True, False)

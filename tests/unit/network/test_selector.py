@@ -7,7 +7,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -22,7 +22,7 @@ from kafka_sink.network.resolver import SocketAddress
 from kafka_sink.network.selectable import ChannelState, Disconnect
 from kafka_sink.network.selector import KSelector
 from kafka_sink.network.send import NetworkSend
-from kafka_sink.network.transport import PlaintextTransport, Socket, TransportLayer
+from kafka_sink.network.transport import READ, PlaintextTransport, Socket, TransportLayer
 from tests.fakes.clock import FakeClock
 
 PATIENCE = 2000
@@ -121,9 +121,9 @@ def reset(sock: socket.socket) -> None:
 
 def test_a_connection_is_reported_once_and_then_ready(harness: Harness, listener: Listener) -> None:
     harness.selector.connect("0", listener.address, -1, -1)
-    assert not harness.selector.is_channel_ready("0")
+    assert not harness.selector.can_send("0")
     harness.until(lambda: harness.selector.connected == ["0"])
-    assert harness.selector.is_channel_ready("0")
+    assert harness.selector.can_send("0")
     harness.selector.poll(0)
     assert harness.selector.connected == []
 
@@ -456,6 +456,59 @@ def test_sending_on_a_connection_that_is_closing_fails_it_at_once() -> None:
         assert not harness.selector.is_open("a")
 
 
+class AnswersFirst(PlaintextTransport):
+    """Gives out what it has read only after something of its own has left: want-write on read."""
+
+    def __init__(self, sock: Socket) -> None:
+        super().__init__(sock, connected=True)
+        self._read = b""
+        self._owes = False
+
+    def read_into(self, target: memoryview) -> int:
+        with contextlib.suppress(BlockingIOError):
+            found = self._socket.recv(1000)
+            self._read += found
+            self._owes = self._owes or bool(found)
+        given = b"" if self._owes else self._read[: len(target)]
+        self._read = self._read[len(given) :]
+        target[: len(given)] = given
+        return len(given)
+
+    def write(self, buffers: Sequence[memoryview]) -> int:
+        self._owes = False
+        return super().write(buffers) if buffers else 0
+
+    def has_bytes_buffered(self) -> bool:
+        return bool(self._read) and not self._owes
+
+    def has_pending_writes(self) -> bool:
+        return self._owes
+
+
+@pytest.mark.parametrize("sends", [False, True])
+def test_a_transport_that_writes_before_it_reads_on_is_read_on(sends: bool) -> None:
+    class Builder(PlaintextChannelBuilder):
+        def build_channel(
+            self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
+        ) -> KafkaChannel:
+            transport = AnswersFirst(sock)
+            return KafkaChannel(connection_id, transport, PlaintextAuthenticator(transport), reader)
+
+    with contextlib.closing(KSelector(Builder(), FakeClock())) as selector:
+        ours, theirs = socket.socketpair()
+        selector.register("a", ours)
+        theirs.sendall(frame(b"x"))
+        selector.poll(10_000)
+        if sends:
+            selector.send(NetworkSend("a", [b"y"]))
+        for _ in range(3):
+            selector.poll(0)
+            if selector.completed_receives:
+                break
+        assert [bytes(receive.payload) for receive in selector.completed_receives] == [b"x"]
+        theirs.close()
+
+
 # -- idle connections
 
 
@@ -473,6 +526,23 @@ def test_an_idle_connection_expires() -> None:
         assert harness.selector.is_open("b")
 
 
+def test_an_answer_that_is_written_is_an_activity() -> None:
+    with running(max_idle_ms=100) as harness:
+        harness.pair("a")
+        answered = harness.pair("b")
+        harness.clock.advance(60)
+        harness.selector.send(NetworkSend("b", [b"an answer"]))
+        harness.until(lambda: harness.selector.completed_sends)
+        assert answered.recv(100) == frame(b"an answer")
+        harness.clock.advance(41)
+        gone = []
+        for _ in range(3):
+            # One at most in each.
+            harness.selector.poll(0)
+            gone += harness.selector.disconnected
+        assert gone == ["a"]
+
+
 def test_without_a_limit_connections_may_be_idle_for_ever(harness: Harness) -> None:
     harness.pair("a")
     harness.clock.advance(10**9)
@@ -488,6 +558,7 @@ class Doorkeeper(PlaintextAuthenticator):
     """Refuses everybody, and notes when it tells them so."""
 
     complete = False
+    wanted_events = READ
 
     def __init__(self, transport: TransportLayer, clock: FakeClock, told_ms: list[int]) -> None:
         super().__init__(transport)

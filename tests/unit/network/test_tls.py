@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from kafka_sink.common.errors import ConfigError, SslAuthenticationError
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.network.tls_context import TlsContexts, openssl_name
 from kafka_sink.network.tls_transport import TlsTransport
-from kafka_sink.network.transport import READ
+from kafka_sink.network.transport import READ, WRITE
 from tests.support.certificates import Authority, Identity
 
 AUTHORITY = Authority()
@@ -31,6 +32,25 @@ def config(identity: Identity | None = None, **options: object) -> SslConfig:
     return parse(SslConfig, {"ssl.truststore.certificates": AUTHORITY.pem, **shown, **given})
 
 
+class Narrow:
+    """A socket that sends *room* bytes before it takes no more (None = whatever the system takes)."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self.room: int | None = None
+
+    def send(self, data: memoryview) -> int:
+        if self.room == 0:
+            raise BlockingIOError
+        sent = self._socket.send(data[: self.room])
+        if self.room is not None:
+            self.room -= sent
+        return sent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
 class Pair:
     """Both ends of a connection."""
 
@@ -39,10 +59,11 @@ class Pair:
         for end in (left, right):
             end.setblocking(False)
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        self.client = self._end(left, ours, "broker.test", "none")
-        self.broker = self._end(right, theirs, "", client_auth)
+        self.sockets = Narrow(left), Narrow(right)
+        self.client = self._end(self.sockets[0], ours, "broker.test", "none")
+        self.broker = self._end(self.sockets[1], theirs, "", client_auth)
 
-    def _end(self, sock: socket.socket, ssl_config: SslConfig, peer_host: str, client_auth: str) -> TlsTransport:
+    def _end(self, sock: Any, ssl_config: SslConfig, peer_host: str, client_auth: str) -> TlsTransport:
         contexts = TlsContexts(ssl_config, server=not peer_host, client_auth=client_auth)
         return TlsTransport(
             sock, connected=True, context=contexts.current(), server_side=contexts.server, peer_host=peer_host
@@ -95,6 +116,49 @@ def test_what_was_taken_leaves_when_the_socket_has_room_again(pair: Pair) -> Non
         elif pair.client.has_pending_writes():
             pair.client.write(())
     assert (received == whole, pair.client.has_pending_writes()) == (True, False)
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_a_handshake_is_over_when_its_last_bytes_have_left(version: str) -> None:
+    pair = Pair(config(CLIENT, ssl_enabled_protocols=version), config(BROKER), "required")
+    # Whose words are the last depends on the version; both have to wait for room.
+    for sock in pair.sockets:
+        sock.room = 0
+    for _ in range(1000):
+        for end, sock in zip((pair.client, pair.broker), pair.sockets, strict=True):
+            if not end.ready:
+                end.handshake()
+            else:
+                # What follows a handshake of TLS 1.3 has to find room, too.
+                assert end.read_into(memoryview(bytearray(1))) == 0
+            if end.has_pending_writes():
+                assert (end.ready, end.handshake_events) == (False, WRITE)
+                sock.room = 100
+    assert (pair.client.ready, pair.broker.ready) == (True, True)
+    pair.close()
+
+
+def test_a_read_leaves_pending_bytes_to_the_next_write(pair: Pair) -> None:
+    pair.sockets[0].room = 0
+    pair.client.write([memoryview(b"request")])
+    pair.broker.write([memoryview(b"answer")])
+    pair.sockets[0].room = None
+    target = memoryview(bytearray(100))
+    assert (pair.client.read_into(target), pair.client.has_pending_writes()) == (6, True)
+    assert pair.broker.read_into(target) == 0
+    pair.client.write(())
+    assert (pair.broker.read_into(target), pair.client.has_pending_writes()) == (7, False)
+
+
+def test_what_is_pending_leaves_before_the_goodbye(pair: Pair) -> None:
+    pair.sockets[0].room = 0
+    pair.client.write([memoryview(b"last words")])
+    pair.sockets[0].room = None
+    pair.client.close()
+    target = memoryview(bytearray(100))
+    assert pair.broker.read_into(target) == len(b"last words")
+    with pytest.raises(EOFError, match="closed by the other side"):
+        pair.broker.read_into(target)
 
 
 def test_bytes_that_no_socket_event_will_announce_are_announced(pair: Pair) -> None:
