@@ -13,20 +13,26 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
+from kafka_sink.common.locks import release_left
 from kafka_sink.common.model import Header, TopicPartition
 from kafka_sink.producer.batch_memory import BatchMemory
-from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.buffer_pool import BufferPool, Memory
+from kafka_sink.producer.calls_in_progress import APPEND, FLUSH, CallsInProgress
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.producer_batch import Compression, ProducerBatch
 from kafka_sink.producer.transactions import TransactionManager
 from kafka_sink.records import reference
 from kafka_sink.records.layout import HEADER_BYTES
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 #: How often a close looks again for appends that are still under way, ms.
-_STRAGGLER_CHECK_MS = 100
+_STRAGGLER_CHECK_MS = 10
 
 
 class PartitionQueue:
@@ -36,8 +42,16 @@ class PartitionQueue:
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.batches: deque[ProducerBatch] = deque()
+
+
+class _Record(NamedTuple):
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+    callback: DeliveryCallback | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +84,13 @@ class RecordAccumulator:
         self.pool = pool
         self.memory = BatchMemory(pool, batch_size_bytes)
         self._closed = False
-        self._counters = threading.Condition()
-        self._flushes_in_progress = 0
-        # Which threads append just now.
-        self._appending: set[int] = set()
+        self.calls = CallsInProgress()
+        self.calls.sender_needs(lambda: [queue.lock for queue in tuple(self.queues.values())])
         #: Only :meth:`queue` adds to these, and nothing is ever removed.
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.queues_by_topic: dict[str, dict[int, PartitionQueue]] = {}
-        self._incomplete_lock = threading.Lock()
-        # Keys only: in order, so that what a close gives up is told in the order in which it was opened.
+        # Keys only: in order, so that what a close gives up is told in the order in which it was opened. Every change
+        # is one operation on the dict, so it needs no lock.
         self._incomplete: dict[ProducerBatch, None] = {}
 
     # --- appending (calling threads) ---------------------------------------------------------------------------------
@@ -104,11 +116,15 @@ class RecordAccumulator:
             queue = self.queues_by_topic[topic][partition]
         except KeyError:
             return None
-        with queue.lock:
-            if self._transactions is not None:
-                self._transactions.check_can_send()
-            batches = queue.batches
-            return batches[-1].try_append(timestamp, key, value, headers, callback, False) if batches else None
+        try:
+            with queue.lock:
+                if self._transactions is not None:
+                    self._transactions.check_can_send()
+                batches = queue.batches
+                return batches[-1].try_append(timestamp, key, value, headers, callback, False) if batches else None
+        except BaseException:
+            release_left(queue.lock)
+            raise
 
     def append(
         self,
@@ -121,63 +137,88 @@ class RecordAccumulator:
         max_block_ms: int,
         *,
         abort_on_new_batch: bool,
-        now_ms: int,
     ) -> AppendResult:
         """Add one record to its partition's newest batch, opening one where needed.
 
         :raises BufferExhaustedError: no memory within *max_block_ms*.
         :raises KafkaError: the producer was closed meanwhile, or is outside a transaction that it needs.
         """
-        with AppendInProgress(self):
-            self.check_may_append()
-            queue = self.queue(topic_partition)
+        record = _Record(timestamp, key, value, headers, callback)
+        return self.appending(self._append, topic_partition, record, max_block_ms, abort_on_new_batch)
+
+    def appending(self, append: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What *append* returns, which may add batches: until it is over no transaction ends, and a close waits.
+
+        :raises KafkaError: this thread is inside another call of the producer.
+        """
+        return self.calls.during(APPEND, append, *args, **kwargs)
+
+    def _append(
+        self, topic_partition: TopicPartition, record: _Record, max_block_ms: int, abort_on_new_batch: bool
+    ) -> AppendResult:
+        self.check_may_append()
+        queue = self.queue(topic_partition)
+        try:
             with queue.lock:
-                result = self._try_append(queue, timestamp, key, value, headers, callback, now_ms)
-            if result is not None:
-                return result
-            if abort_on_new_batch:
-                return AppendResult(None, False, False, True)
-            # Exact, because the first record of a batch has no deltas: nothing may follow one that is over batch.size.
-            size = HEADER_BYTES + reference.record_size(0, 0, key, value, headers)
-            buffer: bytearray | None = self.pool.allocate(self.memory.capacity_for(size), max_block_ms)
-            assert buffer is not None
-            try:
-                now_ms = self._clock.monotonic_ms()
-                with queue.lock:
-                    # Another thread may have opened a batch meanwhile; two would leave the older one half empty.
-                    result = self._try_append(queue, timestamp, key, value, headers, callback, now_ms)
-                    if result is not None:
-                        return result
-                    batch = self.new_batch(topic_partition, buffer, now_ms)
-                    future = batch.try_append(timestamp, key, value, headers, callback)
+                result = self._try_append(queue, record)
+        except BaseException:
+            release_left(queue.lock)
+            raise
+        if result is not None:
+            return result
+        if abort_on_new_batch:
+            return AppendResult(None, False, False, True)
+        # Exact, because the first record of a batch has no deltas: nothing may follow one that is over batch.size.
+        size = HEADER_BYTES + reference.record_size(0, 0, record.key, record.value, record.headers)
+        memory = Memory()
+        opened: list[ProducerBatch] = []
+        try:
+            self.allocate(memory, size, max_block_ms)
+            with queue.lock:
+                # Another thread may have opened a batch meanwhile; two would leave the older one half empty.
+                result = self._try_append(queue, record)
+                if result is None:
+                    batch = self.new_batch(topic_partition, memory)
+                    opened.append(batch)
+                    future = batch.try_append(*record)
                     if future is None:
                         raise RuntimeError(f"a fresh batch of {size} bytes refused its first record")
                     self.add_batch(queue, batch)
-                    buffer = None
                     return AppendResult(future, len(queue.batches) > 1 or batch.is_full, True, False)
-            finally:
-                if buffer is not None:
-                    self.pool.deallocate(buffer)
+            self.pool.deallocate(memory)
+            return result
+        except BaseException:
+            self.give_up(queue, memory, opened)
+            raise
 
-    def _try_append(
-        self,
-        queue: PartitionQueue,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header],
-        callback: DeliveryCallback | None,
-        now_ms: int,
-    ) -> AppendResult | None:
+    def _try_append(self, queue: PartitionQueue, record: _Record) -> AppendResult | None:
         self.check_open()
         if not queue.batches:
             return None
         last = queue.batches[-1]
-        future = last.try_append(timestamp, key, value, headers, callback)
+        future = last.try_append(*record)
         if future is None:
             last.close_for_appends()
             return None
         return AppendResult(future, len(queue.batches) > 1 or last.is_full, False, False)
+
+    def allocate(self, memory: Memory, size: int, max_block_ms: int) -> None:
+        """Fill *memory* for a batch that has *size* bytes now.
+
+        :raises BufferExhaustedError: no memory within *max_block_ms*.
+        """
+        capacity = self.memory.capacity_for(size)
+        if not self.pool.try_allocate(memory, capacity):
+            self.calls.check_may_wait(APPEND)
+            self.pool.allocate(memory, capacity, max_block_ms)
+
+    def give_up(self, queue: PartitionQueue, memory: Memory, opened: Sequence[ProducerBatch]) -> None:
+        """An exception appeared while a batch was *opened*: its *memory* goes back, unless the batch is queued."""
+        with queue.lock:
+            # One that is queued, and perhaps on its way or done already, owns its memory.
+            if not any(batch in self._incomplete or batch.is_done for batch in opened):
+                self.pool.deallocate(memory)
+        release_left(queue.lock)
 
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
         """The partition's queue, made when first asked for and never removed."""
@@ -187,17 +228,23 @@ class RecordAccumulator:
             self.queues_by_topic.setdefault(topic_partition.topic, {})[topic_partition.partition] = found
         return found
 
-    def new_batch(self, topic_partition: TopicPartition, buffer: bytearray, now_ms: int) -> ProducerBatch:
-        limit = max(self._batch_size_bytes, len(buffer))
-        return ProducerBatch(topic_partition, buffer, limit, self.memory.grow, self._compression, self._clock, now_ms)
+    def new_batch(self, topic_partition: TopicPartition, memory: Memory) -> ProducerBatch:
+        limit = max(self._batch_size_bytes, len(memory))
+        now_ms = self._clock.monotonic_ms()
+        return ProducerBatch(topic_partition, memory, limit, self.memory, self._compression, self._clock, now_ms)
 
     def add_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Make *batch* the newest of its partition; the queue's lock is held."""
         if self._transactions is not None:
             self._transactions.add_partition(queue.topic_partition)
-        queue.batches.append(batch)
-        with self._incomplete_lock:
+        try:
+            # In this order: a batch that nobody waits for could be sent, and one that is in no queue would never be.
             self._incomplete[batch] = None
+            queue.batches.append(batch)
+        except BaseException:
+            if batch not in queue.batches:
+                self._incomplete.pop(batch, None)
+            raise
 
     @property
     def batch_room_bytes(self) -> int:
@@ -229,16 +276,15 @@ class RecordAccumulator:
     def has_incomplete_or_appends(self) -> bool:
         """Whether any batch is queued or in flight, or an append is under way that may add one."""
         # In this order: an append ends after its batch is there.
-        return bool(self._appending) or self.has_incomplete
+        return self.calls.has(APPEND) or self.has_incomplete
 
     def replace(self, batch: ProducerBatch, pieces: Sequence[ProducerBatch]) -> None:
         """*pieces*, which have the records of *batch*, take its place and its memory."""
-        with self._incomplete_lock:
-            self._incomplete.pop(batch, None)
-            self._incomplete.update(dict.fromkeys(pieces))
-        buffer = batch.release_buffer()
-        if buffer is not None:
-            self.pool.exchange(buffer, [piece.buffer_bytes for piece in pieces])
+        # In this order: whoever looks in between waits for one too many, never for one too few.
+        self._incomplete.update(dict.fromkeys(pieces))
+        self._incomplete.pop(batch, None)
+        batch.forget_wire()
+        self.pool.exchange(batch.memory, [piece.memory for piece in pieces])
 
     def deallocate(self, batch: ProducerBatch) -> None:
         """Forget a batch that is done; its memory goes back unless a request still points into it.
@@ -246,12 +292,10 @@ class RecordAccumulator:
         While one does, the buffer is kept and the caller calls again when that request has been answered, so that bytes
         on their way out are never overwritten by another partition's records.
         """
-        with self._incomplete_lock:
-            self._incomplete.pop(batch, None)
+        self._incomplete.pop(batch, None)
         if batch.unanswered_sends == 0:
-            buffer = batch.release_buffer()
-            if buffer is not None:
-                self.pool.deallocate(buffer)
+            batch.forget_wire()
+            self.pool.deallocate(batch.memory)
 
     # --- flush and close ---------------------------------------------------------------------------------------------
 
@@ -260,22 +304,20 @@ class RecordAccumulator:
 
         :raises KafkaTimeoutError: they were not all done after *timeout_ms*.
         """
+        self.calls.check_may_wait(FLUSH)
+        self.calls.during(FLUSH, self._flush, timeout_ms, wake_sender)
+
+    def _flush(self, timeout_ms: int, wake_sender: Callable[[], None]) -> None:
         deadline = self._clock.monotonic_ms() + timeout_ms
-        with self._counters:
-            self._flushes_in_progress += 1
-        try:
-            wake_sender()
-            for batch in self._incomplete_snapshot():
-                if not batch.result.wait(max(deadline - self._clock.monotonic_ms(), 0)):
-                    raise KafkaTimeoutError(f"flush did not end within {timeout_ms} ms")
-        finally:
-            with self._counters:
-                self._flushes_in_progress -= 1
+        wake_sender()
+        for batch in self._incomplete_snapshot():
+            if not batch.result.wait(max(deadline - self._clock.monotonic_ms(), 0)):
+                raise KafkaTimeoutError(f"flush did not end within {timeout_ms} ms")
 
     @property
     def is_urgent(self) -> bool:
         """Whether batches are to leave before they are full or have lingered."""
-        return self.pool.queued > 0 or self._closed or self._flushes_in_progress > 0
+        return self.pool.queued > 0 or self._closed or self.calls.has(FLUSH)
 
     def close(self) -> None:
         """Refuse further appends and wake those that wait for memory."""
@@ -287,13 +329,10 @@ class RecordAccumulator:
 
         They end by themselves: the pool is closed too, and lets nobody wait.
         """
-        with self._counters:
-            while self._appending:
-                self._clock.wait(self._counters, _STRAGGLER_CHECK_MS)
-
-    def caller_does_not_append(self) -> None:
-        """The calling thread is in no append, whatever a KeyboardInterrupt may have kept it from saying."""
-        self._appending.discard(threading.get_ident())
+        pause = threading.Condition()
+        while self.calls.has(APPEND):
+            with pause:
+                self._clock.wait(pause, _STRAGGLER_CHECK_MS)
 
     def abort_incomplete(self, reason_for: Callable[[ProducerBatch], Exception]) -> list[ProducerBatch]:
         """Fail every batch, also of appends that were under way at the close; which those were."""
@@ -329,24 +368,4 @@ class RecordAccumulator:
         self.deallocate(batch)
 
     def _incomplete_snapshot(self) -> list[ProducerBatch]:
-        with self._incomplete_lock:
-            return list(self._incomplete)
-
-
-class AppendInProgress:
-    """Marks a thread as appending, from the entry to the end, so that a forced close misses no append.
-
-    Without a lock: a KeyboardInterrupt may strike anywhere on the main thread, also between a lock and its release.
-    """
-
-    def __init__(self, accumulator: RecordAccumulator) -> None:
-        self._accumulator = accumulator
-
-    def __enter__(self) -> None:
-        self._accumulator._appending.add(threading.get_ident())
-
-    def __exit__(self, *_: object) -> None:
-        self._accumulator._appending.discard(threading.get_ident())
-        if self._accumulator._closed:
-            with self._accumulator._counters:
-                self._accumulator._counters.notify_all()
+        return list(self._incomplete)

@@ -23,10 +23,13 @@ from kafka_sink.producer.topic_metadata import ANY_PARTITION
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
 
 #: ``value`` and ``key``: text or bytes; ``headers``: list<struct<key: string, value: binary>>; ``partition``: integers;
-#: ``timestamp``: time stamps of any unit, or integers of milliseconds since 1970.
+#: ``timestamp``: time stamps of any unit, cut to milliseconds, or integers of milliseconds since 1970.
 COLUMNS: Final = ("value", "key", "headers", "partition", "timestamp")
 
 _HIGHEST_PARTITION: Final = 2**31 - 1
+
+#: Arrow's units of time in a millisecond; seconds are made milliseconds.
+_PER_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +117,14 @@ def _timestamps(column: pa.Array, wall_ms: int) -> NDArray[np.int64]:
     kind = column.type
     try:
         if pa.types.is_timestamp(kind):
-            micros = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
-            if micros.null_count:
-                micros = micros.fill_null(wall_ms * 1000)
-            return np.asarray(micros.to_numpy(zero_copy_only=False) // 1000, dtype=np.int64)
+            if kind.unit == "s":
+                column, kind = column.cast(pa.timestamp("ms", kind.tz)), pa.timestamp("ms", kind.tz)
+            # What is below a millisecond is cut off: Kafka's time stamps have no more.
+            per_ms = _PER_MS[kind.unit]
+            ticks = column.cast(pa.int64())
+            if ticks.null_count:
+                ticks = ticks.fill_null(wall_ms * per_ms)
+            return np.asarray(ticks.to_numpy(zero_copy_only=False) // per_ms, dtype=np.int64)
         if pa.types.is_integer(kind):
             millis = column.cast(pa.int64()).fill_null(wall_ms)
             return np.asarray(millis.to_numpy(zero_copy_only=False), dtype=np.int64)

@@ -126,16 +126,21 @@ class BatchDrain:
             with queue.lock:
                 if not queue.batches or not self._may_leave(queue.batches[0], leader_epoch, now_ms):
                     continue
-                if drained and size + queue.batches[0].wire_bytes > max_request_bytes:
-                    # It comes first next time, so that no partition is starved by smaller ones before it.
-                    self._drain_index[node.id] = index
-                    break
                 batch = queue.batches.popleft()
-            if self._make_sendable(batch):
-                size += batch.wire_bytes
-                batch.drained_ms = now_ms
-                batch.leader_epoch = leader_epoch
-                drained.append(batch)
+            if not self._close(batch):
+                continue
+            if drained and size + batch.wire_bytes > max_request_bytes:
+                # It comes first next time, so that no partition is starved by smaller ones before it.
+                self._drain_index[node.id] = index
+                with queue.lock:
+                    queue.batches.appendleft(batch)
+                break
+            if self._idempotence is not None:
+                self._idempotence.assign_sequence(batch)
+            size += batch.wire_bytes
+            batch.drained_ms = now_ms
+            batch.leader_epoch = leader_epoch
+            drained.append(batch)
         return drained
 
     def _may_leave(self, first: ProducerBatch, leader_epoch: int | None, now_ms: int) -> bool:
@@ -145,8 +150,8 @@ class BatchDrain:
             return False
         return self._idempotence is None or not self._idempotence.must_wait(first)
 
-    def _make_sendable(self, batch: ProducerBatch) -> bool:
-        """Compress *batch* and give it its sequence; one that cannot be compressed fails here, and leaves no gap."""
+    def _close(self, batch: ProducerBatch) -> bool:
+        """Compress *batch*: only then its size is known; one that cannot be compressed fails, and leaves no gap."""
         try:
             batch.close()
         except Exception as error:
@@ -160,8 +165,6 @@ class BatchDrain:
             batch.done(NO_OFFSET, NO_TIMESTAMP, reason)
             self._accumulator.deallocate(batch)
             return False
-        if self._idempotence is not None:
-            self._idempotence.assign_sequence(batch)
         return True
 
     def mute(self, topic_partition: TopicPartition) -> None:

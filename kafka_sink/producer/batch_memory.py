@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.buffer_pool import BufferPool, Memory
 
 #: What a batch begins with where batch.size is larger.
 _LEAST_CAPACITY_BYTES: Final = 16384
@@ -29,13 +29,10 @@ class BatchMemory:
             return size
         return min(max(2 * size, _LEAST_CAPACITY_BYTES), self._batch_size_bytes)
 
-    def grow(self, buffer: bytearray, used: int, needed: int) -> bytearray | None:
-        """A buffer for *needed* bytes that begins with the first *used* ones of *buffer*, which is given back.
+    def allocate_larger(self, larger: Memory, needed: int) -> bool:
+        """Fill *larger* for *needed* bytes; False when there is no memory for it now."""
+        return self._pool.try_allocate(larger, self.capacity_for(needed))
 
-        None when there is no memory for it now.
-        """
-        larger = self._pool.try_allocate(self.capacity_for(needed))
-        if larger is not None:
-            memoryview(larger)[:used] = memoryview(buffer)[:used]
-            self._pool.deallocate(buffer)
-        return larger
+    def give_back(self, memory: Memory) -> None:
+        """What a batch has outgrown."""
+        self._pool.deallocate(memory)

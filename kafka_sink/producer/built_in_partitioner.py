@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafka_sink.client.cluster import Cluster
+from kafka_sink.common.locks import leaves
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.partitioner import cut_turns, key_partitions, partition_count
 from kafka_sink.records.columns import ColumnChunk
@@ -59,7 +60,7 @@ class BuiltInPartitioner:
         self._turn_bytes = max(batch_size_bytes - HEADER_BYTES, 1)
         self.ignore_keys = ignore_keys
         self._rng = rng or random.Random()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._turns: dict[str, _Turn] = {}
         self._loads: dict[str, _Loads] = {}
 
@@ -123,6 +124,7 @@ class BuiltInPartitioner:
             return turn
         return self._next_turn(topic, cluster, turn)
 
+    @leaves("_lock")
     def _next_turn(self, topic: str, cluster: Cluster, ended: _Turn | None) -> _Turn:
         """Begin the turn after *ended*; whoever comes second finds it begun and takes what is there."""
         with self._lock:

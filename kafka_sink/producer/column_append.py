@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafka_sink.common.clock import Clock
+from kafka_sink.common.locks import release_left
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.producer.accumulator import AppendInProgress, PartitionQueue, RecordAccumulator
+from kafka_sink.producer.accumulator import PartitionQueue, RecordAccumulator
+from kafka_sink.producer.buffer_pool import Memory
 from kafka_sink.producer.futures import DeliveryCallback
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.records.columns import ColumnChunk
@@ -44,6 +46,27 @@ class _Segment:
     records_before: int
 
 
+class AppendedRows:
+    """Which rows of a chunk have been appended, for who appends it and does not come to its end."""
+
+    def __init__(self, rows: int) -> None:
+        #: bool[rows], in the order in which they were handed over.
+        self.is_appended = np.zeros(rows, dtype=np.bool_)
+        # Where the rows of the chunk that is planned again were in the one that was handed over.
+        self._places: Int64s | None = None
+
+    def add(self, start: int, end: int) -> None:
+        """Rows ``start … end - 1`` of what is being appended are in a batch."""
+        if self._places is None:
+            self.is_appended[start:end] = True
+        else:
+            self.is_appended[self._places[start:end]] = True
+
+    def go_on_with(self, rows: Int64s) -> None:
+        """From here on only *rows* of what was being appended are."""
+        self._places = rows if self._places is None else self._places[rows]
+
+
 class ColumnAppender:
     """Appends :class:`ColumnChunk`\\ s to an accumulator."""
 
@@ -60,29 +83,49 @@ class ColumnAppender:
         wall_ms: int,
         callback: DeliveryCallback | None,
         max_block_ms: int,
+        appended: AppendedRows,
     ) -> bool:
         """Append *chunk*, whose rows are grouped by partition: run ``i`` is the rows ``run_starts[i]`` to
         ``run_starts[i+1] - 1``, of partition ``run_partitions[i]``. Rows without a timestamp get *wall_ms*.
-        *callback* is told once per batch that took rows. True when a batch became ready to be sent.
+        *callback* is told once per batch that took rows. True when a batch became ready to be sent. After an error
+        *appended* tells which rows are in batches all the same.
 
         :raises BufferExhaustedError: no memory within *max_block_ms* (counted for the whole chunk).
         :raises KafkaError: the producer was closed meanwhile, or is outside a transaction that it needs.
         """
         deadline = self._clock.monotonic_ms() + max_block_ms
+        return self._accumulator.appending(
+            self._append, topic, chunk, run_partitions, run_starts, wall_ms, callback, deadline, appended
+        )
+
+    def _append(
+        self,
+        topic: str,
+        chunk: ColumnChunk,
+        run_partitions: NDArray[np.int32],
+        run_starts: Int64s,
+        wall_ms: int,
+        callback: DeliveryCallback | None,
+        deadline: int,
+        appended: AppendedRows,
+    ) -> bool:
         wake = False
-        with AppendInProgress(self._accumulator):
-            self._accumulator.check_may_append()
-            for continue_open in (True,) * _ROUNDS_WITH_OPEN_BATCHES + (False,):
-                self._accumulator.check_open()
-                plan = _Plan(self._accumulator, topic, chunk, run_partitions, run_starts, wall_ms, continue_open)
-                missed, ready = self._carry_out(plan, callback, deadline)
-                wake |= ready
-                if not missed:
-                    break
-                chunk, run_partitions, run_starts = _runs_of(chunk, run_partitions, run_starts, missed)
+        self._accumulator.check_may_append()
+        for continue_open in (True,) * _ROUNDS_WITH_OPEN_BATCHES + (False,):
+            self._accumulator.check_open()
+            plan = _Plan(self._accumulator, topic, chunk, run_partitions, run_starts, wall_ms, continue_open)
+            missed, ready = self._carry_out(plan, callback, deadline, appended)
+            wake |= ready
+            if not missed:
+                break
+            rows, run_starts_left = _rows_of(run_starts, missed)
+            appended.go_on_with(rows)
+            chunk, run_partitions, run_starts = chunk.take(rows), run_partitions[missed], run_starts_left
         return wake
 
-    def _carry_out(self, plan: _Plan, callback: DeliveryCallback | None, deadline: int) -> tuple[list[int], bool]:
+    def _carry_out(
+        self, plan: _Plan, callback: DeliveryCallback | None, deadline: int, appended: AppendedRows
+    ) -> tuple[list[int], bool]:
         """Append what *plan* says: (runs whose open batch has moved on since, whether a batch can be sent).
 
         Nothing is appended of a run that is missed, so its rows stay in order when it is planned again.
@@ -104,6 +147,8 @@ class ColumnAppender:
                 ready |= segment.continued.is_full
             else:
                 missed.append(segment.run)
+                continue
+            appended.add(segment.start, segment.end)
         return missed, ready
 
     def _continue_batch(
@@ -117,16 +162,20 @@ class ColumnAppender:
     ) -> bool:
         """Append to the batch that the plan saw open; False when it has moved on since."""
         queue = segment.queue
-        with queue.lock:
-            self._accumulator.check_open()
-            if not queue.batches or queue.batches[-1] is not batch or batch.record_count != segment.records_before:
+        try:
+            with queue.lock:
+                self._accumulator.check_open()
+                if not queue.batches or queue.batches[-1] is not batch or batch.record_count != segment.records_before:
+                    return False
+                count = segment.end - segment.start
+                if batch.append_encoded(records, count, first, newest, callback):
+                    return True
+                # No memory to let it grow: the rows wait for some of their own.
+                batch.close_for_appends()
                 return False
-            count = segment.end - segment.start
-            if batch.append_encoded(records, count, first, newest, callback):
-                return True
-            # No memory to let it grow: the rows wait for some of their own.
-            batch.close_for_appends()
-            return False
+        except BaseException:
+            release_left(queue.lock)
+            raise
 
     def _open_batch(
         self,
@@ -138,22 +187,21 @@ class ColumnAppender:
         max_block_ms: int,
     ) -> None:
         accumulator, queue = self._accumulator, segment.queue
-        capacity = accumulator.memory.capacity_for(HEADER_BYTES + len(records))
-        buffer: bytearray | None = accumulator.pool.allocate(capacity, max_block_ms)
-        assert buffer is not None
+        memory = Memory()
+        opened: list[ProducerBatch] = []
         try:
-            now_ms = self._clock.monotonic_ms()
+            accumulator.allocate(memory, HEADER_BYTES + len(records), max_block_ms)
             with queue.lock:
                 accumulator.check_open()
                 if queue.batches:
                     queue.batches[-1].close_for_appends()
-                batch = accumulator.new_batch(queue.topic_partition, buffer, now_ms)
+                batch = accumulator.new_batch(queue.topic_partition, memory)
+                opened.append(batch)
                 batch.append_encoded(records, segment.end - segment.start, first, newest, callback)
                 accumulator.add_batch(queue, batch)
-                buffer = None
-        finally:
-            if buffer is not None:
-                accumulator.pool.deallocate(buffer)
+        except BaseException:
+            accumulator.give_up(queue, memory, opened)
+            raise
 
 
 class _Plan:
@@ -257,19 +305,20 @@ class _Plan:
 
 def _open_batch_of(queue: PartitionQueue, new_batch_room: int) -> tuple[ProducerBatch | None, int, int, int]:
     """(open batch or None for a new one, its record count, its base timestamp, bytes of records that fit)."""
-    with queue.lock:
-        if queue.batches:
-            last = queue.batches[-1]
-            if last.room_bytes > 0:
-                return last, last.record_count, last.base_timestamp, last.room_bytes
+    try:
+        with queue.lock:
+            if queue.batches:
+                last = queue.batches[-1]
+                if last.room_bytes > 0:
+                    return last, last.record_count, last.base_timestamp, last.room_bytes
+    except BaseException:
+        release_left(queue.lock)
+        raise
     return None, 0, 0, new_batch_room
 
 
-def _runs_of(
-    chunk: ColumnChunk, run_partitions: NDArray[np.int32], run_starts: Int64s, runs: list[int]
-) -> tuple[ColumnChunk, NDArray[np.int32], Int64s]:
-    """The rows of *runs* alone, as a chunk of its own."""
+def _rows_of(run_starts: Int64s, runs: list[int]) -> tuple[Int64s, Int64s]:
+    """(the rows of *runs* alone, where each run starts among them)."""
     lengths = np.diff(run_starts)[runs]
     starts = np.concatenate(([0], np.cumsum(lengths)))
-    rows = np.arange(starts[-1]) + np.repeat(run_starts[runs] - starts[:-1], lengths)
-    return chunk.take(rows), run_partitions[runs], starts
+    return np.arange(starts[-1]) + np.repeat(run_starts[runs] - starts[:-1], lengths), starts

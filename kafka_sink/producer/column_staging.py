@@ -1,6 +1,7 @@
 """From rows to batches: rows are held against the limits, get their partitions, and are appended piece by piece.
 
-Runs on the calling thread. Everything is checked before anything is staged, and nothing loops over rows.
+Runs on the calling thread. Everything is checked before anything is staged, and nothing loops over rows. What can still
+fail then (memory, a partitioner, a producer that is closed) may leave a part of the rows staged, and tells which.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import RowSerializationError, RowTooLargeError
 from kafka_sink.producer.arrow_rows import ArrowRows
 from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
-from kafka_sink.producer.column_append import ColumnAppender
+from kafka_sink.producer.column_append import AppendedRows, ColumnAppender
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.futures import DeliveryCallback
+from kafka_sink.producer.futures import DeliveryCallback, PartlyStagedError
 from kafka_sink.producer.metrics import ProducerMetrics
-from kafka_sink.producer.partitioner import check_choice, check_choices, partition_count
+from kafka_sink.producer.partitioner import check_choice, check_choices, partition_count, row_by_row
 from kafka_sink.producer.topic_metadata import ANY_PARTITION, TopicMetadata
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
@@ -68,15 +69,25 @@ class ColumnStaging:
         """Check all of *parts*, then stage all of them. Rows without a timestamp get *wall_ms*.
 
         :raises RowError: a row cannot be a record, or names a partition that is not there; nothing is staged.
-        :raises ApiError: no metadata or no memory within max.block.ms.
+        :raises ApiError: no metadata or no memory within max.block.ms; nothing is staged.
+        :raises PartlyStagedError: an error came up when some of the rows were staged.
         """
         parts = [part for part in parts if part.chunk.num_rows]
         sizes = [self._checked_sizes(topic, part.chunk) for part in parts]
         deadline = self._clock.monotonic_ms() + self._config.max_block_ms
         clusters = [self._topics.wait_for_rows(topic, part.partitions) for part in parts]
-        for part, part_sizes, cluster in zip(parts, sizes, clusters, strict=True):
-            self._metrics.staged_rows(int(part_sizes.max()) + RECORD_OVERHEAD_BYTES, self._clock.monotonic_ms())
-            deadline = self._stage_part(topic, part, part_sizes, cluster, wall_ms, on_delivery, deadline)
+        staged = _StagedRows()
+        try:
+            for part, part_sizes, cluster in zip(parts, sizes, clusters, strict=True):
+                self._metrics.staged_rows(int(part_sizes.max()) + RECORD_OVERHEAD_BYTES, self._clock.monotonic_ms())
+                deadline = self._stage_part(topic, part, part_sizes, cluster, wall_ms, on_delivery, deadline, staged)
+        except Exception as error:
+            rows = sum(part.chunk.num_rows for part in parts)
+            left = staged.rows_left(rows)
+            if len(left) == rows:
+                raise
+            self._wake()
+            raise PartlyStagedError(topic, rows, left, error) from error
 
     def _checked_sizes(self, topic: str, chunk: ColumnChunk) -> NDArray[np.int64]:
         """Bytes of each row's content. :raises RowError: a row cannot be a record."""
@@ -100,6 +111,7 @@ class ColumnStaging:
         wall_ms: int,
         on_delivery: DeliveryCallback,
         deadline: int,
+        staged: _StagedRows,
     ) -> int:
         """Stage one part, in pieces; returns the deadline of what comes after it."""
         chunk, partitions = part.chunk, part.partitions
@@ -116,8 +128,12 @@ class ColumnStaging:
             order, run_partitions, run_starts = partition_order(rows)
             sorted_piece = piece if order is None else piece.take(order)
             left = max(deadline - self._clock.monotonic_ms(), 0)
-            if self._appender.append(topic, sorted_piece, run_partitions, run_starts, wall_ms, on_delivery, left):
+            appended = staged.begin(order, end - start)
+            if self._appender.append(
+                topic, sorted_piece, run_partitions, run_starts, wall_ms, on_delivery, left, appended
+            ):
                 self._wake()
+            staged.end()
             start = end
             # A chunk may be larger than buffer.memory: time spent waiting for room while rows flow is progress.
             deadline = self._clock.monotonic_ms() + self._config.max_block_ms
@@ -143,11 +159,42 @@ class ColumnStaging:
     ) -> NDArray[np.int32]:
         if self._built_in is not None:
             return self._built_in.partition_rows(topic, chunk, sizes, cluster)
+        if not hasattr(self._partitioner, "partition_rows"):
+            return row_by_row(self._partitioner, topic, chunk, cluster)
         chosen: NDArray[np.int32] = self._partitioner.partition_rows(topic, chunk, sizes, cluster)
         check_choices(self._partitioner, topic, chosen, chunk.num_rows)
         for extreme in (int(chosen.min()), int(chosen.max())):
             check_choice(self._partitioner, topic, extreme, cluster)
         return chosen
+
+
+class _StagedRows:
+    """How far the rows of one call have come: those before the piece under way are staged, and of it some."""
+
+    def __init__(self) -> None:
+        self._before = 0
+        self._appended: AppendedRows | None = None
+        self._order: NDArray[np.int64] | None = None
+
+    def begin(self, order: NDArray[np.int64] | None, rows: int) -> AppendedRows:
+        """A piece of *rows* rows is next, appended in this *order* of them (None: as they are)."""
+        self._order = order
+        self._appended = AppendedRows(rows)
+        return self._appended
+
+    def end(self) -> None:
+        """All of the piece is staged."""
+        if self._appended is not None:
+            self._before += len(self._appended.is_appended)
+        self._appended = None
+
+    def rows_left(self, rows: int) -> NDArray[np.int64]:
+        """Which of all *rows* are not staged, in order."""
+        is_left = np.arange(rows) >= self._before
+        if self._appended is not None:
+            places = np.flatnonzero(self._appended.is_appended)
+            is_left[self._before + (places if self._order is None else self._order[places])] = False
+        return np.flatnonzero(is_left)
 
 
 def piece_bytes(partitions: int) -> int:

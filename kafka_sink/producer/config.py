@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -209,8 +210,35 @@ class ProducerConfig(ClientConfig):
         return self.compression_zstd_level if self.compression_type == "zstd" else None
 
 
+_NAMES_OF_PLUGINS = ("partitioner.class", "key.serializer", "value.serializer", "interceptor.classes")
+
 _IN_FLIGHT_MAX = 5
 _IDEMPOTENCE_NEEDS = f"needs acks=all, retries above 0 and at most {_IN_FLIGHT_MAX} requests in flight"
+
+
+#: How like one of Kafka's a name is that must be meant to be it.
+_LIKENESS_OF_A_TYPO = 0.85
+
+
+def names_for_plugins(properties: Mapping[str, Any], *, are_given: bool = False) -> frozenset[str]:
+    """Which of *properties* are for plugins of the user's own, as Kafka's Java client hands them all it is given.
+
+    Those that are not Kafka's, where there is such a plugin. What is almost a name of Kafka's is left to be refused.
+
+    :param are_given: a plugin was handed over as an object.
+    """
+    if not are_given and not any(_is_users_own(properties.get(name)) for name in _NAMES_OF_PLUGINS):
+        return frozenset()
+    known = [*c.keys(ProducerConfig), *c.no_effect(ProducerConfig)]
+    return frozenset(
+        name for name in properties if name not in known and not c.nearest(name, known, likeness=_LIKENESS_OF_A_TYPO)
+    )
+
+
+def _is_users_own(plugin: Any) -> bool:
+    if not isinstance(plugin, str):
+        return plugin is not None
+    return any("." in name and not name.strip().startswith("org.apache.kafka.") for name in plugin.split(","))
 
 
 def reconcile(config: ProducerConfig, given: frozenset[str], *, prefix: str = "") -> ProducerConfig:
@@ -260,6 +288,13 @@ def _reconcile_delivery_timeout(config: ProducerConfig, given: frozenset[str], p
             f"({config.linger_ms}) + {prefix}request.timeout.ms ({config.request_timeout_ms}); "
             f"raise it to at least {least} or lower the other two"
         )
+    _log.warning(
+        "%sdelivery.timeout.ms is %d, so that it is not less than %slinger.ms + %srequest.timeout.ms; set it to agree",
+        prefix,
+        least,
+        prefix,
+        prefix,
+    )
     return replace(config, delivery_timeout_ms=least)
 
 

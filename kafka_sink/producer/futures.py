@@ -7,12 +7,20 @@ accumulator.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kafka_sink.common.clock import FOREVER_MS, Clock
-from kafka_sink.common.errors import KafkaTimeoutError
+from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
+from kafka_sink.common.locks import leaves
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata, TopicPartition
+
+#: Of a batch whose records share its outcome.
+NO_RECORD_ERRORS: Final[Mapping[int, Exception]] = {}
 
 
 class ProduceRequestResult:
@@ -24,6 +32,7 @@ class ProduceRequestResult:
         self.base_offset = NO_OFFSET
         self.log_append_time = NO_TIMESTAMP
         self.error: Exception | None = None
+        self._record_errors = NO_RECORD_ERRORS
         self._is_set = False
         self._is_done = False
         self._done = threading.Condition()
@@ -31,12 +40,26 @@ class ProduceRequestResult:
         self._cut = 0
         self._pieces: tuple[ProduceRequestResult, ...] = ()
 
-    def set(self, base_offset: int, log_append_time: int, error: Exception | None) -> None:
-        """Record the outcome; waiters are released by :meth:`done`, after the callbacks have run."""
+    def set(
+        self,
+        base_offset: int,
+        log_append_time: int,
+        error: Exception | None,
+        record_errors: Mapping[int, Exception] = NO_RECORD_ERRORS,
+    ) -> None:
+        """Record the outcome; waiters are released by :meth:`done`, after the callbacks have run.
+
+        :param record_errors: those records of the batch, by their place in it, that have an error of their own.
+        """
         self.base_offset = base_offset
         self.log_append_time = log_append_time
         self.error = error
+        self._record_errors = record_errors
         self._is_set = True
+
+    def error_of(self, relative_offset: int) -> Exception | None:
+        """Why one record was not stored."""
+        return self._record_errors.get(relative_offset, self.error)
 
     def done(self) -> None:
         """Release the waiters."""
@@ -84,6 +107,7 @@ class ProduceRequestResult:
             return self._pieces[0], relative_offset
         return self._pieces[1], relative_offset - self._cut
 
+    @leaves("_done")
     def _wait_for_end(self, timeout_ms: int) -> bool:
         deadline = self._clock.monotonic_ms() + timeout_ms
         with self._done:
@@ -141,11 +165,19 @@ class ColumnsFuture:
                 if self._rows_ended == self._rows:
                     self._all_ended.notify_all()
 
+    def ends_with(self, rows: int) -> None:
+        """Only so many of the rows were staged."""
+        with self._all_ended:
+            self._rows = rows
+            self._all_ended.notify_all()
+
+    @leaves("_all_ended")
     def done(self) -> bool:
         """Whether the outcome of every row is known."""
         with self._all_ended:
             return self._rows_ended == self._rows
 
+    @leaves("_all_ended")
     def get(self, timeout_ms: int = FOREVER_MS) -> tuple[Delivery, ...]:
         """Wait for every row, and return where each batch of them was stored; by then callbacks have run.
 
@@ -168,6 +200,27 @@ class ColumnsFuture:
             # One exception serves all who ask: its traceback must not grow with each.
             raise failed.with_traceback(None)
         return deliveries
+
+
+class PartlyStagedError(KafkaError):
+    """``send_columns`` staged some of its rows and then could not go on; ``__cause__`` says why.
+
+    What is staged is sent like everything else, so sending all rows again would write some of them twice. Wait for
+    ``staged``, and send only the rows whose numbers are in ``rows_left`` (int64, ascending; for a table,
+    ``table.take(error.rows_left)``).
+    """
+
+    #: The future of the rows that were staged.
+    staged: ColumnsFuture
+
+    def __init__(self, topic: str, rows: int, rows_left: NDArray[np.int64], cause: Exception) -> None:
+        self.rows_staged = rows - len(rows_left)
+        self.rows_left = rows_left
+        super().__init__(
+            f"{self.rows_staged} of {rows} rows for topic {topic} were staged, and are sent, before this error: {cause}"
+            "; do not send all of them again: wait for the future in this error's attribute staged, and send the rows "
+            "that its attribute rows_left names"
+        )
 
 
 class FutureRecordMetadata:
@@ -209,9 +262,10 @@ class FutureRecordMetadata:
         if place is None:
             raise KafkaTimeoutError(f"no answer for {self._result.topic_partition} after waiting for {timeout_ms} ms")
         result, relative_offset = place
-        if result.error is not None:
+        error = result.error_of(relative_offset)
+        if error is not None:
             # One exception serves all records of the batch: its traceback must not grow with every one that asks.
-            raise result.error.with_traceback(None)
+            raise error.with_traceback(None)
         topic, partition = result.topic_partition
         base, log_time = result.base_offset, result.log_append_time
         return RecordMetadata(

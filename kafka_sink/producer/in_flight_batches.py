@@ -6,17 +6,18 @@ here once. It never performs I/O, and knows requests no more than by the answer 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kafka_sink.client.connection_failures import ConnectionFailure
 from kafka_sink.client.metadata import Metadata
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import ErrorCode, KafkaTimeoutError, error_for
+from kafka_sink.common.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_for
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.batch_drain import BatchDrain
 from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.futures import NO_RECORD_ERRORS
 from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.transactions import TransactionManager
@@ -125,8 +126,7 @@ class InFlightBatches:
         elif self._can_retry(batch, code, answer.log_start_offset, now_ms):
             self._retry(batch, code, answer.error_message, now_ms)
         else:
-            error = error_for(answer.error_code, self._explain(batch, code, answer.error_message))
-            self.fail(batch, error)
+            self._refuse(batch, code, answer)
         if code.is_invalid_metadata:
             self._metadata.request_update()
         if self._guarantee_order:
@@ -182,21 +182,44 @@ class InFlightBatches:
         batch.done(answer.base_offset, answer.log_append_time_ms, None)
         self._accumulator.deallocate(batch)
 
-    def fail(self, batch: ProducerBatch, error: Exception) -> None:
-        """Nothing of *batch* is tried again."""
+    def _refuse(self, batch: ProducerBatch, code: ErrorCode, answer: PartitionProduceResponse) -> None:
+        """The broker does not take *batch*, for all of its records or for those that the answer names (KIP-467)."""
+        named: dict[int, Exception] = {}
+        # One code cannot tell what is wrong with several records, as in Kafka's Java client.
+        named_code = answer.error_code if len(answer.record_errors) == 1 else int(ErrorCode.INVALID_RECORD)
+        for record in answer.record_errors:
+            said = record.batch_index_error_message or answer.error_message
+            what = f"record {record.batch_index} of {batch.record_count} in its batch for {batch.topic_partition}"
+            named[record.batch_index] = error_for(named_code, f"{what} was refused{self._hint(code, said)}")
+        error: Exception = error_for(answer.error_code, self._explain(batch, code, answer.error_message))
+        if named:
+            error = KafkaError(
+                "not stored, because other records in its batch were invalid, and a batch is stored as a whole; send "
+                f"it again without those ({error})"
+            )
+        self.fail(batch, error, named)
+
+    def fail(
+        self, batch: ProducerBatch, error: Exception, record_errors: Mapping[int, Exception] = NO_RECORD_ERRORS
+    ) -> None:
+        """Nothing of *batch* is tried again; :meth:`ProducerBatch.done` has the parameters."""
         if self._idempotence is not None:
             self._idempotence.failed(batch)
         if self._transactions is not None:
             self._transactions.batch_failed(error)
         self._forget(batch)
         self._metrics.failed(batch.topic_partition.topic, batch.record_count, self._clock.monotonic_ms())
-        batch.done(NO_OFFSET, NO_TIMESTAMP, error)
+        batch.done(NO_OFFSET, NO_TIMESTAMP, error, record_errors)
         self._accumulator.deallocate(batch)
 
     def _explain(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> str:
         what = f"{batch.record_count} record(s) for {batch.topic_partition} were refused"
+        return f"{what}{self._hint(code, message)}"
+
+    def _hint(self, code: ErrorCode, message: str | None) -> str:
+        """What the broker said, and what can be done."""
         said = f" ({message})" if message else ""
-        return f"{what}{said}{_REMEDIES.get(code, '').format(self._config.option_prefix)}"
+        return f"{said}{_REMEDIES.get(code, '').format(self._config.option_prefix)}"
 
     def _forget(self, batch: ProducerBatch) -> None:
         batches = self._batches.get(batch.topic_partition)

@@ -82,7 +82,7 @@ class ProducerInterceptors:
             else:
                 stored_at = timestamp if delivery.log_append_time == NO_TIMESTAMP else delivery.log_append_time
                 metadata = RecordMetadata(topic, partition, delivery.base_offset, stored_at, key_size, value_size)
-            self._on_acknowledgement(metadata, delivery.error)
+            self._on_acknowledgement(metadata, delivery.error, caught=BaseException)
             if callback is not None:
                 callback(delivery)
 
@@ -98,17 +98,20 @@ class ProducerInterceptors:
             partition = None if record is None else record.partition
             topic = "" if record is None else record.topic
             metadata = _unknown(topic, _NO_PARTITION if partition is None else partition)
-        self._on_acknowledgement(metadata, error)
+        self._on_acknowledgement(metadata, error, caught=Exception)
 
-    def _on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+    def _on_acknowledgement(
+        self, metadata: RecordMetadata, error: Exception | None, *, caught: type[BaseException]
+    ) -> None:
+        """:param caught: on the sender thread everything, or sys.exit() would end it; callers are interrupted."""
         for interceptor in self._interceptors:
             on_acknowledgement = getattr(interceptor, "on_acknowledgement", None)
             if on_acknowledgement is None:
                 continue
             try:
                 on_acknowledgement(metadata, error)
-            except Exception:
-                self._log.warning("on_acknowledgement of %s raised", name_of(interceptor), exc_info=True)
+            except caught as raised:
+                self._log.warning("on_acknowledgement of %s raised %r", name_of(interceptor), raised, exc_info=True)
 
     def close(self) -> None:
         """Close them all; one that raises does not keep the others from being closed."""

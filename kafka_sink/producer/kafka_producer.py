@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -20,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kafka_sink.client.cluster import PartitionInfo
-from kafka_sink.client.metadata import KnownCluster
+from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, ConfigError, KafkaError, KafkaTimeoutError, TransactionStateError
@@ -32,7 +33,13 @@ from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.arguments import check_rows, check_send
 from kafka_sink.producer.arrow_rows import ArrowRows, rows_to_send, with_partitions
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.futures import ColumnsFuture, DeliveryCallback, FailedFuture, FutureRecordMetadata
+from kafka_sink.producer.futures import (
+    ColumnsFuture,
+    DeliveryCallback,
+    FailedFuture,
+    FutureRecordMetadata,
+    PartlyStagedError,
+)
 from kafka_sink.producer.idempotence import ProducerIdAndEpoch
 from kafka_sink.producer.pipeline import make_pipeline
 from kafka_sink.producer.plugins import make_plugins
@@ -42,7 +49,7 @@ from kafka_sink.producer.transaction_state import TransactionalResult
 from kafka_sink.producer.transactions import TransactionManager
 from kafka_sink.records.columns import ColumnChunk
 
-__all__ = ["ANY_PARTITION", "KafkaProducer", "KnownCluster", "ProducerRecord"]
+__all__ = ["ANY_PARTITION", "ClientNetwork", "KafkaProducer", "PartlyStagedError", "ProducerRecord"]
 
 _producer_numbers = itertools.count(1)
 
@@ -53,8 +60,8 @@ class KafkaProducer:
     :param properties: see the option table in README.md, for example ``{"bootstrap.servers": "127.0.0.1:9092"}``.
         Serializers, interceptors and the partitioner may be named there, or be handed over as objects.
     :param option_prefix: what the user wrote before the names of *properties*, for messages.
-    :param known_cluster: :meth:`known_cluster` of an earlier producer of this process, to begin with: that saves a
-        connection and two requests.
+    :param network: what :meth:`hand_over` of an earlier producer with the same properties gave back: connections, with
+        their TLS session and their authentication, and what is known of the cluster. It is this producer's now.
     :raises ConfigError: unknown option, wrong value, or options that contradict each other.
     :raises KafkaError: it could not be made; nothing of it is left.
     """
@@ -69,47 +76,57 @@ class KafkaProducer:
         partitioner: Any = None,
         clock: Clock = SYSTEM_CLOCK,
         option_prefix: str = "",
-        known_cluster: KnownCluster | None = None,
+        network: ClientNetwork | None = None,
     ) -> None:
-        config = common_config.parse(ProducerConfig, properties, prefix=option_prefix)
+        given = any(plugin is not None for plugin in (key_serializer, value_serializer, interceptors, partitioner))
+        of_plugins = producer_config.names_for_plugins(properties, are_given=given)
+        config = common_config.parse(ProducerConfig, properties, prefix=option_prefix, passed_over=of_plugins)
         config = producer_config.reconcile(config, frozenset(properties), prefix=option_prefix)
         config = self._config = replace(config, option_prefix=option_prefix)
         self._clock = clock
         self.client_id = config.client_id or f"producer-{config.transactional_id or next(_producer_numbers)}"
         log = ContextLogger(__name__, f"producer client.id={self.client_id}")
+        if of_plugins:
+            log.warning("not options of Kafka's, and handed to the plugins alone: %s", ", ".join(sorted(of_plugins)))
         self._was_forked = False
         # False once the producer is closed, and in processes forked from the one that made it.
         self._is_usable = True
         at_fork(self, KafkaProducer._forked)
-        with ExitStack() as undo:
-            try:
-                plugins = self._plugins = make_plugins(
-                    config,
-                    {**common_config.as_properties(config), **properties, "client.id": self.client_id},
-                    log,
-                    undo,
-                    partitioner=partitioner,
-                    key_serializer=key_serializer,
-                    value_serializer=value_serializer,
-                    interceptors=interceptors,
-                )
-                pipeline = make_pipeline(
-                    config, clock, log, undo, client_id=self.client_id, plugins=plugins, known_cluster=known_cluster
-                )
-                self._client, self._metadata, self._metrics = pipeline.client, pipeline.metadata, pipeline.metrics
-                self._accumulator, self._sender = pipeline.accumulator, pipeline.sender
-                #: Only with a transactional id.
-                self._transactions = pipeline.transactions
-                self._topics, self._records, self._columns = pipeline.topics, pipeline.records, pipeline.columns
-                self._thread = start_thread(
-                    f"kafka-producer-network-thread | {self.client_id}",
-                    self._sender.run,
-                    at_exit=self._sender.end_with_program,
-                )
-            except Exception as error:
-                kind = ConfigError if isinstance(error, ConfigError) else KafkaError
-                raise kind(f"Failed to construct kafka producer: {error}") from error
-            undo.pop_all()
+        try:
+            with ExitStack() as undo:
+                try:
+                    plugins = self._plugins = make_plugins(
+                        config,
+                        {**common_config.as_properties(config), **properties, "client.id": self.client_id},
+                        log,
+                        undo,
+                        partitioner=partitioner,
+                        key_serializer=key_serializer,
+                        value_serializer=value_serializer,
+                        interceptors=interceptors,
+                    )
+                    pipeline = make_pipeline(
+                        config, clock, log, undo, client_id=self.client_id, plugins=plugins, network=network
+                    )
+                    self._network, self._metrics = pipeline.network, pipeline.metrics
+                    self._accumulator, self._sender = pipeline.accumulator, pipeline.sender
+                    #: Only with a transactional id.
+                    self._transactions = pipeline.transactions
+                    self._topics, self._records, self._columns = pipeline.topics, pipeline.records, pipeline.columns
+                    self._thread = start_thread(
+                        f"kafka-producer-network-thread | {self.client_id}",
+                        self._sender.run,
+                        at_exit=self._sender.end_with_program,
+                    )
+                except Exception as error:
+                    kind = ConfigError if isinstance(error, ConfigError) else KafkaError
+                    raise kind(f"Failed to construct kafka producer: {error}") from error
+                undo.pop_all()
+        except BaseException:
+            # Also after an interrupt, when the thread may run already: the caller has nothing that could be closed.
+            if hasattr(self, "_sender"):
+                self._sender.force_close()
+            raise
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -158,7 +175,10 @@ class KafkaProducer:
             without a key; likewise.
         :raises ValueError: *topic* is no name, another argument is of the wrong type, or the rows' partitions are given
             twice or are not as many as the rows.
-        :raises ApiError: no metadata or no memory within max.block.ms.
+        :raises ApiError: no metadata or no memory within max.block.ms; none of the rows is staged.
+        :raises PartlyStagedError: memory ran out, a partitioner failed or the producer was closed when some of the rows
+            were staged: they are sent, and the error tells which are left. Within a transaction, which has to be
+            aborted then, the cause itself is raised.
         :raises KafkaError: the producer has interceptors, which know records only.
         :raises TransactionStateError: it has a transactional.id, and no transaction is open.
         :raises TransactionAbortableError: the open transaction can only be aborted.
@@ -181,6 +201,13 @@ class KafkaProducer:
         future = ColumnsFuture(topic, sum(part.chunk.num_rows for part in parts), self._clock, on_delivery)
         try:
             self._columns.stage(topic, parts, wall_ms, future.delivered)
+        except PartlyStagedError as error:
+            if self._transactions is not None:
+                self._transactions.staging_failed(error)
+                raise (error.__cause__ or error) from None
+            future.ends_with(error.rows_staged)
+            error.staged = future
+            raise
         except ApiError as error:
             if self._transactions is not None:
                 self._transactions.staging_failed(error)
@@ -198,10 +225,6 @@ class KafkaProducer:
         self._check_usable()
         return self._topics.wait_for(topic).partitions_for_topic(topic)
 
-    def known_cluster(self) -> KnownCluster | None:
-        """What this producer knows of the cluster, for the next one; None before any broker has answered."""
-        return self._metadata.known()
-
     # --- transactions ------------------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout_ms: int | None = None) -> None:
@@ -214,7 +237,7 @@ class KafkaProducer:
         :raises ApiError: they refused; a missing permission may be granted and the call repeated.
         :raises TransactionStateError: it was done before, or there is no transactional.id.
         """
-        self._finish(self._transactional("init_transactions").initialize(), timeout_ms)
+        self._finish("init_transactions", self._transactional("init_transactions").initialize, timeout_ms)
 
     def join_transaction(self, producer_id: int, epoch: int, *, transaction_version: int) -> None:
         """Write in a transaction that was begun elsewhere, under this producer's transactional.id, instead of
@@ -259,7 +282,7 @@ class KafkaProducer:
             for partition, offset in offsets.items()
         }
         metadata = ConsumerGroupMetadata(group) if isinstance(group, str) else group
-        self._finish(transactions.send_offsets(given, metadata), timeout_ms)
+        self._finish("send_offsets_to_transaction", partial(transactions.send_offsets, given, metadata), timeout_ms)
 
     def commit_transaction(self, timeout_ms: int | None = None) -> None:
         """Send what is staged, wait until all of it is stored, and commit.
@@ -269,7 +292,7 @@ class KafkaProducer:
             brokers' answer to an earlier attempt got lost.
         :raises KafkaTimeoutError: no outcome after *timeout_ms* (by default max.block.ms): call again to learn it.
         """
-        self._finish(self._transactional("commit_transaction").begin_commit(), timeout_ms)
+        self._finish("commit_transaction", self._transactional("commit_transaction").begin_commit, timeout_ms)
 
     def abort_transaction(self, timeout_ms: int | None = None) -> None:
         """Give up the transaction: records that are still staged fail, those already stored stay invisible.
@@ -277,7 +300,7 @@ class KafkaProducer:
         :raises ProducerFencedError: a newer producer has this transactional.id; it has aborted the transaction.
         :raises KafkaTimeoutError: no outcome after *timeout_ms* (by default max.block.ms): call again to learn it.
         """
-        self._finish(self._transactional("abort_transaction").begin_abort(), timeout_ms)
+        self._finish("abort_transaction", self._transactional("abort_transaction").begin_abort, timeout_ms)
 
     def _transactional(self, operation: str) -> TransactionManager:
         self._check_usable()
@@ -287,12 +310,20 @@ class KafkaProducer:
             raise KafkaError(f"{operation} in a delivery callback would wait for the very thread that it keeps")
         return self._transactions
 
-    def _finish(self, result: TransactionalResult, timeout_ms: int | None) -> None:
-        self._sender.wakeup()
+    def _finish(self, operation: str, start: Callable[[], TransactionalResult], timeout_ms: int | None) -> None:
+        self._accumulator.calls.check_may_wait(operation)
+        self._accumulator.calls.during(operation, self._start_and_wait, start, timeout_ms)
+
+    def _start_and_wait(self, start: Callable[[], TransactionalResult], timeout_ms: int | None) -> None:
+        try:
+            result = start()
+        finally:
+            # Also after an interrupt, which may have come when the call was made already.
+            self._sender.wakeup()
         try:
             result.wait(self._config.max_block_ms if timeout_ms is None else timeout_ms)
         except KafkaTimeoutError as error:
-            failures = self._client.connection_failures()
+            failures = self._network.client.connection_failures()
             if result.is_completed or not failures:
                 raise
             unreachable = ", ".join(f"{failure.host}:{failure.port} ({failure.cause})" for failure in failures)
@@ -345,8 +376,12 @@ class KafkaProducer:
             raise ValueError(f"the time-out of close must not be negative, got {timeout_ms}")
         if self._was_forked:
             return
+        self._accumulator.calls.check_may_wait("close")
+        self._accumulator.calls.during("close", self._close, timeout_ms)
+        self._plugins.close()
+
+    def _close(self, timeout_ms: int) -> None:
         self._is_usable = False
-        self._accumulator.caller_does_not_append()
         on_sender_thread = threading.current_thread() is self._thread
         if timeout_ms > 0 and not on_sender_thread:
             self._sender.initiate_close()
@@ -355,7 +390,20 @@ class KafkaProducer:
             self._sender.force_close()
             if not on_sender_thread:
                 self._thread.join()
-        self._plugins.close()
+
+    def hand_over(self) -> ClientNetwork | None:
+        """Close as :meth:`close` does, but keep the connections, for a producer with the same properties to go on with.
+
+        :returns: None where nothing can be gone on with, because a request is still without an answer: everything is
+            closed then.
+        :raises KafkaError: called from a delivery callback, or the producer is closed.
+        """
+        self._check_usable()
+        if threading.current_thread() is self._thread:
+            raise KafkaError("hand_over in a delivery callback would give away what the sender thread still uses")
+        self._sender.keep_network()
+        self.close()
+        return None if self._network.client.is_closed else self._network
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from kafka_sink.common.locks import Lock
 from kafka_sink.common.metrics import Metric, Sampled
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.producer_batch import ProducerBatch
@@ -133,6 +134,11 @@ class ProducerMetrics:
 
     def waited_for_metadata(self, waited_ms: int) -> None:
         self._metadata_wait_ms += waited_ms
+
+    def locks(self) -> list[Lock]:
+        """Those of the figures that callers record, and the sender as well."""
+        topics = [self._all, *tuple(self._topics.values())]
+        return [self._largest_records.lock, *(topic.errors.lock for topic in topics)]
 
     def _topic(self, topic: str) -> _TopicMetrics:
         found = self._topics.get(topic)

@@ -33,6 +33,8 @@ _RECORD_OVERHEAD_BYTES = 7
 class Partitioner:
     """Chooses partitions for records that do not name one; base of partitioners that ``partitioner.class`` names.
 
+    Only :meth:`partition` is needed of one that is not derived from it.
+
     One that also has a method ``on_new_batch(topic, cluster, previous)`` is told when a record that it gave *previous*
     would open a batch there, and is then asked once more.
     """
@@ -59,12 +61,7 @@ class Partitioner:
 
         Asks for row after row; partitioners that can do better with arrays should.
         """
-        chosen = np.empty(chunk.num_rows, dtype=np.int32)
-        for row in range(chunk.num_rows):
-            key = None if chunk.key is None else chunk.key.value(row)
-            value = chunk.value.value(row)
-            chosen[row] = self.partition(topic, key, key, value, value, cluster)
-        return chosen
+        return row_by_row(self, topic, chunk, cluster)
 
     def close(self) -> None:
         """The producer was closed."""
@@ -231,6 +228,21 @@ def cut_turns(sizes: NDArray[np.int64], turn_bytes: int, filled: int) -> tuple[l
             return lengths, filled + int(ends[-1]) - before
         start, filled = end, 0
         before = int(ends[start - 1]) if start else 0
+
+
+def row_by_row(partitioner: Any, topic: str, chunk: ColumnChunk, cluster: Cluster) -> NDArray[np.int32]:
+    """What *partitioner* chooses for each row of *chunk*, asked as if it were a record: keys and values are bytes.
+
+    :raises ValueError: it chose what is no partition of *topic*.
+    """
+    chosen = np.empty(chunk.num_rows, dtype=np.int32)
+    for row in range(chunk.num_rows):
+        key = None if chunk.key is None else chunk.key.value(row)
+        value = chunk.value.value(row)
+        choice = partitioner.partition(topic, key, key, value, value, cluster)
+        check_choice(partitioner, topic, choice, cluster)
+        chosen[row] = choice
+    return chosen
 
 
 def check_choice(partitioner: Any, topic: str, partition: Any, cluster: Cluster) -> None:

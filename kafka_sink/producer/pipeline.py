@@ -9,9 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from kafka_sink.client.factory import SelectorMetrics, create_client
-from kafka_sink.client.metadata import KnownCluster, Metadata
-from kafka_sink.client.network_client import NetworkClient
+from kafka_sink.client.factory import ClientNetwork, SelectorMetrics, create_client
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
@@ -36,8 +34,7 @@ from kafka_sink.records.compression import CompressionType
 class Pipeline:
     """The parts that a producer's own methods speak to."""
 
-    client: NetworkClient
-    metadata: Metadata
+    network: ClientNetwork
     metrics: ProducerMetrics
     accumulator: RecordAccumulator
     #: Only with a transactional id.
@@ -56,11 +53,14 @@ def make_pipeline(
     *,
     client_id: str,
     plugins: Plugins,
-    known_cluster: KnownCluster | None,
+    network: ClientNetwork | None,
 ) -> Pipeline:
     """:param undo: closes what was opened, if the producer cannot be made after all."""
-    network = SelectorMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
-    client, metadata = create_client(config, client_id=client_id, clock=clock, metrics=network, known=known_cluster)
+    if network is None:
+        traffic = SelectorMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
+        client, metadata = create_client(config, client_id=client_id, clock=clock, metrics=traffic)
+        network = ClientNetwork(client, metadata, traffic)
+    client, metadata, traffic = network.client, network.metadata, network.metrics
     undo.callback(client.close)
     pool = BufferPool(
         config.buffer_memory_bytes,
@@ -80,8 +80,8 @@ def make_pipeline(
             ("requests-in-flight", client.in_flight_request_count()),
             ("metadata-age", metadata.age_ms(now_ms) / 1000),
         ),
-        network=network.figures,
-        nodes=lambda: {node: traffic.figures for node, traffic in tuple(network.by_connection.items())},
+        network=traffic.figures,
+        nodes=lambda: {node: frames.figures for node, frames in tuple(traffic.by_connection.items())},
     )
     identity = make_transactions(config, client.api_versions, clock, log) if config.enable_idempotence else None
     transactions = identity if config.transactional_id is not None else None
@@ -92,6 +92,9 @@ def make_pipeline(
         clock=clock,
         transactions=transactions,
     )
+    accumulator.calls.sender_needs(lambda: [metadata.lock, *metrics.locks()])
+    if transactions is not None:
+        accumulator.calls.sender_needs(lambda: [transactions.lock])
     drain = BatchDrain(
         accumulator,
         linger_ms=config.linger_ms,
@@ -115,7 +118,7 @@ def make_pipeline(
         clock=clock,
         log=log,
     )
-    topics = TopicMetadata(metadata, sender, metrics, clock, config, client.connection_failures)
+    topics = TopicMetadata(metadata, sender, metrics, clock, config, client.connection_failures, accumulator.calls)
     records = RecordStaging(config, clock, topics, accumulator, metrics, plugins, transactions, sender.wakeup, log)
     columns = ColumnStaging(
         config,
@@ -127,4 +130,4 @@ def make_pipeline(
         plugins.partitioner,
         sender.wakeup,
     )
-    return Pipeline(client, metadata, metrics, accumulator, transactions, sender, topics, records, columns)
+    return Pipeline(network, metrics, accumulator, transactions, sender, topics, records, columns)

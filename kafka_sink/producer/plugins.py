@@ -58,11 +58,11 @@ def make_plugins(
     if chosen is None:
         built_in = BuiltInPartitioner(config.batch_size_bytes, ignore_keys=config.partitioner_ignore_keys)
     else:
-        chosen = load_plugin(
-            config.option("partitioner.class"), chosen, partitioners.BUILT_IN, "partition", "partition_rows"
-        )
+        chosen = load_plugin(config.option("partitioner.class"), chosen, partitioners.BUILT_IN, "partition")
         closers.callback(_close, chosen, log)
-        chosen.configure(configs)
+        configure = getattr(chosen, "configure", None)
+        if configure is not None:
+            configure(configs)
     keys = FieldSerializer(
         "key.serializer", config.key_serializer if key_serializer is None else key_serializer, configs
     )

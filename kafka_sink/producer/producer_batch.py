@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from kafka_sink.common.buffers import Buffer, total_size
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
-from kafka_sink.producer.futures import Delivery, DeliveryCallback, FutureRecordMetadata, ProduceRequestResult
+from kafka_sink.producer.batch_memory import BatchMemory
+from kafka_sink.producer.buffer_pool import Memory
+from kafka_sink.producer.futures import (
+    NO_RECORD_ERRORS,
+    Delivery,
+    DeliveryCallback,
+    FutureRecordMetadata,
+    ProduceRequestResult,
+)
 from kafka_sink.records import batch as record_batch
 from kafka_sink.records import rebase
 from kafka_sink.records.compression import CompressionType, compress
@@ -59,10 +67,6 @@ class Compression:
     level: int | None
 
 
-#: See :meth:`kafka_sink.producer.batch_memory.BatchMemory.grow`.
-Grow = Callable[[bytearray, int, int], bytearray | None]
-
-
 @dataclass(slots=True)
 class _Thunk:
     """Records that were appended together and whom to tell."""
@@ -72,30 +76,38 @@ class _Thunk:
     size_bytes: int
     callback: DeliveryCallback
 
+    def holds(self, index: int) -> bool:
+        """Whether the record at this place of the batch is one of them."""
+        return self.first <= index < self.first + self.count
+
 
 class ProducerBatch:
     """One record batch under construction, in flight, or finished (apache/kafka ``ProducerBatch``).
 
-    :param buffer: room for the 61-byte header and the records, uncompressed.
+    An exception that appears in the middle of an append, as a KeyboardInterrupt may, leaves the batch closed for
+    further ones, with the records that it counts: :attr:`record_count` is written last, and nothing beyond it encoded.
+
+    :param memory: room for the 61-byte header and the records, uncompressed; the batch owns it from the moment at which
+        it is queued.
     :param limit: how large it may become, header included.
-    :param grow: gets a larger buffer when this one is full before the limit is reached.
+    :param more_memory: asked for larger memory when this is full before the limit is reached.
     """
 
     def __init__(
         self,
         topic_partition: TopicPartition,
-        buffer: bytearray,
+        memory: Memory,
         limit: int,
-        grow: Grow,
+        more_memory: BatchMemory,
         compression: Compression,
         clock: Clock,
         created_ms: int,
     ) -> None:
         self.topic_partition = topic_partition
-        self._buffer: bytearray | None = buffer
+        self.memory = memory
         self._limit = limit
-        self._capacity = len(buffer)
-        self._grow = grow
+        self._capacity = len(memory)
+        self._more_memory = more_memory
         self.created_ms = created_ms
         self.attempts = 0
         self.last_attempt_ms = created_ms
@@ -125,6 +137,8 @@ class ProducerBatch:
         self.unanswered_sends = 0
         self._compression = compression
         self._clock = clock
+        # True also while an append is under way. Whatever appends in the middle of it, which only a signal handler on
+        # the same thread can, opens another batch; and where the append does not come to its end, nothing follows it.
         self._closed_for_appends = False
         self._thunks: list[_Thunk] = []
         # What is staged and not encoded, oldest run first, each with the place of its first byte; and the run that the
@@ -163,7 +177,10 @@ class ProducerBatch:
         """
         if self._closed_for_appends:
             return None
+        entries = header_entries(headers) if headers else b""
+        self._closed_for_appends = True
         count = self.record_count
+        used = self.size_bytes
         delta = timestamp - self.base_timestamp if count else 0
         key_size = value_size = -1
         body = 4 if headers else 5
@@ -181,17 +198,18 @@ class ProducerBatch:
         if count >= 64:
             body += 1 if count < 8192 else varint_size(count) - 1
         if headers:
-            entries = header_entries(headers)
             body += varint_size(len(headers)) + len(entries)
-        size = self.size_bytes + body + (1 if body < 64 else 2 if body < 8192 else varint_size(body))
-        if size >= self._limit and (size > self._limit or not may_fill):
-            return None
-        if size > self._capacity and not self._grow_to(size):
+        size = used + body + (1 if body < 64 else 2 if body < 8192 else varint_size(body))
+        if (size >= self._limit and (size > self._limit or not may_fill)) or (
+            size > self._capacity and not self._grow_to(size)
+        ):
+            self._closed_for_appends = False
             return None
         staging = self._staging
         if staging is None:
-            staging = self._staging = StagedRecords(count)
-            self._staged.append((self.size_bytes, staging))
+            staging = StagedRecords(count)
+            self._staged.append((used, staging))
+            self._staging = staging
         staging.timestamps.append(timestamp)
         staging.keys.append(key)
         staging.values.append(value)
@@ -200,9 +218,10 @@ class ProducerBatch:
         if count == 0:
             self.base_timestamp = timestamp
         if callback is not None:
-            self._thunks.append(_Thunk(count, 1, size - self.size_bytes, callback))
+            self._thunks.append(_Thunk(count, 1, size - used, callback))
         self.size_bytes = size
         self.record_count = count + 1
+        self._closed_for_appends = False
         return FutureRecordMetadata(self.result, count, timestamp, key_size, value_size)
 
     def append_encoded(
@@ -217,41 +236,51 @@ class ProducerBatch:
 
         False, and nothing is appended, when they do not fit (any more, or into the memory that there is).
         """
-        size = len(records)
-        needed = self.size_bytes + size
-        if size > self.room_bytes or (needed > self._capacity and not self._grow_to(needed)):
+        if self._closed_for_appends:
             return False
-        if self.record_count == 0:
-            self.base_timestamp = first_timestamp
-        self._staging = None
-        self._place(records, self.size_bytes)
-        if callback is not None:
-            self._thunks.append(_Thunk(self.record_count, count, size, callback))
-        self.size_bytes += size
-        self.record_count += count
-        self.max_timestamp = max(self.max_timestamp, max_timestamp)
+        self._closed_for_appends = True
+        size = len(records)
+        before = self.size_bytes, self.record_count, self.max_timestamp
+        needed = self.size_bytes + size
+        if needed > self._limit or (needed > self._capacity and not self._grow_to(needed)):
+            self._closed_for_appends = False
+            return False
+        try:
+            if self.record_count == 0:
+                self.base_timestamp = first_timestamp
+            self._staging = None
+            self._place(records, self.size_bytes)
+            if callback is not None:
+                self._thunks.append(_Thunk(self.record_count, count, size, callback))
+            self.max_timestamp = max(self.max_timestamp, max_timestamp)
+            self.size_bytes = needed
+            self.record_count += count
+        except BaseException:
+            self.size_bytes, self.record_count, self.max_timestamp = before
+            raise
+        self._closed_for_appends = False
         return True
 
     def _grow_to(self, needed: int) -> bool:
-        larger = self._grow(self._open_buffer(), self.size_bytes, needed)
-        if larger is None:
-            return False
-        self._buffer, self._capacity = larger, len(larger)
+        outgrown, larger = self.memory, Memory()
+        try:
+            if not self._more_memory.allocate_larger(larger, needed):
+                return False
+            used = self.size_bytes
+            larger.view()[:used] = outgrown.view()[:used]
+            # From here on the batch owns the larger one, and before it the other: never both, and never neither.
+            self.memory = larger
+            self._capacity = len(larger)
+            self._more_memory.give_back(outgrown)
+        except BaseException:
+            self._capacity = len(self.memory)
+            self._more_memory.give_back(outgrown if self.memory is larger else larger)
+            raise
         return True
 
     def _place(self, records: Buffer, position: int) -> None:
         # Through a view: assigning to a slice of the bytearray itself copies the records twice.
-        memoryview(self._open_buffer())[position : position + len(records)] = records
-
-    def _open_buffer(self) -> bytearray:
-        if self._buffer is None:
-            raise RuntimeError(f"the memory of this batch of {self.topic_partition} was given back")
-        return self._buffer
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Memory that the batch was given."""
-        return self._capacity
+        self.memory.view()[position : position + len(records)] = records
 
     def close_for_appends(self) -> None:
         """Nothing more may be added; the rest is done by :meth:`close`."""
@@ -285,25 +314,24 @@ class ProducerBatch:
         self.reopened_sequence = False
         if self._body is None:
             self._encode_staged()
-            records = memoryview(self._open_buffer())[HEADER_BYTES : self.size_bytes]
+            records = self.memory.view()[HEADER_BYTES : self.size_bytes]
             if self._compression.type is CompressionType.NONE:
                 self._body = records
             else:
                 self._body = compress(self._compression.type, records, self._compression.level)
 
     def _encode_staged(self) -> None:
-        staged, self._staged, self._staging = self._staged, [], None
-        counted = 0
+        staged, self._staged = self._staged, []
+        newest_run, self._staging = self._staging, None
         for position, run in staged:
+            # What a KeyboardInterrupt kept from being counted is no part of the batch.
+            run.cut(self.record_count - run.first)
             records, largest = run.encode(self.base_timestamp)
             self.largest_record_bytes = max(self.largest_record_bytes, largest)
-            newest = max(run.timestamps)
-            self.max_timestamp = max(self.max_timestamp, newest)
+            self.max_timestamp = max(self.max_timestamp, max(run.timestamps, default=NO_TIMESTAMP))
             self._place(records, position)
-            counted += len(run.values)
-            if position + len(records) > self.size_bytes or counted > self.record_count:
-                # A KeyboardInterrupt struck while a record was staged: its neighbours cannot be told apart from it.
-                raise RuntimeError("a record was staged only in part")
+            if run is newest_run:
+                self.size_bytes = position + len(records)
 
     def _make_header(self, body: Buffer) -> bytearray:
         header = bytearray(HEADER_BYTES)
@@ -359,13 +387,20 @@ class ProducerBatch:
         """End the batch because the producer gives up; True when this call ended it."""
         return self._finish(FinalState.ABORTED, NO_OFFSET, NO_TIMESTAMP, error)
 
-    def done(self, base_offset: int, log_append_time: int, error: Exception | None) -> bool:
+    def done(
+        self,
+        base_offset: int,
+        log_append_time: int,
+        error: Exception | None,
+        record_errors: Mapping[int, Exception] = NO_RECORD_ERRORS,
+    ) -> bool:
         """End the batch with the broker's answer; True when this call ended it, False when it had ended before.
 
+        :param record_errors: by their place in the batch, records that have another error than *error*.
         :raises RuntimeError: it had ended in success, and success is final.
         """
         target = FinalState.SUCCEEDED if error is None else FinalState.FAILED
-        if self._finish(target, base_offset, log_append_time, error):
+        if self._finish(target, base_offset, log_append_time, error, record_errors):
             return True
         if self.final_state is FinalState.SUCCEEDED:
             raise RuntimeError(
@@ -384,7 +419,7 @@ class ProducerBatch:
         if self.record_count < 2:
             raise ValueError(f"a batch of {self.record_count} record(s) of {self.topic_partition} cannot be split")
         self.close()
-        records = rebase.parse_records(memoryview(self._open_buffer())[HEADER_BYTES : self.size_bytes])
+        records = rebase.parse_records(self.memory.view()[HEADER_BYTES : self.size_bytes])
         half = (self.size_bytes - HEADER_BYTES) // 2
         cut, seen = 1, records[0].size_bytes
         while cut < len(records) - 1 and seen + records[cut].size_bytes <= half:
@@ -406,9 +441,15 @@ class ProducerBatch:
             record = records[index]
             rebase.write_content(encoded, index - start, record.timestamp_delta - base_delta, record.content)
             ends.append(len(encoded))
-        buffer = bytearray(HEADER_BYTES + len(encoded))
+        memory = Memory(bytearray(HEADER_BYTES + len(encoded)))
         piece = ProducerBatch(
-            self.topic_partition, buffer, len(buffer), self._grow, self._compression, self._clock, self.created_ms
+            self.topic_partition,
+            memory,
+            len(memory),
+            self._more_memory,
+            self._compression,
+            self._clock,
+            self.created_ms,
         )
         piece.may_be_stored = self.may_be_stored or self.attempts > 0
         stamps = [self.base_timestamp + record.timestamp_delta for record in records[start:end]]
@@ -421,22 +462,28 @@ class ProducerBatch:
         piece.close_for_appends()
         return piece
 
-    def release_buffer(self) -> bytearray | None:
-        """Hand over the buffer of a batch that is done and on no wire; None when it was handed over before."""
-        with self._state_lock:
-            buffer, self._buffer = self._buffer, None
+    def forget_wire(self) -> None:
+        """The batch is done and on no wire: its memory will be another's."""
         self._body = None
         self._header = None
-        return buffer
 
-    def _finish(self, state: FinalState, base_offset: int, log_append_time: int, error: Exception | None) -> bool:
+    def _finish(
+        self,
+        state: FinalState,
+        base_offset: int,
+        log_append_time: int,
+        error: Exception | None,
+        record_errors: Mapping[int, Exception] = NO_RECORD_ERRORS,
+    ) -> bool:
         with self._state_lock:
             if self.final_state is not None:
                 return False
             self.final_state = state
-        self.result.set(base_offset, log_append_time, error)
+        self.result.set(base_offset, log_append_time, error, record_errors)
         for thunk in self._thunks:
-            self._tell(thunk, base_offset, log_append_time, error)
+            if thunk.first < self.record_count:
+                named = (record_errors[index] for index in sorted(record_errors) if thunk.holds(index))
+                self._tell(thunk, base_offset, log_append_time, next(named, error))
         self.result.done()
         return True
 
@@ -445,7 +492,11 @@ class ProducerBatch:
         delivery = Delivery(self.topic_partition, first, thunk.count, thunk.size_bytes, log_append_time, error)
         try:
             thunk.callback(delivery)
-        except Exception:
-            _log.exception(
-                "a delivery callback for %s raised; the other records' callbacks go on", self.topic_partition
+        except BaseException as raised:
+            # Also sys.exit(), which ends the program on its main thread alone: here it would end the sender.
+            _log.error(
+                "a delivery callback for %s raised %r; the other records' callbacks go on",
+                self.topic_partition,
+                raised,
+                exc_info=True,
             )

@@ -192,7 +192,6 @@ class RecordStaging:
         may_move = record.partition is None and (is_sticky or self._on_new_batch is not None)
         left_full_batch = False
         for abort_on_new_batch in (True, False) if may_move else (False,):
-            now_ms = self._monotonic_ms()
             result = self._accumulator.append(
                 TopicPartition(topic, partition),
                 timestamp,
@@ -200,9 +199,8 @@ class RecordStaging:
                 value,
                 headers,
                 callback,
-                max(deadline - now_ms, 0),
+                max(deadline - self._monotonic_ms(), 0),
                 abort_on_new_batch=abort_on_new_batch,
-                now_ms=now_ms,
             )
             if result.abort_for_new_batch:
                 if self._built_in is not None:

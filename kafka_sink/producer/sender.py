@@ -49,6 +49,9 @@ _PARTITIONS_NAMED = 10
 #: From this version on Produce adds its partitions to the transaction by itself (transaction version 2, KIP-890).
 _PRODUCE_TRANSACTION_VERSION_2 = 12
 
+#: From this version on brokers may be sent zstd (KIP-110).
+_PRODUCE_ZSTD = 7
+
 
 class Sender:
     """Turns queued batches into produce requests and their answers into outcomes (apache/kafka ``Sender``).
@@ -103,6 +106,7 @@ class Sender:
             )
         self._running = True
         self._force_close = False
+        self._keeps_network = False
         self._why_closed = "the producer was closed"
         # After an error that nobody foresaw; a forced close ends the pause.
         self._pause = threading.Condition()
@@ -158,6 +162,8 @@ class Sender:
             self._log.warning("%s, and not all records were acknowledged: %s", self._why_closed, lost)
 
     def _close_client(self) -> None:
+        if self._keeps_network and not self._force_close and not self._client.has_in_flight_requests():
+            return
         try:
             self._client.close()
         except Exception:
@@ -203,6 +209,10 @@ class Sender:
         self._running = False
         self.wakeup()
 
+    def keep_network(self) -> None:
+        """Leave the connections open at the end, unless something is under way on them. Any thread, before a close."""
+        self._keeps_network = True
+
     def force_close(self) -> None:
         """Stop now; what is not acknowledged fails. Any thread."""
         self._force_close = True
@@ -213,7 +223,6 @@ class Sender:
     def end_with_program(self) -> None:
         """The program ends, and nobody has closed the producer: tell what was not sent. The exiting thread."""
         self._why_closed = "the program ended without flush() or close() of this producer"
-        self._accumulator.caller_does_not_append()
         self.force_close()
 
     def wakeup(self) -> None:
@@ -247,7 +256,12 @@ class Sender:
         return transactions.last_error or TransactionAbortableError("the transaction was aborted")
 
     def _fail_everything(self, error: Exception) -> None:
-        self._count_failed(self._accumulator.abort_batches(lambda _: error))
+        aborted = self._accumulator.abort_batches(lambda _: error)
+        if self._transactions is not None:
+            for batch in aborted:
+                # What stays in flight there would hold back its partition after an error that is not for good.
+                self._transactions.sequences.failed(batch)
+        self._count_failed(aborted)
         self._in_flight.clear()
 
     def _count_failed(self, batches: Iterable[ProducerBatch]) -> None:
@@ -329,6 +343,11 @@ class Sender:
         ):
             raise UnsupportedVersionError(
                 f"the cluster runs transaction.version 2, but this broker knows PRODUCE up to {version} only"
+            )
+        if self._config.compression_type == "zstd" and version < _PRODUCE_ZSTD:
+            raise UnsupportedVersionError(
+                f"zstd needs PRODUCE {_PRODUCE_ZSTD} (Kafka 2.1), and this broker knows it up to {version}; choose "
+                f"another {self._config.option('compression.type')}, or upgrade the brokers"
             )
         topics: dict[str, TopicProduceData] = {}
         for batch in batches:

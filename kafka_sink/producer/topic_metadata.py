@@ -25,6 +25,7 @@ from kafka_sink.common.errors import (
     RowSerializationError,
     UnknownTopicOrPartitionError,
 )
+from kafka_sink.producer.calls_in_progress import APPEND, CallsInProgress
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.producer_record import check_topic
@@ -32,6 +33,10 @@ from kafka_sink.producer.sender import Sender
 
 #: In the partitions of rows: let the partitioner choose.
 ANY_PARTITION: Final = -1
+
+#: How long rows wait for a partition that their topic does not have, ms: for as long as brokers need to hear of one
+#: that was added, and no longer, because most often the row is wrong.
+_PATIENCE_FOR_PARTITIONS_MS: Final = 1000
 
 #: How long records of a topic go by the cluster that one of them found, ms: looking costs, and leaders move seldom.
 _LOOK_MS: Final = 20
@@ -59,6 +64,7 @@ class TopicMetadata:
         clock: Clock,
         config: ProducerConfig,
         connection_failures: Callable[[], tuple[ConnectionFailure, ...]],
+        calls: CallsInProgress,
     ) -> None:
         self._metadata = metadata
         self._sender = sender
@@ -67,6 +73,7 @@ class TopicMetadata:
         self._config = config
         self._max_block_ms = config.max_block_ms
         self._connection_failures = connection_failures
+        self._calls = calls
         #: Topics by name as the last records found them, all in the same cluster.
         self.known: dict[str, KnownTopic] = {}
         self._cluster = metadata.fetch()
@@ -98,9 +105,11 @@ class TopicMetadata:
         check_topic(topic)
         started_ms = self._clock.monotonic_ms()
         cluster = self._metadata.fetch()
+        self._metadata.raise_if_invalid(topic)
         self._metadata.add(topic, started_ms)
         if _knows(cluster, topic, partition):
             return cluster
+        self._calls.check_may_wait(APPEND)
         try:
             return self._await(topic, partition, started_ms)
         except KafkaError:
@@ -144,11 +153,8 @@ class TopicMetadata:
                 int(partitions.argmin()), f"names partition {lowest} of topic {topic}; partitions are 0 or more"
             )
         if highest >= (cluster.partition_count(topic) or 0):
-            # The topic may have grown since the metadata was fetched.
-            version = self._metadata.request_update()
-            self._sender.wakeup()
-            self._metadata.await_update(version, max(deadline_ms - self._clock.monotonic_ms(), 0))
-            cluster = self._metadata.fetch()
+            self._calls.check_may_wait(APPEND)
+            cluster = self._wait_for_growth(topic, highest, deadline_ms)
         count = cluster.partition_count(topic) or 0
         if highest >= count:
             raise RowPartitionError(
@@ -157,6 +163,28 @@ class TopicMetadata:
                 "correct the partition column, or add partitions to the topic",
             )
         return cluster
+
+    def _wait_for_growth(self, topic: str, partition: int, deadline_ms: int) -> Cluster:
+        """The topic may have grown since the metadata was fetched, and not every broker may have heard of it.
+
+        :raises KafkaTimeoutError: no metadata until *deadline_ms*.
+        """
+        cluster = self._refreshed(deadline_ms)
+        until_ms = min(deadline_ms, self._clock.monotonic_ms() + _PATIENCE_FOR_PARTITIONS_MS)
+        while not _knows(cluster, topic, partition):
+            try:
+                cluster = self._refreshed(until_ms)
+            except KafkaTimeoutError:
+                # What is known is fresh enough to refuse the row.
+                break
+        return cluster
+
+    def _refreshed(self, deadline_ms: int) -> Cluster:
+        """:raises KafkaTimeoutError: no metadata until *deadline_ms*."""
+        version = self._metadata.request_update()
+        self._sender.wakeup()
+        self._metadata.await_update(version, max(deadline_ms - self._clock.monotonic_ms(), 0))
+        return self._metadata.fetch()
 
     def _timeout(self, topic: str, partition: int | None) -> ApiError:
         cluster = self._metadata.fetch()

@@ -13,6 +13,7 @@ from typing import Final
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import KafkaTimeoutError
+from kafka_sink.common.locks import leaves
 
 
 class State(Enum):
@@ -89,12 +90,14 @@ class TransactionalResult:
     def fail(self, error: Exception) -> None:
         self._complete(error)
 
+    @leaves("_condition")
     def _complete(self, error: Exception | None) -> None:
         with self._condition:
             if not self._is_completed:
                 self._is_completed, self._error = True, error
                 self._condition.notify_all()
 
+    @leaves("_condition")
     def wait(self, timeout_ms: int) -> None:
         """Wait for the outcome.
 

@@ -52,15 +52,20 @@ class TransactionStateMachine:
 
         :raises TransactionStateError: *target* cannot follow.
         """
+        self._check_can_follow(target)
+        self._log.debug("%s -> %s", self.state.name, target.name)
+        self._stand_at(target, error)
+
+    def _check_can_follow(self, target: State) -> None:
         if target not in TRANSITIONS[self.state]:
             raise TransactionStateError(
                 f"a producer that is {self.state.value} cannot become {target.value}; "
                 "the order is init_transactions once, then begin_transaction, and commit_transaction or "
                 "abort_transaction"
             )
-        self._log.debug("%s -> %s", self.state.name, target.name)
-        self.state = target
-        self.last_error = error
+
+    def _stand_at(self, target: State, error: KafkaError | None) -> None:
+        self.state, self.last_error = target, error
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -74,6 +79,9 @@ class TransactionStateMachine:
     ) -> TransactionalResult:
         """Go to *target*, *start* what leads on from there, and give the outcome; a call made again joins the first.
 
+        An exception that appears on the way, as a KeyboardInterrupt may, comes before the call or after it: what was
+        begun is brought to its end, and *start* may be called twice for that.
+
         :raises TransactionStateError: *operation* is not possible now.
         :raises TransactionAbortableError: the open transaction can only be aborted.
         """
@@ -84,11 +92,22 @@ class TransactionStateMachine:
             return self.pending_call.result
         if not (after_abortable_error and self.state is State.ABORTABLE_ERROR):
             self._check_no_error()
-        result = TransactionalResult(operation, self._clock)
-        self.transition(target)
-        start(result)
-        self.pending_call = PendingCall(result, target)
-        return result
+        self._check_can_follow(target)
+        call = PendingCall(TransactionalResult(operation, self._clock), target)
+        try:
+            self._log.debug("%s -> %s", self.state.name, target.name)
+            # The one step that makes the call.
+            self.pending_call = call
+            self._carry_out(call, start)
+        except BaseException:
+            if self.pending_call is call:
+                self._carry_out(call, start)
+            raise
+        return call.result
+
+    def _carry_out(self, call: PendingCall, start: Callable[[TransactionalResult], None]) -> None:
+        self._stand_at(call.target, None)
+        start(call.result)
 
     def begin(self) -> None:
         """Open a transaction of this producer's own."""
@@ -99,10 +118,12 @@ class TransactionStateMachine:
     def join(self) -> None:
         """Be in a transaction that somebody else began and will end."""
         self.check_no_other_call("join_transaction")
+        self._check_can_follow(State.INITIALIZING)
+        # First of all: what is not this producer's own it must never end.
+        self.is_guest = True
         self.transition(State.INITIALIZING)
         self.transition(State.READY)
         self.transition(State.IN_TRANSACTION)
-        self.is_guest = True
 
     def fail_call(self, error: KafkaError) -> None:
         """Whoever waits for the outcome of a call will get no other than *error*."""
@@ -120,7 +141,8 @@ class TransactionStateMachine:
             pending = self.pending_call = None
         if pending is not None and pending.target is not target:
             raise TransactionStateError(
-                f"{operation} is not possible: {pending.result.operation} timed out before, and has to be called again"
+                f"{operation} is not possible: {pending.result.operation} timed out or was interrupted before, and "
+                "has to be called again"
             )
 
     def check_can_add(self, operation: str) -> None:

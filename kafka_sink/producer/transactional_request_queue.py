@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.producer.transaction_requests import CoordinatorKey, FindCoordinator, TransactionalRequest
-from kafka_sink.producer.transaction_state import Priority
+from kafka_sink.producer.transaction_state import Priority, TransactionalResult
 
 
 class TransactionalRequestQueue:
@@ -28,6 +28,10 @@ class TransactionalRequestQueue:
 
     def add(self, request: TransactionalRequest) -> None:
         insort(self._entries, (request.priority, next(self._numbers), request))
+
+    def has_for(self, result: TransactionalResult) -> bool:
+        """Whether a request waits that will bring *result*."""
+        return any(request.result is result for _, _, request in self._entries)
 
     def remove(self, request: TransactionalRequest) -> None:
         self._entries = [entry for entry in self._entries if entry[2] is not request]

@@ -20,6 +20,7 @@ from typing import Final
 from kafka_sink.client.api_versions import ApiVersions
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, KafkaError, TransactionAbortableError
+from kafka_sink.common.locks import Lock, leaves
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
 from kafka_sink.producer.config import ProducerConfig
@@ -83,6 +84,11 @@ class TransactionManager:
         self._initialize_at_ms = 0
         self._denied: KafkaError | None = None
 
+    @property
+    def lock(self) -> Lock:
+        """What the sender thread needs for every step."""
+        return self._lock
+
     # --- what others ask ---------------------------------------------------------------------------------------------
 
     @property
@@ -131,15 +137,18 @@ class TransactionManager:
 
     # --- calls of the application ------------------------------------------------------------------------------------
 
+    @leaves("_lock")
     def initialize(self) -> TransactionalResult:
         """Ask for the id and epoch, which fences older producers and ends what they left open."""
 
         def start(result: TransactionalResult) -> None:
-            self._requests.add(InitProducerId(self, result, expects_current=False))
+            if not self._requests.has_for(result):
+                self._requests.add(InitProducerId(self, result, expects_current=False))
 
         with self._lock:
             return self._machine.call("init_transactions", State.INITIALIZING, start)
 
+    @leaves("_lock")
     def join(self, identity: ProducerIdAndEpoch, *, is_version_2: bool) -> None:
         """Write in a transaction that somebody else began and will end."""
         with self._lock:
@@ -147,20 +156,24 @@ class TransactionManager:
             self.sequences.assign_producer_id(identity.producer_id, identity.epoch)
             self._epochs.join(is_version_2=is_version_2)
 
+    @leaves("_lock")
     def begin(self) -> None:
         """Open a transaction; the brokers hear of it with its first partition."""
         with self._lock:
             self._machine.begin()
 
+    @leaves("_lock")
     def begin_commit(self) -> TransactionalResult:
         """Commit, once everything sent in the transaction is acknowledged."""
 
         def start(result: TransactionalResult) -> None:
-            self._requests.add(EndTxn(self, result, commits=True))
+            if not self._requests.has_for(result):
+                self._requests.add(EndTxn(self, result, commits=True))
 
         with self._lock:
             return self._machine.call("commit_transaction", State.COMMITTING_TRANSACTION, start)
 
+    @leaves("_lock")
     def begin_abort(self) -> TransactionalResult:
         """Abort: what has not left yet never will, the rest is waited for and then void."""
 
@@ -170,13 +183,15 @@ class TransactionManager:
                 TransactionAbortableError("the transaction is being aborted"),
                 lambda request: request.priority is Priority.ADD_PARTITIONS_OR_OFFSETS,
             )
-            self._requests.add(EndTxn(self, result, commits=False))
+            if not self._requests.has_for(result):
+                self._requests.add(EndTxn(self, result, commits=False))
 
         with self._lock:
             return self._machine.call(
                 "abort_transaction", State.ABORTING_TRANSACTION, start, after_abortable_error=True
             )
 
+    @leaves("_lock")
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> TransactionalResult:
@@ -206,6 +221,7 @@ class TransactionManager:
         with self._lock:
             machine.check_can_add("send")
 
+    @leaves("_lock")
     def add_partition(self, topic_partition: TopicPartition) -> None:
         """A record was staged for the partition, after :meth:`check_can_send` and within one append."""
         if topic_partition in self._scope.partitions:
@@ -219,7 +235,8 @@ class TransactionManager:
             else:
                 self._scope.want(topic_partition)
 
-    def staging_failed(self, error: ApiError) -> None:
+    @leaves("_lock")
+    def staging_failed(self, error: KafkaError) -> None:
         """A record of the transaction was lost before it was staged: committing the others would leave it out."""
         with self._lock:
             if self._machine.state is State.IN_TRANSACTION:

@@ -54,7 +54,10 @@ class HeadersColumn:
             # Arrow lets a null row have entries; they do not count.
             last = np.where(array.is_null().to_numpy(zero_copy_only=False), first, last)
         counts = last - first
-        structs = array.values
+        # Of a slice, the values are those of the whole array.
+        begin, end = int(offsets[0]), int(offsets[-1])
+        structs = array.values.slice(begin, end - begin)
+        first, last = first - begin, last - begin
         keys, values = BinaryColumn.from_arrow(structs.field(0)), BinaryColumn.from_arrow(structs.field(1))
         _require(structs.is_valid(), first, last, "is null")
         _require(structs.field(0).is_valid(), first, last, "has a null key")

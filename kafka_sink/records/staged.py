@@ -72,6 +72,13 @@ class StagedRecords:
         self.values: list[bytes | None] = []
         self.headers: dict[int, tuple[int, bytes]] = {}
 
+    def cut(self, count: int) -> None:
+        """Leave all but the first *count* records out."""
+        for cells in (self.timestamps, self.keys, self.values):
+            del cells[count:]
+        for row in [row for row in self.headers if row >= count]:
+            del self.headers[row]
+
     def encode(self, base_timestamp: int) -> tuple[Buffer, int]:
         """The records' bytes, and how many of these are the largest record's."""
         count = len(self.values)

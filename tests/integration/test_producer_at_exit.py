@@ -6,7 +6,6 @@ KAFKALITE_INTERRUPTS sets how many programs are interrupted (3 unless told other
 from __future__ import annotations
 
 import collections
-import os
 import random
 import re
 import signal
@@ -20,12 +19,13 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from tests.conftest import Figure
+from tests.support.amounts import amount
 from tests.support.fault_proxy import Delay, Fault, FaultProxy, every
 from tests.support.readback import read_topic
 
-INTERRUPTS = int(os.environ.get("KAFKALITE_INTERRUPTS", "3"))
+INTERRUPTS = amount("KAFKALITE_INTERRUPTS", 3, long=20)
 #: From the end of the program's own code to that of its process.
-EXIT_LIMIT_S = 8.0
+EXIT_LIMIT_S = 30.0
 COUNTED = re.compile(r"(never sent|sent, and maybe stored): (\d+) record")
 
 

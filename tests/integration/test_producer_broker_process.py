@@ -6,7 +6,6 @@ and how long the broker pauses ("4x1.5"), KAFKALITE_REUSE_RECORDS how many recor
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,21 +17,22 @@ import pytest
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.client.admin import AdminClient
-from kafka_sink.common.errors import BufferExhaustedError, RecordTooLargeError
+from kafka_sink.common.errors import BufferExhaustedError, KafkaTimeoutError, RecordTooLargeError
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk
 from tests.conftest import Figure
+from tests.support.amounts import amount
 from tests.support.broker_process import BrokerProcess
 from tests.support.fault_proxy import Delay, FaultProxy, every
 from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import read_topic
 
-RECORDS = int(os.environ.get("KAFKALITE_FAULT_RECORDS", "20000"))
+RECORDS = amount("KAFKALITE_FAULT_RECORDS", 20_000, long=100_000)
 #: Records sent in little memory.
 ROWS_AT_ONCE = 50
-REUSES = int(os.environ.get("KAFKALITE_REUSE_RECORDS", "20000")) // ROWS_AT_ONCE
-KILLS = 10
-PAUSES, PAUSE_S = os.environ.get("KAFKALITE_PAUSES", "4x1.5").split("x")
+REUSES = amount("KAFKALITE_REUSE_RECORDS", 20_000, long=100_000) // ROWS_AT_ONCE
+KILLS = amount("KAFKALITE_KILLS_UNDER_LOAD", 5, long=20)
+PAUSES, PAUSE_S = amount("KAFKALITE_PAUSES", "2x1.5", long="8x3").split("x")
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def strike(broker: BrokerProcess, blows: int, blow: Callable[[], None], figure: 
     assert verdict.is_clean, verdict
 
 
-def test_ten_kills_of_the_broker_lose_and_repeat_nothing(broker: BrokerProcess, figure: Figure) -> None:
+def test_kills_of_the_broker_lose_and_repeat_nothing(broker: BrokerProcess, figure: Figure) -> None:
     def kill() -> None:
         broker.kill()
         broker.start()
@@ -164,9 +164,9 @@ def test_an_error_is_the_records_own(figure: Figure) -> None:
                 "bootstrap.servers": cluster.bootstrap_servers,
                 "max.request.size": 10_000,
                 "buffer.memory": 40_000,
-                "max.block.ms": 300,
-                "delivery.timeout.ms": 3_000,
-                "request.timeout.ms": 2_000,
+                "max.block.ms": 20_000,
+                "delivery.timeout.ms": 30_000,
+                "request.timeout.ms": 20_000,
                 "linger.ms": 1_000,
             }
         ) as producer:
@@ -188,6 +188,7 @@ def test_an_error_is_the_records_own(figure: Figure) -> None:
                 }
             ) as producer,
         ):
+            await_metadata(producer, "t")
             futures = [producer.send(ProducerRecord("t", b"y" * 4_900)) for _ in range(4)]
             outcomes = []
             for future in futures:
@@ -199,3 +200,14 @@ def test_an_error_is_the_records_own(figure: Figure) -> None:
             figure("with full memory", outcomes)
             assert set(outcomes) == {"stored", "no memory"}
         assert len(read_topic(cluster.bootstrap_servers, "t")) == 20 + outcomes.count("stored")
+
+
+def await_metadata(producer: KafkaProducer, topic: str) -> None:
+    """Whatever max.block.ms says."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            producer.partitions_for(topic)
+            return
+        except KafkaTimeoutError:
+            assert time.monotonic() < deadline

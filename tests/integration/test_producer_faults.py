@@ -6,7 +6,6 @@ key's order. KAFKALITE_FAULT_RECORDS sets how many records a test sends (20,000 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 
@@ -16,11 +15,12 @@ from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.common.errors import KafkaTimeoutError
 from kafka_sink.protocol.api_key import ApiKey
 from tests.conftest import Figure
+from tests.support.amounts import amount
 from tests.support.fault_proxy import Delay, Drip, Fault, FaultProxy, Plan, Shape, every, only
 from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import read_topic
 
-RECORDS = int(os.environ.get("KAFKALITE_FAULT_RECORDS", "20000"))
+RECORDS = amount("KAFKALITE_FAULT_RECORDS", 20_000, long=100_000)
 PORTIONS = 100
 REQUEST_TIMEOUT_MS = 1_000
 

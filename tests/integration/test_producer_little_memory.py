@@ -5,7 +5,6 @@ KAFKALITE_LITTLE_MEMORY sets how many records are sent to topics of how many par
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 
@@ -14,9 +13,10 @@ import pytest
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.producer.futures import Delivery
 from tests.conftest import Figure
+from tests.support.amounts import amount
 from tests.support.readback import read_topic
 
-_COUNT, _PARTITIONS = os.environ.get("KAFKALITE_LITTLE_MEMORY", "5000x1,30,200").split("x")
+_COUNT, _PARTITIONS = amount("KAFKALITE_LITTLE_MEMORY", "5000x1,30,200", long="20000x1,30,200").split("x")
 RECORDS = int(_COUNT)
 PADDING = b"." * 90
 

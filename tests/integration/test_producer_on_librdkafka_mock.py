@@ -94,7 +94,7 @@ def test_a_final_refusal_is_raised_at_once(cluster: MockCluster, code: ErrorCode
         assert caught.value.code is code
         assert producer.metrics()["record-retry-total"] == 0
         figure(code.name, f"{took * 1000:.0f} ms")
-        assert took < 2
+        assert took < 10
         # Whatever number it goes under, the next record is stored.
         assert producer.send(ProducerRecord("t", b"next", partition=0)).get(20_000).offset == 1
 

@@ -6,7 +6,6 @@ KAFKALITE_POWER_FAILURES sets how often the power fails (2 unless told otherwise
 from __future__ import annotations
 
 import itertools
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +16,11 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.producer.futures import Delivery
 from tests.conftest import Figure
 from tests.fakes.memory_filesystem import MemoryFileSystem
+from tests.support.amounts import amount
 from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import Message, read_topic
 
-POWER_FAILURES = int(os.environ.get("KAFKALITE_POWER_FAILURES", "2"))
+POWER_FAILURES = amount("KAFKALITE_POWER_FAILURES", 2, long=10)
 RECORDS = 5_000
 
 

@@ -7,7 +7,6 @@ the files themselves: nothing else could tell afterwards which of them a record 
 from __future__ import annotations
 
 import collections
-import os
 import threading
 import time
 from functools import partial
@@ -20,8 +19,9 @@ from kafka_sink.common.errors import KafkaTimeoutError, UnknownTopicOrPartitionE
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.reader import read_batches
 from tests.conftest import Figure
+from tests.support.amounts import amount
 
-RECREATIONS = int(os.environ.get("KAFKALITE_RECREATIONS", "10"))
+RECREATIONS = amount("KAFKALITE_RECREATIONS", 10, long=50)
 #: Every so often the topic stays away for longer than records may wait.
 LONG_ABSENCE_EVERY = 10
 DELIVERY_TIMEOUT_MS = 1_500
@@ -32,6 +32,7 @@ class KeepingFileSystem(OsFileSystem):
     """Moves what is deleted to a folder of its own: ``directory of the log → number of its incarnation``."""
 
     def __init__(self, kept: Path) -> None:
+        super().__init__()
         self._kept = kept
         self._names: dict[Path, str] = {}
         self._incarnations: collections.Counter[str] = collections.Counter()

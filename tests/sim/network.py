@@ -67,6 +67,9 @@ class Link:
     outgoing_sent: int = 0
     writable_ms: int = 0
     tape: bytearray = field(default_factory=bytearray)
+    #: The frame in the slot, once the transport has every byte of it, and whether they have left.
+    taken: Frame | None = None
+    has_left: bool = False
     #: Requests written or being written that were not answered yet.
     unanswered: int = 0
     request_due_ms: int = 0
@@ -201,9 +204,9 @@ class SimNetwork:
                 f"{link.unanswered} requests are in flight on link {link.number}, {self._max_in_flight} are allowed"
             )
 
-    def is_channel_ready(self, connection_id: str) -> bool:
+    def can_send(self, connection_id: str) -> bool:
         link = self._links.get(connection_id)
-        return link is not None and link.reported
+        return link is not None and link.reported and link.outgoing is None
 
     def is_open(self, connection_id: str) -> bool:
         return connection_id in self._links
@@ -277,22 +280,38 @@ class SimNetwork:
                 self._write(link, link.outgoing)
 
     def _write(self, link: Link, send: NetworkSend) -> None:
-        room = send.remaining
-        if room > 1 and self._strikes(self._faults.partial_writes):
-            room = self._world.rng.randint(1, room)
-        send.write_to(_Pen(link.tape, room))
-        if not send.completed:
-            pause_ms = self._world.rng.randint(0, self._faults.write_pause_ms)
-            link.writable_ms = self._world.now_ms + pause_ms
-            self._world.after(pause_ms, lambda: None)
-            return
-        frame = Frame(bytes(link.tape[SIZE_BYTES:]), link.outgoing_sent)
-        link.tape = bytearray()
-        link.outgoing = None
-        self.completed_sends.append(send)
-        if not self._expects_answers and frame.payload[:2] == b"\0\0":
+        if link.taken is None:
+            room = send.remaining
+            if room > 1 and self._strikes(self._faults.partial_writes):
+                room = self._world.rng.randint(1, room)
+            send.write_to(_Pen(link.tape, room))
+            if not send.completed:
+                self._pause(link)
+                return
+            link.taken = Frame(bytes(link.tape[SIZE_BYTES:]), link.outgoing_sent)
+            link.tape = bytearray()
+            if self._strikes(self._faults.transport_keeps):
+                # The frame's end, or only what the transport itself has to send behind it. With acks=0 the latter may
+                # write records twice, if the connection is lost then: nobody promises anything there.
+                if self._expects_answers and self._world.chance(0.5):
+                    self._leave(link, link.taken)
+                self._pause(link)
+                return
+        self._leave(link, link.taken)
+        if not self._expects_answers and link.taken.payload[:2] == b"\0\0":
             link.unanswered -= 1
-        self._travel(link, frame)
+        link.outgoing, link.taken, link.has_left = None, None, False
+        self.completed_sends.append(send)
+
+    def _pause(self, link: Link) -> None:
+        pause_ms = self._world.rng.randint(0, self._faults.write_pause_ms)
+        link.writable_ms = self._world.now_ms + pause_ms
+        self._world.after(pause_ms, lambda: None)
+
+    def _leave(self, link: Link, frame: Frame) -> None:
+        if not link.has_left:
+            link.has_left = True
+            self._travel(link, frame)
 
     # --- on the way --------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,8 @@ class Faults:
     zombies: bool = False
     partial_writes: float = 0.0
     write_pause_ms: int = 0
+    #: The transport has taken a frame and keeps its end, or bytes of its own behind it; the slot stays taken.
+    transport_keeps: float = 0.0
     connect_refused: float = 0.0
     connect_hangs: float = 0.0
     reset_every_ms: int = 0
@@ -123,7 +125,7 @@ def make_plan(seed: int) -> Plan:
         nodes=nodes,
         topics=_topics(rng, nodes),
         properties=properties,
-        faults=_faults(rng),
+        faults=_faults(rng, seed),
         actions=rng.choice([4, 10, 20, 30]),
         burst=rng.choice([1, 6, 12, 25]),
         record_bytes=rng.choice([5, 40, 120]),
@@ -147,7 +149,7 @@ def _topics(rng: Random, nodes: int) -> list[TopicPlan]:
     return topics
 
 
-def _faults(rng: Random) -> Faults:
+def _faults(rng: Random, seed: int) -> Faults:
     calm = rng.random() < 0.05
 
     def some(share_of_seeds: float, *values: float) -> float:
@@ -176,4 +178,7 @@ def _faults(rng: Random) -> Faults:
     faults.refused_for_good = some(0.15, 0.02, 0.1)
     faults.pause_share = some(0.15, 0.01, 0.05)
     faults.pause_ms = rng.choice([20, 300, 3000])
+    # A die of its own: what is drawn after this stays what it was for every seed.
+    keeping = Random(f"transport {seed}")
+    faults.transport_keeps = keeping.choice([0.1, 0.7]) if keeping.random() < 0.3 and not calm else 0.0
     return faults

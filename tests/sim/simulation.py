@@ -20,7 +20,7 @@ from kafka_sink.client.factory import create_client
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.producer import kafka_producer, pipeline
-from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.buffer_pool import BufferPool, Memory
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from tests.sim.cluster import SimCluster
@@ -79,40 +79,52 @@ class PoisonedPool:
         self._allocate = pool.allocate
         self._deallocate = pool.deallocate
         self._exchange = pool.exchange
-        self._out: dict[int, bytearray] = {}
-        #: Sizes of the buffers that the halves of split batches brought along.
-        self._exchanged: list[int] = []
+        self._try_allocate = pool.try_allocate
+        self._out: dict[Memory, bytearray] = {}
         #: What those are larger than the buffers they came for: all that may be out beyond the limit.
         self._debt = 0
         self._total = pool.total_memory
         pool.allocate = self.allocate  # type: ignore[method-assign]
+        pool.try_allocate = self.try_allocate  # type: ignore[method-assign]
         pool.deallocate = self.deallocate  # type: ignore[method-assign]
         pool.exchange = self.exchange  # type: ignore[method-assign]
 
-    def allocate(self, size: int, max_block_ms: int) -> bytearray:
-        buffer = self._allocate(size, max_block_ms)
-        self._out[id(buffer)] = buffer
-        in_use = sum(map(len, self._out.values())) + sum(self._exchanged)
+    def allocate(self, memory: Memory, size: int, max_block_ms: int) -> None:
+        self._allocate(memory, size, max_block_ms)
+        self._given(memory)
+
+    def try_allocate(self, memory: Memory, size: int) -> bool:
+        if not self._try_allocate(memory, size):
+            return False
+        self._given(memory)
+        return True
+
+    def _given(self, memory: Memory) -> None:
+        assert memory.buffer is not None
+        if any(buffer is memory.buffer for buffer in self._out.values()):
+            raise ViolationError(f"a buffer of {len(memory)} bytes has two owners")
+        self._out[memory] = memory.buffer
+        in_use = sum(map(len, self._out.values()))
         if in_use > self._total + self._debt:
             raise ViolationError(f"{in_use} bytes of buffers are out, buffer.memory is {self._total}")
-        return buffer
 
-    def deallocate(self, buffer: bytearray, *args: object) -> None:
-        if self._out.pop(id(buffer), None) is None:
-            if len(buffer) not in self._exchanged:
-                raise ViolationError(f"a buffer of {len(buffer)} bytes was given back that was not out")
-            self._exchanged.remove(len(buffer))
-        memoryview(buffer)[:] = _POISON * len(buffer)
-        self._deallocate(buffer, *args)
+    def deallocate(self, memory: Memory) -> None:
+        self._take_back(memory)
+        self._deallocate(memory)
 
-    def exchange(self, buffer: bytearray, sizes: Iterable[int]) -> None:
-        sizes = list(sizes)
-        if self._out.pop(id(buffer), None) is None:
-            self._exchanged.remove(len(buffer))
-        self._exchanged += sizes
-        self._debt += max(sum(sizes) - len(buffer), 0)
-        memoryview(buffer)[:] = _POISON * len(buffer)
-        self._exchange(buffer, sizes)
+    def exchange(self, memory: Memory, pieces: Iterable[Memory]) -> None:
+        pieces = list(pieces)
+        self._debt += max(sum(map(len, pieces)) - len(memory), 0)
+        self._take_back(memory)
+        for piece in pieces:
+            assert piece.buffer is not None
+            self._out[piece] = piece.buffer
+        self._exchange(memory, pieces)
+
+    def _take_back(self, memory: Memory) -> None:
+        buffer = self._out.pop(memory, None)
+        if buffer is not None:
+            memoryview(buffer)[:] = _POISON * len(buffer)
 
 
 class ErrorLog(logging.Handler):
@@ -260,7 +272,7 @@ class Simulation:
 
     def _meet_topics(self) -> None:
         """Whoever may not wait is refused until the metadata is there: most runs begin after that."""
-        metadata = self._producer._metadata
+        metadata = self._producer._network.metadata
         if self.world.chance(0.1):
             return
         for topic in self.plan.topics:
@@ -362,7 +374,7 @@ class Simulation:
 
     def _settle(self) -> None:
         """Nothing is left to do within bounded time, and nothing is left behind."""
-        accumulator, client = self._producer._accumulator, self._producer._client
+        accumulator, client = self._producer._accumulator, self._producer._network.client
         limit_ms = self.world.now_ms + self.plan.properties["delivery.timeout.ms"] + _GRACE_MS
         while accumulator.has_incomplete or client.in_flight_request_count():
             if self.world.now_ms > limit_ms:

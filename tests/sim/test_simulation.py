@@ -18,7 +18,7 @@ from tests.sim.world import ViolationError
 ROOT = Path(__file__).parents[2]
 
 #: Runs per test, so that progress can be seen and several processes can share the work.
-CHUNK = 100
+CHUNK = 50
 #: Runs with transactions take this many times as long as others, so there are fewer of them.
 TRANSACTIONS_COST = 8
 #: Seeds within which every broken rule has to be caught.
@@ -52,7 +52,7 @@ def test_transactions_are_whole_or_not_there(seeds: range) -> None:
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.parametrize("options", [["--sim-runs", "20"], ["--sim-runs", "5", "--transactions"]], ids=" ".join)
+@pytest.mark.parametrize("options", [["--sim-runs", "10"], ["--sim-runs", "3", "--transactions"]], ids=" ".join)
 def test_a_seed_replays_exactly_in_another_process(options: list[str]) -> None:
     """Whatever hashes and addresses it has there."""
     command = [sys.executable, "-m", "tests.sim.run", *options, "--verbose"]

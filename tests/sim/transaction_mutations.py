@@ -16,6 +16,7 @@ from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import ProducerStateManager
+from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.producer.idempotence import IdempotenceManager
 from kafka_sink.producer.transaction_state import TransactionalResult
 from kafka_sink.producer.transactions import TransactionManager
@@ -91,6 +92,16 @@ def _admit_older(
     true(self, transactional_id, producer, *args)
 
 
+def _fence_the_early(
+    true: Any, self: TransactionCoordinator, transactional_id: str, producer: ProducerIdAndEpoch, *args: Any, **to: Any
+) -> ProducerIdAndEpoch:
+    known = self.find(transactional_id)
+    if known is not None and known.state.is_deciding and known.producer_epoch == producer.epoch:
+        raise ApiError("the last transaction is not complete yet", ErrorCode.PRODUCER_FENCED)
+    after: ProducerIdAndEpoch = true(self, transactional_id, producer, *args, **to)
+    return after
+
+
 def _zombies_that_go_on(plan: TransactionPlan) -> None:
     plan.writers, plan.lives, plan.transactions, plan.actions = 1, 3, 6, 6
     plan.crash_share, plan.zombie_share, plan.zombie_sleeps_ms = 0.3, 1.0, 100
@@ -133,6 +144,13 @@ TRANSACTION_MUTATIONS: tuple[Mutation, ...] = (
     TransactionMutation("readers see open transactions", PartitionLog, "_last_stable_offset", _to_the_end),
     TransactionMutation(
         "a coordinator that starts knows nothing", TransactionStore, "load", _knows_nothing, likely_seed=16
+    ),
+    TransactionMutation(
+        "an abort that comes before the last markers is fenced",
+        TransactionCoordinator,
+        "end_transaction",
+        _fence_the_early,
+        likely_seed=15,
     ),
     TransactionMutation("markers are tried only once", TransactionCoordinator, "_retry_markers", _never_again),
     TransactionMutation(

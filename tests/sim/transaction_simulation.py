@@ -331,16 +331,7 @@ class TransactionSimulation:
         may_meet_others = self._had_zombies or self.plan.base.faults.zombies
         if not self._is_newest(writer, life) or may_meet_others or self.plan.has_short_timeout:
             return
-        if self._was_aborted_too_soon(writer):
-            return
         raise ViolationError(f"{writer} cannot go on, and nobody took its place: {error!r}")
-
-    def _was_aborted_too_soon(self, writer: str) -> bool:
-        """While markers are being written a coordinator takes an abort of version 2 for one of an older producer."""
-        faults = self.plan.base.faults
-        may_wait = faults.markers_wait or faults.move_leaders_every_ms or faults.restart_every_ms
-        last = next(each for each in reversed(self.ledger.transactions) if each.writer == writer)
-        return self.plan.transaction_version == 2 and last.told is Told.ABORTED and bool(may_wait)
 
     def _transact(self, writer: str, life: Life, transaction: Transaction) -> Script:
         commits = not self.world.chance(self.plan.abort_share)
@@ -457,7 +448,7 @@ class TransactionSimulation:
     def _settled(self, life: Life) -> Script:
         producer = life.producer
         limit_ms = self.world.now_ms + self._patience_ms
-        while producer._client.in_flight_request_count():
+        while producer._network.client.in_flight_request_count():
             if self.world.now_ms > limit_ms:
                 raise ViolationError("requests stay in flight")
             yield 10

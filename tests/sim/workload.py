@@ -9,7 +9,7 @@ import numpy as np
 from kafka_sink.common.errors import ApiError
 from kafka_sink.common.model import Header
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, ProducerRecord
+from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, PartlyStagedError, ProducerRecord
 from tests.fakes.chunks import Row, make_chunk
 from tests.sim.ledger import Ledger, Sending, Staged
 from tests.sim.plan import Plan
@@ -83,7 +83,7 @@ class Workload:
         self._world.note("sending the chunk {} to {} to {}", sending.first, sending.first + count - 1, topic)
         try:
             self._producer.send_columns(topic, chunk, places, lambda delivery: self._told(sending, delivery))
-        except ApiError as error:
+        except (ApiError, PartlyStagedError) as error:
             sending.accepted = False
             self._world.note("the chunk was not taken whole: {}", error)
         else:

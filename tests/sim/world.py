@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 
 from kafka_sink.common.clock import FOREVER_MS
+from tests.fakes.manual_clock import on_another_thread
 
 
 class ViolationError(BaseException):
@@ -49,7 +50,8 @@ class World:
             raise ViolationError("somebody waits although there is nobody to wait for")
         condition.release()
         try:
-            self.on_wait(deadline_ms)
+            on_wait = self.on_wait
+            on_another_thread(lambda: on_wait(deadline_ms))
         finally:
             condition.acquire()
         return self.now_ms < deadline_ms

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import NO_TIMESTAMP
-from kafka_sink.producer.accumulator import AppendInProgress
+from kafka_sink.producer.calls_in_progress import APPEND, _Call
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.records.layout import HEADER_BYTES
@@ -16,6 +16,7 @@ from kafka_sink.records.reference import record_size
 from tests.fakes.batches import read_wire
 from tests.fakes.clock import FakeClock
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.memory import allocate
 from tests.fakes.producing import (
     LARGE,
     DrainedAccumulator,
@@ -90,7 +91,7 @@ def test_a_record_larger_than_a_batch_has_one_of_its_own_and_nothing_follows_it(
 def test_a_batch_that_another_thread_opened_meanwhile_is_used_and_the_memory_given_back() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, memory=2000)
-    hold = accumulator.pool.allocate(2000, 0)
+    hold = allocate(accumulator.pool, 2000, 0)
 
     def other_thread() -> None:
         accumulator.pool.deallocate(hold)
@@ -124,7 +125,7 @@ def test_no_lock_is_held_while_memory_is_awaited() -> None:
 def test_a_new_batch_is_as_old_as_its_memory_not_as_the_wait_for_it() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, memory=1000)
-    hold = accumulator.pool.allocate(1000, 0)
+    hold = allocate(accumulator.pool, 1000, 0)
 
     def later() -> None:
         clock.advance(700)
@@ -141,8 +142,7 @@ def test_no_memory_in_time_is_an_error_and_leaves_nothing_behind() -> None:
     with pytest.raises(BufferExhaustedError):
         append(accumulator, partition=1, max_block_ms=50)
     assert not queued(accumulator, 1)
-    with AppendInProgress(accumulator):
-        assert accumulator.has_incomplete_or_appends
+    assert accumulator.appending(lambda: accumulator.has_incomplete_or_appends)
 
 
 def test_a_closed_accumulator_takes_nothing() -> None:
@@ -167,7 +167,7 @@ def test_closing_while_memory_is_awaited_ends_the_append() -> None:
 def test_closing_between_memory_and_append_gives_the_memory_back() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, memory=1000)
-    hold = accumulator.pool.allocate(1000, 0)
+    hold = allocate(accumulator.pool, 1000, 0)
 
     def close_but_let_the_waiter_have_it() -> None:
         accumulator.pool.deallocate(hold)
@@ -220,7 +220,7 @@ def test_a_batch_that_grows_gives_its_old_memory_back() -> None:
 def test_a_batch_that_cannot_grow_is_complete() -> None:
     accumulator = make_accumulator(ManualClock(), batch_size=40_000, memory=70_000)
     append(accumulator, value=b"x" * 10_000)
-    accumulator.pool.allocate(25_000, 0)
+    allocate(accumulator.pool, 25_000, 0)
     result = append(accumulator, value=b"y" * 10_500)
     assert result.new_batch_created
     assert [batch.record_count for batch in queued(accumulator)] == [1, 1]
@@ -375,31 +375,21 @@ def test_a_forced_end_fails_everything_queued_and_in_flight() -> None:
     assert accumulator.pool.available_memory == accumulator.pool.total_memory - 1000, "one is still on the wire"
 
 
-def test_an_append_whose_end_an_interrupt_kept_from_being_told_holds_up_no_close() -> None:
-    accumulator = make_accumulator(ManualClock())
-    append(accumulator)
-    AppendInProgress(accumulator).__enter__()
-    accumulator.close()
-    accumulator.caller_does_not_append()
-    accumulator.abort_incomplete(lambda _: KafkaError("closed by force"))
-    assert not accumulator.has_incomplete_or_appends
-
-
 def test_a_forced_end_waits_for_appends_that_were_let_in_before() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock)
-    straggler = AppendInProgress(accumulator)
-    straggler.__enter__()
-    buffer = accumulator.pool.allocate(1000, 0)
+    straggler = _Call(APPEND)
+    accumulator.calls._calls[straggler] = None
+    buffer = allocate(accumulator.pool, 1000, 0)
     accumulator.close()
 
     def straggler_ends() -> None:
         queue = accumulator.queue(tp(0))
         with queue.lock:
-            batch = accumulator.new_batch(tp(0), buffer, 0)
+            batch = accumulator.new_batch(tp(0), buffer)
             batch.try_append(0, None, b"late", (), None)
             accumulator.add_batch(queue, batch)
-        straggler.__exit__()
+        del accumulator.calls._calls[straggler]
 
     clock.actions.append(straggler_ends)
     accumulator.abort_incomplete(lambda _: KafkaError("closed by force"))

@@ -12,6 +12,8 @@ import pytest
 from kafka_sink.common.errors import RowSerializationError, SerializationError
 from kafka_sink.producer.arrow_rows import ArrowRows, rows_of, rows_to_send, with_partitions
 from kafka_sink.producer.topic_metadata import ANY_PARTITION
+from kafka_sink.records import columns
+from kafka_sink.records.columns import HeadersColumn
 
 WALL_MS = 1_700_000_000_000
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -53,6 +55,14 @@ def test_integers_are_milliseconds() -> None:
 
 def test_a_moment_before_1970_stays_before_it() -> None:
     assert timestamps(rows_of(batch(timestamp=pa.array([-1, 0, 1], pa.timestamp("us"))), WALL_MS)) == [-1, 0, 0]
+
+
+def test_nanoseconds_are_cut_to_milliseconds_like_every_unit() -> None:
+    nanos = pa.array([1_700_000_000_123_456_789, None, -1], pa.timestamp("ns"))
+    assert timestamps(rows_of(batch(timestamp=nanos), WALL_MS)) == [1_700_000_000_123, WALL_MS, -1]
+    for unit, value in (("s", 7), ("ms", 7_000), ("us", 7_000_999)):
+        column = pa.array([value, None, value], pa.timestamp(unit, "UTC"))
+        assert timestamps(rows_of(batch(timestamp=column), WALL_MS)) == [7_000, WALL_MS, 7_000]
 
 
 @pytest.mark.parametrize(
@@ -118,3 +128,25 @@ def test_partitions_are_given_once() -> None:
     assert [part.partitions.tolist() for part in given if part.partitions is not None] == [[0, 1, 2], [3, 4, 5]]
     with pytest.raises(ValueError, match="given twice"):
         with_partitions(given, np.arange(6, dtype=np.int32))
+
+
+def test_headers_in_one_piece_are_encoded_once_however_many_the_other_pieces_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoded: list[int] = []
+    join = columns.join_rows
+
+    def counting(pieces: Any, rows: int) -> Any:
+        encoded.append(rows)
+        return join(pieces, rows)
+
+    monkeypatch.setattr(columns, "join_rows", counting)
+    values = pa.chunked_array([[b"a", b"b"]] * 50)
+    headers = pa.array([None if row % 7 == 0 else [("k", b"%d" % row)] * (row % 3) for row in range(100)], HEADERS)
+    parts = rows_to_send(pa.table({"value": values, "headers": headers}), WALL_MS)
+    assert sum(encoded) == sum(len(each) for each in headers.to_pylist() if each)
+    found = [part.chunk.headers for part in parts]
+    whole = HeadersColumn.from_arrow(headers)
+    assert [row for each in found if each for row in each.counts] == whole.counts.tolist()
+    rows = [each.entries.value(row) for each in found if each for row in range(len(each.counts))]
+    assert rows == [whole.entries.value(row) for row in range(100)]

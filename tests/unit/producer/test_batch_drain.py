@@ -10,7 +10,8 @@ import pytest
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
-from kafka_sink.producer.producer_batch import ProducerBatch
+from kafka_sink.producer.producer_batch import Compression, ProducerBatch
+from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size
 from tests.fakes.batches import read_wire
@@ -249,6 +250,30 @@ def test_a_request_is_not_larger_than_allowed_unless_by_its_first_batch() -> Non
     size = queued(accumulator, 0)[0].size_bytes
     assert len(drain(accumulator, cluster, max_bytes=2 * size)) == 2
     assert len(drain(accumulator, cluster, max_bytes=10)) == 1
+
+
+def test_a_request_is_filled_with_what_batches_are_after_compression() -> None:
+    accumulator = make_accumulator(ManualClock(), compression=Compression(CompressionType.GZIP, None))
+    for partition in range(6):
+        append(accumulator, partition, LARGE)
+    cluster = make_cluster([0] * 6)
+    assert queued(accumulator, 0)[0].size_bytes > 600
+    drained = drain(accumulator, cluster, max_bytes=500)
+    assert sum(batch.wire_bytes for batch in drained) <= 500
+    assert [batch.topic_partition.partition for batch in drained] == [0, 1, 2, 3, 4]
+    assert [batch.topic_partition.partition for batch in drain(accumulator, cluster, max_bytes=500)] == [5]
+
+
+def test_a_batch_that_did_not_fit_keeps_its_place_before_what_came_after_it() -> None:
+    accumulator = make_accumulator(ManualClock(), idempotence=make_idempotence())
+    cluster = make_cluster([0, 0])
+    for partition, value in ((0, LARGE), (1, b"first" * 100)):
+        append(accumulator, partition, value)
+    assert len(drain(accumulator, cluster, max_bytes=700)) == 1
+    append(accumulator, 1, b"second")
+    found = [drain(accumulator, cluster, max_bytes=700) for _ in range(2)]
+    assert [values(batch) for (batch,) in found] == [[b"first" * 100], [b"second"]]
+    assert [batch.base_sequence for (batch,) in found] == [0, 1]
 
 
 def test_the_partition_that_did_not_fit_comes_first_next_time() -> None:

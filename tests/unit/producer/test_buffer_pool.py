@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
-from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.buffer_pool import BufferPool, Memory
 from tests.fakes.clock import FakeClock
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.memory import allocate, try_allocate
 
 #: Real seconds after which a test with threads has failed.
 _PATIENCE_S = 10
@@ -25,18 +26,18 @@ class Waiter:
 
     def __init__(self, pool: BufferPool, size: int, max_block_ms: int = 1000) -> None:
         queued = pool.queued
-        self._outcome: list[bytearray | Exception] = []
+        self._outcome: list[Memory | Exception] = []
         self._thread = threading.Thread(target=self._run, args=(pool, size, max_block_ms), daemon=True)
         self._thread.start()
         _until(lambda: pool.queued == queued + 1)
 
     def _run(self, pool: BufferPool, size: int, max_block_ms: int) -> None:
         try:
-            self._outcome.append(pool.allocate(size, max_block_ms))
+            self._outcome.append(allocate(pool, size, max_block_ms))
         except Exception as error:
             self._outcome.append(error)
 
-    def join(self) -> bytearray | Exception:
+    def join(self) -> Memory | Exception:
         self._thread.join(_PATIENCE_S)
         (outcome,) = self._outcome
         return outcome
@@ -58,31 +59,42 @@ def _until(reached: Callable[[], bool]) -> None:
 
 def test_a_buffer_of_the_poolable_size_is_reused() -> None:
     pool = make_pool(1000, 100)
-    buffer = pool.allocate(100, 0)
-    pool.deallocate(buffer)
-    assert pool.allocate(100, 0) is buffer
+    first = allocate(pool, 100, 0)
+    buffer = first.buffer
+    pool.deallocate(first)
+    assert first.buffer is None
+    assert allocate(pool, 100, 0).buffer is buffer
+
+
+def test_memory_is_given_back_once() -> None:
+    pool = make_pool(1000, 100)
+    memory = allocate(pool, 100, 0)
+    pool.deallocate(memory)
+    pool.deallocate(memory)
+    assert pool.available_memory == 1000
+    assert allocate(pool, 100, 0).buffer is not allocate(pool, 100, 0).buffer
 
 
 def test_buffers_of_other_sizes_are_made_anew() -> None:
     pool = make_pool(1000, 100)
-    odd = pool.allocate(150, 0)
+    odd = allocate(pool, 150, 0)
     assert len(odd) == 150
     pool.deallocate(odd)
-    assert pool.allocate(150, 0) is not odd
+    assert allocate(pool, 150, 0) is not odd
     assert pool.available_memory == 850
 
 
 def test_kept_buffers_are_given_up_for_other_sizes() -> None:
     pool = make_pool(300, 100)
-    for buffer in [pool.allocate(100, 0) for _ in range(3)]:
+    for buffer in [allocate(pool, 100, 0) for _ in range(3)]:
         pool.deallocate(buffer)
-    assert len(pool.allocate(250, 0)) == 250
+    assert len(allocate(pool, 250, 0)) == 250
     assert pool.available_memory == 50
 
 
 def test_what_is_out_is_not_available() -> None:
     pool = make_pool(1000, 100)
-    first, second = pool.allocate(100, 0), pool.allocate(300, 0)
+    first, second = allocate(pool, 100, 0), allocate(pool, 300, 0)
     assert pool.available_memory == 600
     pool.deallocate(second)
     assert pool.available_memory == 900
@@ -92,15 +104,15 @@ def test_what_is_out_is_not_available() -> None:
 
 def test_more_than_there_will_ever_be_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match=r"cannot allocate 1001 bytes: buffer\.memory is 1000 bytes"):
-        make_pool(1000, 100).allocate(1001, 1000)
+        allocate(make_pool(1000, 100), 1001, 1000)
 
 
 def test_memory_that_stays_short_is_an_error_that_says_what_to_look_at() -> None:
     clock = ManualClock()
     pool = make_pool(100, 100, clock)
-    pool.allocate(100, 0)
+    allocate(pool, 100, 0)
     with pytest.raises(BufferExhaustedError, match=r"no 100 bytes .* within 50 ms.*\(100 bytes\)") as caught:
-        pool.allocate(100, 50)
+        allocate(pool, 100, 50)
     assert isinstance(caught.value, KafkaTimeoutError)
     assert clock.waits == [50]
     assert pool.queued == 0
@@ -110,27 +122,28 @@ def test_memory_that_stays_short_is_an_error_that_says_what_to_look_at() -> None
 def test_zero_patience_does_not_wait() -> None:
     clock = ManualClock()
     pool = make_pool(100, 100, clock)
-    pool.allocate(100, 0)
+    allocate(pool, 100, 0)
     with pytest.raises(BufferExhaustedError):
-        pool.allocate(1, 0)
+        allocate(pool, 1, 0)
     assert clock.waits == []
 
 
 def test_a_waiter_takes_the_pooled_buffer_that_comes_back() -> None:
     clock = ManualClock()
     pool = make_pool(100, 100, clock)
-    buffer = pool.allocate(100, 0)
-    clock.actions.append(lambda: pool.deallocate(buffer))
-    assert pool.allocate(100, 1000) is buffer
+    first = allocate(pool, 100, 0)
+    buffer = first.buffer
+    clock.actions.append(lambda: pool.deallocate(first))
+    assert allocate(pool, 100, 1000).buffer is buffer
     assert pool.available_memory == 0
 
 
 def test_a_waiter_gathers_what_comes_back_bit_by_bit() -> None:
     clock = ManualClock()
     pool = make_pool(100, 10, clock)
-    parts = [pool.allocate(30, 0), pool.allocate(30, 0), pool.allocate(40, 0)]
+    parts = [allocate(pool, 30, 0), allocate(pool, 30, 0), allocate(pool, 40, 0)]
     clock.actions.extend([lambda: pool.deallocate(parts[0]), lambda: pool.deallocate(parts[1])])
-    assert len(pool.allocate(55, 1000)) == 55
+    assert len(allocate(pool, 55, 1000)) == 55
     assert pool.available_memory == 5
     assert clock.waits == [1000, 1000]
 
@@ -138,7 +151,7 @@ def test_a_waiter_gathers_what_comes_back_bit_by_bit() -> None:
 def test_waiting_again_only_gets_the_time_that_is_left() -> None:
     clock = ManualClock()
     pool = make_pool(100, 10, clock)
-    parts = [pool.allocate(50, 0), pool.allocate(50, 0)]
+    parts = [allocate(pool, 50, 0), allocate(pool, 50, 0)]
 
     def give_back(index: int) -> Callable[[], None]:
         def action() -> None:
@@ -148,7 +161,7 @@ def test_waiting_again_only_gets_the_time_that_is_left() -> None:
         return action
 
     clock.actions.extend([give_back(0), give_back(1)])
-    pool.allocate(80, 100)
+    allocate(pool, 80, 100)
     assert clock.waits == [100, 70]
     assert pool.waits_ms.total == 60
 
@@ -156,10 +169,10 @@ def test_waiting_again_only_gets_the_time_that_is_left() -> None:
 def test_what_a_waiter_had_gathered_goes_back_when_its_time_is_up() -> None:
     clock = ManualClock()
     pool = make_pool(100, 10, clock)
-    first, second = pool.allocate(60, 0), pool.allocate(40, 0)
+    first, second = allocate(pool, 60, 0), allocate(pool, 40, 0)
     clock.actions.append(lambda: pool.deallocate(second))
     with pytest.raises(BufferExhaustedError):
-        pool.allocate(80, 100)
+        allocate(pool, 80, 100)
     assert pool.available_memory == 40
     pool.deallocate(first)
     assert pool.available_memory == 100
@@ -168,53 +181,61 @@ def test_what_a_waiter_had_gathered_goes_back_when_its_time_is_up() -> None:
 def test_what_the_first_waiter_gives_up_wakes_the_second() -> None:
     clock = FakeClock()
     pool = BufferPool(100, 10, clock, on_wait=lambda: None)
-    pool.allocate(60, 0)
-    small = pool.allocate(40, 0)
+    allocate(pool, 60, 0)
+    small = allocate(pool, 40, 0)
     impatient, patient = Waiter(pool, 90, 100), Waiter(pool, 30, 100_000)
     # Taken by the first waiter, which needs more.
     pool.deallocate(small)
     assert impatient.is_waiting
     clock.advance(100)
     assert isinstance(impatient.join(), BufferExhaustedError)
-    assert patient.join() == bytearray(30)
+    patient_got = patient.join()
+    assert isinstance(patient_got, Memory)
+    assert len(patient_got) == 30
 
 
 def test_waiters_are_served_in_the_order_they_came() -> None:
     pool = BufferPool(100, 100, FakeClock(), on_wait=lambda: None)
-    buffer = pool.allocate(100, 0)
+    held = allocate(pool, 100, 0)
     waiters = [Waiter(pool, 100) for _ in range(3)]
     for index in range(3):
-        pool.deallocate(buffer)
-        assert waiters[index].join() is buffer
+        buffer = held.buffer
+        pool.deallocate(held)
+        got = waiters[index].join()
+        assert isinstance(got, Memory)
+        assert got.buffer is buffer
+        held = got
         assert all(waiter.is_waiting for waiter in waiters[index + 1 :])
 
 
 def test_a_large_waiter_is_not_overtaken_by_a_small_one_behind_it() -> None:
     pool = BufferPool(100, 10, FakeClock(), on_wait=lambda: None)
-    first, second = pool.allocate(50, 0), pool.allocate(50, 0)
+    first, second = allocate(pool, 50, 0), allocate(pool, 50, 0)
     large, small = Waiter(pool, 100), Waiter(pool, 20)
     pool.deallocate(first)
     assert large.is_waiting
     assert small.is_waiting
     pool.deallocate(second)
     got = large.join()
-    assert isinstance(got, bytearray)
+    assert isinstance(got, Memory)
     assert small.is_waiting
     pool.deallocate(got)
-    assert small.join() == bytearray(20)
+    small_got = small.join()
+    assert isinstance(small_got, Memory)
+    assert len(small_got) == 20
 
 
 def test_what_one_waiter_leaves_over_wakes_the_next() -> None:
     pool = BufferPool(100, 10, FakeClock(), on_wait=lambda: None)
-    everything = pool.allocate(100, 0)
+    everything = allocate(pool, 100, 0)
     waiters = [Waiter(pool, 40), Waiter(pool, 40)]
     pool.deallocate(everything)
-    assert [waiter.join() for waiter in waiters] == [bytearray(40), bytearray(40)]
+    assert [len(got) for waiter in waiters if isinstance(got := waiter.join(), Memory)] == [40, 40]
 
 
 def test_close_wakes_every_waiter_with_an_error_and_refuses_newcomers() -> None:
     pool = BufferPool(100, 100, FakeClock(), on_wait=lambda: None)
-    buffer = pool.allocate(100, 0)
+    first = allocate(pool, 100, 0)
     waiters = [Waiter(pool, 100), Waiter(pool, 50)]
     pool.close()
     for waiter in waiters:
@@ -222,33 +243,36 @@ def test_close_wakes_every_waiter_with_an_error_and_refuses_newcomers() -> None:
         assert isinstance(outcome, KafkaError)
         assert not isinstance(outcome, BufferExhaustedError)
     with pytest.raises(KafkaError, match="closed"):
-        pool.allocate(10, 1000)
-    pool.deallocate(buffer)
+        allocate(pool, 10, 1000)
+    pool.deallocate(first)
     assert pool.available_memory == 100
 
 
 def test_trying_neither_waits_nor_overtakes_who_does() -> None:
     pool = BufferPool(100, 50, FakeClock(), on_wait=lambda: None)
-    first, second = pool.try_allocate(50), pool.try_allocate(40)
+    first, second = try_allocate(pool, 50), try_allocate(pool, 40)
     assert first is not None
     assert second is not None
-    assert pool.try_allocate(11) is None
+    assert try_allocate(pool, 11) is None
     waiter = Waiter(pool, 100)
-    assert pool.try_allocate(5) is None, "there is as much, but somebody waits"
+    assert try_allocate(pool, 5) is None, "there is as much, but somebody waits"
     pool.deallocate(first)
     pool.deallocate(second)
     got = waiter.join()
-    assert isinstance(got, bytearray)
+    assert isinstance(got, Memory)
     pool.deallocate(got)
     pool.close()
-    assert pool.try_allocate(5) is None
+    assert try_allocate(pool, 5) is None
 
 
 def test_trying_reuses_a_kept_buffer() -> None:
     pool = make_pool(100, 50)
-    buffer = pool.allocate(50, 0)
-    pool.deallocate(buffer)
-    assert pool.try_allocate(50) is buffer
+    first = allocate(pool, 50, 0)
+    buffer = first.buffer
+    pool.deallocate(first)
+    again = try_allocate(pool, 50)
+    assert again is not None
+    assert again.buffer is buffer
     assert pool.available_memory == 50
 
 
@@ -256,10 +280,10 @@ def test_who_begins_to_wait_wakes_the_sender_and_is_counted_by_then() -> None:
     seen: list[int] = []
     clock = ManualClock()
     pool = BufferPool(100, 100, clock, on_wait=lambda: seen.append(pool.queued))
-    pool.allocate(100, 0)
+    allocate(pool, 100, 0)
     assert seen == []
     with pytest.raises(BufferExhaustedError):
-        pool.allocate(100, 10)
+        allocate(pool, 100, 10)
     assert seen == [1]
 
 
@@ -268,9 +292,9 @@ def test_a_sender_that_cannot_be_woken_leaves_no_waiter_behind() -> None:
         raise OSError("closed")
 
     pool = BufferPool(100, 100, ManualClock(), on_wait=fail)
-    pool.allocate(100, 0)
+    allocate(pool, 100, 0)
     with pytest.raises(OSError, match="closed"):
-        pool.allocate(100, 10)
+        allocate(pool, 100, 10)
     assert pool.queued == 0
 
 
@@ -282,15 +306,15 @@ def test_a_machine_without_memory_gets_its_reservation_back(monkeypatch: pytest.
 
     monkeypatch.setattr("kafka_sink.producer.buffer_pool.bytearray", no_memory, raising=False)
     with pytest.raises(MemoryError):
-        pool.allocate(100, 0)
+        allocate(pool, 100, 0)
     assert pool.available_memory == 100
 
 
 def test_memory_that_replaces_a_buffer_is_accounted_for_in_its_place() -> None:
     pool = BufferPool(3000, 1000, ManualClock(), on_wait=lambda: None)
-    whole = pool.allocate(1000, 0)
-    pieces = [bytearray(520), bytearray(530)]
-    pool.exchange(whole, [len(piece) for piece in pieces])
+    whole = allocate(pool, 1000, 0)
+    pieces = [Memory(bytearray(520)), Memory(bytearray(530))]
+    pool.exchange(whole, pieces)
     assert pool.available_memory == 1950
     for piece in pieces:
         pool.deallocate(piece)
@@ -299,14 +323,16 @@ def test_memory_that_replaces_a_buffer_is_accounted_for_in_its_place() -> None:
 
 def test_a_full_pool_lends_what_the_pieces_are_larger_and_takes_it_back_first() -> None:
     pool = BufferPool(1000, 1000, ManualClock(), on_wait=lambda: None)
-    whole = pool.allocate(1000, 0)
-    pool.exchange(whole, [540, 530])
+    whole = allocate(pool, 1000, 0)
+    pieces = [Memory(bytearray(540)), Memory(bytearray(530))]
+    pool.exchange(whole, pieces)
     assert pool.available_memory == -70
     with pytest.raises(BufferExhaustedError):
-        pool.allocate(100, 0)
-    pool.deallocate(bytearray(540))
+        allocate(pool, 100, 0)
+    pool.deallocate(pieces[0])
     assert pool.available_memory == 470
-    assert len(pool.allocate(470, 0)) == 470
-    pool.deallocate(bytearray(530))
-    pool.deallocate(bytearray(470))
+    rest = allocate(pool, 470, 0)
+    assert len(rest) == 470
+    pool.deallocate(pieces[1])
+    pool.deallocate(rest)
     assert pool.available_memory == 1000

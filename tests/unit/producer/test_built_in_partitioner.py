@@ -122,7 +122,7 @@ def test_the_accumulator_reports_queues_once_each_partition_was_used() -> None:
     assert TOPIC not in partitioner._loads
     accumulator.queue(tp(2))
     for _ in range(3):
-        accumulator.append(tp(0), 0, None, b"x" * 60, (), None, 0, abort_on_new_batch=False, now_ms=0)
+        accumulator.append(tp(0), 0, None, b"x" * 60, (), None, 0, abort_on_new_batch=False)
     loads.report(cluster, 20)
     assert (partitioner._loads[TOPIC].partitions, partitioner._loads[TOPIC].ends) == ([0, 1, 2], [1, 5, 9])
     # Node 1 has had something to take for more than the time-out, and has taken nothing.
@@ -144,7 +144,7 @@ def test_queues_are_looked_at_now_and_then_only() -> None:
     loads.report(cluster, 100)
     for partition in (0, 1):
         accumulator.queue(tp(partition))
-    accumulator.append(tp(0), 0, None, b"x", (), None, 0, abort_on_new_batch=False, now_ms=0)
+    accumulator.append(tp(0), 0, None, b"x", (), None, 0, abort_on_new_batch=False)
     loads.report(cluster, 109)
     assert TOPIC not in partitioner._loads
     loads.report(cluster, 110)

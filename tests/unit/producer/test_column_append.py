@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import random
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.producer import column_append
+from kafka_sink.producer.column_append import AppendedRows, ColumnAppender
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size
+from kafka_sink.records.vectorized import partition_order
 from tests.fakes.batches import read_wire
-from tests.fakes.chunks import Row
+from tests.fakes.chunks import Row, make_chunk
 from tests.fakes.clock import FakeClock
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.manual_clock import ManualClock, on_another_thread
+from tests.fakes.memory import allocate
 from tests.fakes.producing import (
     NODES,
     DrainedAccumulator,
@@ -60,7 +66,7 @@ def after_encoding(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]
     def encode_then_act(*arguments: Any) -> Any:
         encoded = encode(*arguments)
         if actions:
-            actions.pop(0)()
+            on_another_thread(actions.pop(0))
         return encoded
 
     monkeypatch.setattr(column_append, "encode_records", encode_then_act)
@@ -260,6 +266,13 @@ def _values_of(batches: list[ProducerBatch], partition: int) -> list[bytes]:
     return [value for found in values(chosen) for value in found if value is not None]
 
 
+def acquired_for_a_moment(lock: threading.RLock) -> bool:
+    if not lock.acquire(blocking=False):
+        return False
+    lock.release()
+    return True
+
+
 # --- memory and close ------------------------------------------------------------------------------------------------
 
 
@@ -282,10 +295,46 @@ def test_memory_that_runs_out_half_way_leaves_what_was_appended_and_nothing_else
     assert append_columns(accumulator, rows[:3])
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_after_an_error_it_is_told_which_rows_are_in_batches(
+    seed: int, after_encoding: list[Callable[[], object]]
+) -> None:
+    rng = random.Random(seed)
+    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS, memory=rng.randrange(3, 40) * THREE_ROWS)
+    before = [Row(b"before %d" % number, partition=rng.randrange(4)) for number in range(rng.randrange(1, 4))]
+    append_columns(accumulator, before)
+    found: list[bytes | None] = []
+
+    def some_leave() -> None:
+        # Their batches move on between plan and append, but their memory does not come back.
+        led = make_cluster([0 if rng.random() < 0.5 else None for _ in range(4)])
+        drained = accumulator.drain_side.drain(led, NODES[:1], 10**9, 0)[0]
+        found.extend(value for batch in values(drained) for value in batch)
+        for partition in range(rng.choice((0, 4))):
+            with contextlib.suppress(BufferExhaustedError):
+                append(accumulator, partition, b"another")
+
+    after_encoding.extend([some_leave] * rng.randrange(5))
+    rows = [Row(b"%040d" % number, partition=rng.randrange(4)) for number in range(rng.randrange(1, 60))]
+    chunk = make_chunk(rows)
+    order, runs, starts = partition_order(np.array([row.partition for row in rows], dtype=np.int32))
+    appended = AppendedRows(len(rows))
+    sorted_chunk = chunk if order is None else chunk.take(order)
+    with contextlib.suppress(BufferExhaustedError):
+        ColumnAppender(accumulator, accumulator._clock).append(
+            "orders", sorted_chunk, runs, starts, 0, None, 0, appended
+        )
+    found += [value for batch in values(drain_all(accumulator, 4)) for value in batch]
+    in_order = rows if order is None else [rows[place] for place in order]
+    told = [row.value for row, is_appended in zip(in_order, appended.is_appended, strict=True) if is_appended]
+    others = [b"another", *(row.value for row in before)]
+    assert sorted(told) == sorted(value for value in found if value not in others)
+
+
 def test_rows_whose_batch_cannot_grow_get_one_of_their_own(after_encoding: list[Callable[[], object]]) -> None:
     accumulator = make_accumulator(ManualClock(), batch_size=40_000, memory=70_000)
     append_columns(accumulator, [Row(b"x" * 10_000)])
-    hold = accumulator.pool.allocate(25_000, 0)
+    hold = allocate(accumulator.pool, 25_000, 0)
     after_encoding.extend([lambda: None] * 5)
     append_columns(accumulator, [Row(b"y" * 10_500)])
     assert len(after_encoding) == 3, "planned once again, and not onto that batch"
@@ -360,6 +409,6 @@ def test_no_lock_is_held_while_rows_are_encoded(after_encoding: list[Callable[[]
     accumulator = make_accumulator(ManualClock())
     append(accumulator)
     held: list[bool] = []
-    after_encoding.append(lambda: held.append(accumulator.queue(tp(0)).lock.locked()))
+    after_encoding.append(lambda: held.append(not acquired_for_a_moment(accumulator.queue(tp(0)).lock)))
     append_columns(accumulator, [ROW])
     assert held == [False]

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_sink.common import config as common_config
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.producer.config import ProducerConfig, reconcile
+from kafka_sink.producer.config import ProducerConfig, names_for_plugins, reconcile
 
 
 def settle(properties: dict[str, Any], prefix: str = "") -> ProducerConfig:
@@ -69,8 +69,9 @@ def test_the_sum_itself_is_enough() -> None:
     assert settle({"delivery.timeout.ms": 30_005}).delivery_timeout_ms == 30_005
 
 
-def test_a_default_that_became_too_low_is_raised() -> None:
-    assert settle({"request.timeout.ms": 200_000}).delivery_timeout_ms == 200_005
+def test_a_default_that_became_too_low_is_raised_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    assert settle({"request.timeout.ms": 200_000}, prefix="kafka.").delivery_timeout_ms == 200_005
+    assert "kafka.delivery.timeout.ms is 200005, so that it is not less than kafka.linger.ms" in caplog.text
 
 
 def test_the_sum_does_not_pass_the_largest_value() -> None:
@@ -158,3 +159,39 @@ def test_a_batch_must_fit_into_the_memory() -> None:
     text = refusal({"batch.size": 2000, "buffer.memory": 1999}, prefix="kafka.")
     assert "kafka.batch.size (2000) is more than kafka.buffer.memory (1999)" in text
     assert settle({"batch.size": 2000, "buffer.memory": 2000}).batch_size_bytes == 2000
+
+
+# --- names that are not options --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ssl.protocol", "sasl.login.refresh.window.factor", "metric.reporters", "enable.metrics.push", "ssl.provider"],
+)
+def test_what_only_javas_client_has_is_warned_of_and_changes_nothing(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert settle({name: "anything"}) == settle({})
+    assert f"option {name} has no effect: " in caplog.text
+
+
+def test_what_javas_client_would_do_otherwise_is_still_an_error() -> None:
+    assert "unknown option ssl.engine.factory.class" in refusal({"ssl.engine.factory.class": "a.B"})
+    assert "did you mean ssl.protocol" not in refusal({"ssl.protocoll": "TLSv1.3"})
+
+
+@pytest.mark.parametrize(
+    ("plugin", "handed_over"),
+    [
+        ({}, False),
+        ({"partitioner.class": "sticky", "value.serializer": "json"}, False),
+        ({"partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"}, False),
+        ({"partitioner.class": "my.module.Router"}, True),
+        ({"interceptor.classes": "my.module.First,my.module.Second"}, True),
+        ({"value.serializer": object()}, True),
+    ],
+)
+def test_names_that_are_not_kafkas_are_for_plugins_of_the_users_own(plugin: dict[str, Any], handed_over: bool) -> None:
+    properties = {**plugin, "schema.registry.url": "http://registry", "linger.mss": 5, "acks": "all"}
+    assert names_for_plugins(properties) == ({"schema.registry.url"} if handed_over else set())
+    assert names_for_plugins({"my.table": 1}, are_given=True) == {"my.table"}

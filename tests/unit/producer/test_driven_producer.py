@@ -17,18 +17,23 @@ from kafka_sink.common.errors import (
     BufferExhaustedError,
     ConfigError,
     ErrorCode,
+    InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
     RowPartitionError,
     SerializationError,
+    TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
 from kafka_sink.common.model import Header
 from kafka_sink.producer import column_staging, kafka_producer, pipeline
 from kafka_sink.producer.futures import Delivery, FailedFuture
-from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, ProducerRecord
+from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, PartlyStagedError, ProducerRecord
+from kafka_sink.protocol.header import RequestHeader
+from kafka_sink.protocol.messages.metadata import MetadataRequest
 from kafka_sink.protocol.messages.produce import ProduceRequest
+from kafka_sink.protocol.schema import Struct
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size
 from tests.fakes.chunks import Row, make_chunk
@@ -134,7 +139,7 @@ def test_leaving_a_full_batch_for_another_partitions_open_one_wakes_the_sender(m
     driven.brokers.network._woken = False
     built_in = driven.producer._plugins.built_in
     assert built_in is not None
-    before = built_in.partition(TOPIC, None, driven.producer._metadata.fetch())
+    before = built_in.partition(TOPIC, None, driven.producer._network.metadata.fetch())
     send(ProducerRecord(TOPIC, b"x" * 900, partition=before))
     driven.brokers.network._woken = False
     send(ProducerRecord(TOPIC, b"y" * 100))
@@ -230,13 +235,13 @@ def test_a_partition_that_was_added_meanwhile_is_found(make: Make) -> None:
 def test_the_time_to_block_is_that_of_all_attempts_together(make: Make) -> None:
     driven = make(max_block_ms=1000)
     given: list[int] = []
-    await_update = driven.producer._metadata.await_update
+    await_update = driven.producer._network.metadata.await_update
 
     def note(version: int, timeout_ms: int) -> None:
         given.append(timeout_ms)
         await_update(version, timeout_ms)
 
-    driven.producer._metadata.await_update = note  # type: ignore[method-assign]
+    driven.producer._network.metadata.await_update = note  # type: ignore[method-assign]
     assert isinstance(driven.producer.send(ProducerRecord("nowhere", b"v")), FailedFuture)
     assert given[0] == 1000
     assert len(given) > 2
@@ -246,13 +251,13 @@ def test_the_time_to_block_is_that_of_all_attempts_together(make: Make) -> None:
 
 def test_metadata_that_comes_at_the_very_end_is_too_late(make: Make) -> None:
     driven = make(max_block_ms=1000)
-    await_update = driven.producer._metadata.await_update
+    await_update = driven.producer._network.metadata.await_update
 
     def until_the_end(version: int, timeout_ms: int) -> None:
         await_update(version, timeout_ms)
         driven.clock.advance(1000)
 
-    driven.producer._metadata.await_update = until_the_end  # type: ignore[method-assign]
+    driven.producer._network.metadata.await_update = until_the_end  # type: ignore[method-assign]
     with pytest.raises(UnknownTopicOrPartitionError, match="after 1000 ms"):
         driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
 
@@ -273,7 +278,7 @@ def test_metadata_and_memory_share_the_time_to_block(make: Make) -> None:
     waited: list[int] = []
     allocate = driven.producer._accumulator.pool.allocate
     driven.producer._accumulator.pool.allocate = (  # type: ignore[method-assign]
-        lambda size, max_block_ms: (waited.append(max_block_ms), allocate(size, max_block_ms))[1]
+        lambda memory, size, max_block_ms: (waited.append(max_block_ms), allocate(memory, size, max_block_ms))[1]
     )
     wait_on_metadata = driven.producer._topics.wait_for
 
@@ -284,7 +289,8 @@ def test_metadata_and_memory_share_the_time_to_block(make: Make) -> None:
     driven.producer._topics.wait_for = slow  # type: ignore[method-assign]
     driven.producer._topics.known.clear()
     future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 600))
-    assert waited == [600]
+    assert waited[0] == 600
+    assert all(later <= 600 for later in waited[1:])
     with pytest.raises(BufferExhaustedError):
         future.get()
 
@@ -293,8 +299,8 @@ def test_rows_wait_for_a_partition_that_is_not_known_with_what_is_left_of_the_ti
     driven = make((1, 1), max_block_ms=1000)
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     waited: list[int] = []
-    await_update = driven.producer._metadata.await_update
-    driven.producer._metadata.await_update = (  # type: ignore[method-assign]
+    await_update = driven.producer._network.metadata.await_update
+    driven.producer._network.metadata.await_update = (  # type: ignore[method-assign]
         lambda version, timeout_ms: (waited.append(timeout_ms), await_update(version, timeout_ms))[1]
     )
     wait_for = driven.producer._topics.wait_for
@@ -306,7 +312,8 @@ def test_rows_wait_for_a_partition_that_is_not_known_with_what_is_left_of_the_ti
     driven.producer._topics.wait_for = slow  # type: ignore[method-assign]
     with pytest.raises(RowPartitionError, match="names partition 7"):
         driven.producer.send_columns(TOPIC, make_chunk([Row(b"x")]), int32s(7))
-    assert waited == [600]
+    assert waited[0] == 600
+    assert all(later <= 600 for later in waited[1:])
 
 
 def test_the_partitions_of_a_topic_can_be_asked_for(make: Make) -> None:
@@ -427,9 +434,66 @@ def test_when_memory_stays_short_what_was_staged_is_sent_all_the_same(make: Make
     driven = make(buffer_memory=1000, batch_size=1000, linger_ms=60_000, max_block_ms=200)
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     driven.brokers.on_produce = lambda node, request: None
-    with pytest.raises(BufferExhaustedError):
+    with pytest.raises(PartlyStagedError, match="1 of 2 rows for topic orders were staged"):
         driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 600)] * 2))
     assert driven.brokers.requests()
+
+
+def test_rows_that_found_no_memory_are_told_from_those_that_were_staged(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(column_staging, "piece_bytes", lambda partitions: 1500)
+    driven = make((1, 1), buffer_memory=4000, batch_size=1000, max_block_ms=200, delivery_timeout_ms=10_000_000)
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    stored = Stored(driven)
+    take, driven.brokers.on_produce = driven.brokers.on_produce, lambda node, request: None
+    rows = pa.table({"value": [b"%03d" % row * 100 for row in range(30)], "partition": [row % 2 for row in range(30)]})
+    with pytest.raises(PartlyStagedError) as caught:
+        driven.producer.send_columns(TOPIC, rows)
+    error = caught.value
+    assert isinstance(error.__cause__, BufferExhaustedError)
+    assert 0 < error.rows_staged < 30 and error.rows_staged + len(error.rows_left) == 30
+    driven.brokers.on_produce = take
+    assert sum(delivery.count for delivery in error.staged.get()) == error.rows_staged
+    driven.producer.send_columns(TOPIC, rows.take(error.rows_left)).get()
+    for partition in (0, 1):
+        assert stored.values[partition] == [rows["value"][row].as_py() for row in range(partition, 30, 2)]
+
+
+def test_rows_of_a_transaction_that_find_no_memory_leave_nothing_but_to_abort(make: Make) -> None:
+    driven = make(buffer_memory=1000, batch_size=1000, max_block_ms=200, transactional_id="writer")
+    driven.brokers.on_produce = lambda node, request: None
+    driven.producer.join_transaction(9, 0, transaction_version=2)
+    with pytest.raises(BufferExhaustedError):
+        driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 600)] * 2))
+    with pytest.raises(TransactionAbortableError, match="1 of 2 rows for topic orders were staged"):
+        driven.producer.send_columns(TOPIC, make_chunk([Row(b"y")]))
+
+
+def test_a_partitioner_that_fails_late_leaves_rows_staged_and_says_which(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(column_staging, "piece_bytes", lambda partitions: 1000)
+    stored_rows: list[int] = []
+
+    class FailsLate:
+        def configure(self, configs: Any) -> None: ...
+
+        def partition(self, *args: Any) -> int:
+            return 0
+
+        def partition_rows(self, topic: str, chunk: Any, sizes: Any, cluster: Any) -> NDArray[np.int32]:
+            stored_rows.append(chunk.num_rows)
+            if len(stored_rows) > 2:
+                raise LookupError("no route")
+            return np.zeros(chunk.num_rows, dtype=np.int32)
+
+    driven = make(partitioner_class=FailsLate())
+    with pytest.raises(PartlyStagedError, match="no route") as caught:
+        driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 300)] * 20))
+    staged = sum(stored_rows[:2])
+    assert list(caught.value.rows_left) == list(range(staged, 20))
+    assert sum(delivery.count for delivery in caught.value.staged.get()) == staged
 
 
 def test_a_row_that_is_too_large_is_named_and_nothing_is_staged(make: Make) -> None:
@@ -454,6 +518,35 @@ def test_a_row_for_a_partition_that_was_added_meanwhile_is_sent(make: Make) -> N
     driven.producer.send_columns(TOPIC, make_chunk([Row(b"new")]), int32s(2))
     driven.producer.flush()
     assert stored.values == {2: [b"new"]}
+
+
+def test_a_row_for_a_partition_that_not_all_brokers_know_yet_is_sent(make: Make) -> None:
+    driven = make((1, 1))
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    stored = Stored(driven)
+    asked: list[int] = []
+    answer = driven.brokers.network.broker
+
+    def late(connection_id: str, header: RequestHeader, body: Struct) -> Struct | None:
+        if isinstance(body, MetadataRequest):
+            asked.append(driven.clock.now_ms)
+            driven.brokers.leaders = [1, 1, 2] if len(asked) == 3 else [1, 1]
+        return answer(connection_id, header, body)
+
+    driven.brokers.network.broker = late
+    driven.producer.send_columns(TOPIC, make_chunk([Row(b"new")]), int32s(2))
+    driven.producer.flush()
+    assert stored.values == {2: [b"new"]}
+
+
+def test_a_topic_known_to_have_an_illegal_name_is_refused_without_asking_again(make: Make) -> None:
+    driven = make()
+    driven.brokers.topic_errors["bad topic!"] = ErrorCode.INVALID_TOPIC_EXCEPTION
+    for number in range(3):
+        version = driven.producer._network.metadata.update_version
+        with pytest.raises(InvalidTopicError, match="'bad topic!' has no legal name"):
+            driven.producer.send(ProducerRecord("bad topic!", b"v")).get(0)
+        assert (driven.producer._network.metadata.update_version == version) is (number > 0)
 
 
 def test_a_row_with_a_negative_partition_is_named(make: Make) -> None:

@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import pickle
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.common.errors import (
     ApiError,
     ConfigError,
@@ -225,7 +227,7 @@ def test_the_chain_replaces_records_and_hears_of_outcomes_before_the_caller(
     assert (first.configs["client.id"], first.closed, last.closed) == ("me", 1, 1)
     assert [record.message for record in caplog.records if "Failing" in record.message] == [
         "[producer client.id=me] on_send of Failing raised and is skipped",
-        "[producer client.id=me] on_acknowledgement of Failing raised",
+        "[producer client.id=me] on_acknowledgement of Failing raised RuntimeError('on_acknowledgement')",
         "[producer client.id=me] closing Failing failed",
     ]
 
@@ -268,6 +270,34 @@ def test_columns_and_interceptors_do_not_go_together(cluster: EmbeddedCluster) -
 
 
 # --- partitioners ----------------------------------------------------------------------------------------------------
+
+
+class ByRoute:
+    """Has no method but the one that a partitioner needs."""
+
+    def partition(self, topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any, cluster: Any) -> int:
+        return len(value_bytes)
+
+
+def test_a_partitioner_needs_one_method_for_records_and_columns(cluster: EmbeddedCluster) -> None:
+    with make(cluster, partitioner=ByRoute()) as producer:
+        assert producer.send(ProducerRecord(TOPIC, b"ab")).get(5000).partition == 2
+        rows = pa.table({"value": [b"", b"a", b"ab", b"a"]})
+        places = {(d.topic_partition.partition, d.count) for d in producer.send_columns(TOPIC, rows).get(5000)}
+        assert places == {(0, 1), (1, 2), (2, 1)}
+        with pytest.raises(ValueError, match=r"ByRoute \(partitioner.class\) chose partition 9"):
+            producer.send_columns(TOPIC, pa.table({"value": [b"x" * 9]}))
+
+
+def test_properties_that_are_not_kafkas_reach_a_plugin_that_is_named(
+    cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    with make(cluster, {"value.serializer": f"{PLUGINS}.UpperSerializer", "my.routing.table": "x"}) as producer:
+        configured = producer._plugins.value_serializer._serializer.configured
+        assert configured[0][0]["my.routing.table"] == "x"
+    assert "handed to the plugins alone: my.routing.table" in caplog.text
+    with pytest.raises(ConfigError, match=r"unknown option my\.routing\.table"):
+        make(cluster, {"my.routing.table": "x"})
 
 
 def test_a_partitioner_by_path_serves_records_and_columns(cluster: EmbeddedCluster) -> None:
@@ -359,6 +389,63 @@ def test_close_is_final_and_may_be_repeated(cluster: EmbeddedCluster) -> None:
         with pytest.raises(KafkaError, match="after the producer has been closed"):
             use()
     assert producer.metrics()["record-send-total"] == 1
+
+
+def test_connections_go_on_to_the_next_producer(cluster: EmbeddedCluster) -> None:
+    network = None
+    for number in range(3):
+        producer = make(cluster, network=network)
+        assert producer.send(ProducerRecord(TOPIC, b"%d" % number, partition=0)).get(10_000).offset == number
+        created = producer.metrics()["connection-creation-total"]
+        network = producer.hand_over()
+        assert network is not None
+        with pytest.raises(KafkaError, match="closed"):
+            producer.send(ProducerRecord(TOPIC, b"late"))
+        with pytest.raises(KafkaError, match="closed"):
+            producer.hand_over()
+        producer.close()
+    # To the bootstrap address and to the node, by the first.
+    assert created == 2
+    assert not network.client.is_closed
+    network.client.close()
+    assert sender_threads() == []
+
+
+def test_rows_staged_before_a_hand_over_are_sent(cluster: EmbeddedCluster) -> None:
+    producer = make(cluster, {"linger.ms": 60_000})
+    future = producer.send(ProducerRecord(TOPIC, b"staged", partition=0))
+    network = producer.hand_over()
+    assert network is not None
+    network.client.close()
+    assert future.get(0).offset == 0
+
+
+def test_nothing_is_handed_over_while_an_answer_is_due(cluster: EmbeddedCluster) -> None:
+    producer = make(cluster)
+    producer.send(ProducerRecord(TOPIC, b"x")).get(10_000)
+    client = producer._network.client
+    with set_fault(cluster.faults, "metadata:drop=request"):
+        producer._network.metadata.request_update()
+        deadline = time.monotonic() + 30
+        while not client.has_in_flight_requests() and time.monotonic() < deadline:
+            client.wakeup()
+        assert producer.hand_over() is None
+    assert client.is_closed
+
+
+def test_a_hand_over_in_a_callback_is_refused(cluster: EmbeddedCluster) -> None:
+    errors: list[Exception] = []
+
+    def called(*_: object) -> None:
+        try:
+            producer.hand_over()
+        except KafkaError as error:
+            errors.append(error)
+
+    with make(cluster) as producer:
+        producer.send(ProducerRecord(TOPIC, b"x"), called).get(10_000)
+        assert "still uses" in str(errors[0])
+        producer.send(ProducerRecord(TOPIC, b"y")).get(10_000)
 
 
 def test_close_in_a_callback_does_not_wait_for_itself(cluster: EmbeddedCluster) -> None:

@@ -15,11 +15,15 @@ from kafka_sink.common.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from kafka_sink.producer.accumulator import AppendInProgress
+from kafka_sink.producer.calls_in_progress import APPEND, _Call
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
+from kafka_sink.protocol.messages.produce import BatchIndexAndErrorMessage
+from tests.fakes.chunks import Row
+from tests.fakes.memory import allocate
 from tests.fakes.played_brokers import NO_LEADER, produce_answer
+from tests.fakes.producing import append_columns
 from tests.fakes.sender_world import SenderWorld
 
 #: Too long for any test to wait out by chance.
@@ -319,6 +323,59 @@ def test_each_partition_of_an_answer_has_its_own_outcome() -> None:
     assert futures[2].get(0).offset == 100
 
 
+def refuse_records(world: SenderWorld, code: ErrorCode, *named: tuple[int, str | None]) -> None:
+    """Answer the oldest request with *code*, for the records of these numbers in their batch (KIP-467)."""
+    answer = produce_answer(world.requests()[0], -1, {0: code}, "One or more records have been rejected")
+    answer.responses[0].partition_responses[0].record_errors = [
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message) for index, message in named
+    ]
+    world.network.reply("1", answer)
+    world.step()
+
+
+def test_an_invalid_record_gets_its_own_message_and_the_others_of_its_batch_theirs() -> None:
+    world = settled(linger_ms=10)
+    told: list[Delivery] = []
+    futures = [world.append(0, value, told.append) for value in (b"a", b"b", b"c")]
+    world.run_until(world.requests)
+    refuse_records(world, ErrorCode.INVALID_TIMESTAMP, (1, "timestamp out of range"))
+    with pytest.raises(
+        ApiError, match=r"record 1 of 3 in its batch for orders-0 .* \(timestamp out of range\)"
+    ) as caught:
+        futures[1].get(0)
+    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+    for index in (0, 2):
+        with pytest.raises(KafkaError, match="not stored, because other records in its batch were invalid") as others:
+            futures[index].get(0)
+        assert str(told[index].error) == str(others.value)
+    assert str(told[1].error) == str(caught.value)
+
+
+def test_of_several_invalid_records_each_is_an_invalid_record() -> None:
+    world = settled(linger_ms=10)
+    futures = [world.append(0, value) for value in (b"a", b"b", b"c")]
+    world.run_until(world.requests)
+    refuse_records(world, ErrorCode.INVALID_TIMESTAMP, (0, "too old"), (2, None))
+    for index, said in ((0, "too old"), (2, "One or more records have been rejected")):
+        with pytest.raises(ApiError, match=said) as caught:
+            futures[index].get(0)
+        assert caught.value.code is ErrorCode.INVALID_RECORD
+    with pytest.raises(KafkaError, match="other records in its batch"):
+        futures[1].get(0)
+
+
+def test_rows_with_an_invalid_one_among_them_are_told_of_that_one() -> None:
+    world = settled(linger_ms=10)
+    told: list[Delivery] = []
+    for _ in range(2):
+        append_columns(world.accumulator, [Row(b"v")] * 3, callback=told.append)
+    world.run_until(world.requests)
+    refuse_records(world, ErrorCode.INVALID_RECORD, (4, "no key"))
+    assert [delivery.count for delivery in told] == [3, 3]
+    assert "other records in its batch" in str(told[0].error)
+    assert "record 4 of 6" in str(told[1].error) and "no key" in str(told[1].error)
+
+
 def test_an_error_code_from_the_future_is_not_retried() -> None:
     world = plain()
     future = world.append()
@@ -365,6 +422,16 @@ def test_a_broker_that_cannot_produce_in_any_common_version_fails_the_records() 
     with pytest.raises(UnsupportedVersionError, match="orders-0 were refused"):
         future.get(0)
     assert world.memory_in_use == 0
+
+
+def test_zstd_is_not_sent_to_a_broker_that_cannot_read_it() -> None:
+    world = SenderWorld(compression_type="zstd")
+    world.versions = {ApiKey.PRODUCE: (3, 6)}
+    future = world.append()
+    world.run_until(lambda: future.done() or world.requests())
+    assert not world.requests()
+    with pytest.raises(UnsupportedVersionError, match=r"zstd needs PRODUCE 7 .* up to 6; .*another compression\.type"):
+        future.get(0)
 
 
 def test_without_acknowledgements_a_written_record_is_done_and_has_no_offset() -> None:
@@ -748,6 +815,23 @@ def test_a_producer_id_that_is_refused_later_also_fails_what_is_in_flight_and_on
     assert world.figure("record-error-total") == 2
 
 
+def test_a_partition_with_a_gap_at_the_last_epoch_sends_again_after_a_refusal() -> None:
+    world = settled()
+    assert world.idempotence is not None
+    world.idempotence.assign_producer_id(77, 32767)
+    refused = world.append(0, b"refused")
+    world.step()
+    world.producer_ids.append(InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    world.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.run_until(refused.done)
+    with pytest.raises(ApiError, match="grant WRITE"):
+        refused.get(0)
+    world.acknowledge_everything()
+    later = world.append(0, b"later")
+    world.run_until(later.done)
+    assert later.get(0).offset == 100
+
+
 def test_a_refused_producer_id_fails_all_records_with_what_to_do() -> None:
     world = SenderWorld((1, 2))
     world.producer_ids = [InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)] * 2
@@ -807,19 +891,19 @@ def test_close_sends_what_is_queued_and_waits_for_the_answers() -> None:
 def test_close_waits_for_an_append_that_was_let_in_before() -> None:
     world = settled()
     world.acknowledge_everything()
-    straggler = AppendInProgress(world.accumulator)
-    straggler.__enter__()
-    buffer = world.accumulator.pool.allocate(16384, 0)
+    straggler = _Call(APPEND)
+    world.accumulator.calls._calls[straggler] = None
+    buffer = allocate(world.accumulator.pool, 16384, 0)
     world.sender.initiate_close()
     futures: list[Any] = []
 
     def straggler_ends() -> None:
         queue = world.accumulator.queue(queued_tp)
         with queue.lock:
-            batch = world.accumulator.new_batch(queued_tp, buffer, world.now)
+            batch = world.accumulator.new_batch(queued_tp, buffer)
             futures.append(batch.try_append(0, None, b"late", (), None, world.now))
             world.accumulator.add_batch(queue, batch)
-        straggler.__exit__()
+        del world.accumulator.calls._calls[straggler]
 
     queued_tp = world.accumulator.queue(next(iter(world.accumulator.queues))).topic_partition
     world.clock.actions.append(straggler_ends)

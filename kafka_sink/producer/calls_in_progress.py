@@ -1,0 +1,95 @@
+"""CallsInProgress: which threads are inside which calls of one producer.
+
+Entered and left by the calling threads, read by the sender thread; every step is one operation on a dict, so it needs
+no lock. It knows nothing of what the calls do.
+
+A signal handler, or a finalizer, runs on a thread in the middle of whatever that thread does. One that calls the same
+producer is refused at once where its call would meet half a change, or wait for what its own thread holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final, NoReturn, ParamSpec, TypeVar
+
+from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.locks import Lock, is_held, is_nested, release_left
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Operations that may add a batch.
+APPEND: Final = "send"
+FLUSH: Final = "flush"
+
+
+class _Call:
+    __slots__ = ("operation", "thread")
+
+    def __init__(self, operation: str) -> None:
+        self.operation = operation
+        self.thread = threading.get_ident()
+
+
+class CallsInProgress:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._calls: dict[_Call, None] = {}
+        self._locks: list[Callable[[], Iterable[Lock]]] = []
+
+    def during(self, operation: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What *call* returns, which is in progress from before its first line to after its last.
+
+        :raises KafkaError: this thread is inside another call of the producer.
+        """
+        self.check_not_inside(operation)
+        entry = _Call(operation)
+        try:
+            self._calls[entry] = None
+            outcome = call(*args, **kwargs)
+            del self._calls[entry]
+            return outcome
+        except BaseException:
+            self._calls.pop(entry, None)
+            raise
+
+    def sender_needs(self, locks: Callable[[], Iterable[Lock]]) -> None:
+        """The sender thread cannot go on while somebody keeps one of *locks*."""
+        self._locks.append(locks)
+
+    def check_may_wait(self, operation: str) -> None:
+        """Before this thread waits for the sender in *operation*.
+
+        :raises KafkaError: it holds what the sender needs: a signal handler came in the middle of another call.
+        """
+        for lock in itertools.chain.from_iterable(locks() for locks in self._locks):
+            if is_held(lock):
+                if is_nested():
+                    refuse(operation, "call")
+                release_left(lock)
+
+    def has(self, operation: str) -> bool:
+        """Whether any thread is inside *operation*."""
+        # A copy, made in one step: other threads come and go.
+        return any(call.operation == operation for call in tuple(self._calls))
+
+    def check_not_inside(self, operation: str) -> None:
+        """:raises KafkaError: this thread is inside another call of the producer."""
+        thread = threading.get_ident()
+        for call in tuple(self._calls):
+            if call.thread == thread:
+                if is_nested():
+                    refuse(operation, call.operation)
+                # Two interrupts, the second while the first was dealt with, kept it from being taken out.
+                self._calls.pop(call, None)
+
+
+def refuse(operation: str, outer: str) -> NoReturn:
+    """:raises KafkaError: always: *operation* was called in the middle of *outer*."""
+    raise KafkaError(
+        f"{operation} was called in the middle of a {outer} of the same producer on the same thread, by a signal "
+        "handler or a finalizer, and would have to wait for it; let the handler only set a flag"
+    )

@@ -1,0 +1,67 @@
+"""Real signals, at moments of their own, on the thread that sends to a real broker."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.common.errors import KafkaError
+from tests.conftest import Figure
+from tests.support.readback import read_topic
+
+TOPIC = "signals"
+_SECONDS = 1.0
+
+
+@pytest.fixture
+def alarms() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGALRM)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("alarms")
+@pytest.mark.parametrize("handler", ["interrupts", "sends"])
+def test_signals_at_any_moment_corrupt_and_hang_nothing(handler: str, figure: Figure) -> None:
+    signals = 0
+    futures: list[tuple[bytes, Any]] = []
+    with EmbeddedCluster(nodes=1) as cluster:
+        cluster.create_topic(TOPIC, 1)
+        properties = {"bootstrap.servers": cluster.bootstrap_servers, "batch.size": 1000, "linger.ms": 0}
+        with KafkaProducer(properties) as producer:
+
+            def send(what: bytes) -> None:
+                value = b"%s %d" % (what, len(futures))
+                futures.append((value, producer.send(ProducerRecord(TOPIC, value * 20, partition=0))))
+
+            def handle(number: int, frame: object) -> None:
+                nonlocal signals
+                signals += 1
+                if handler == "interrupts":
+                    raise KeyboardInterrupt
+                with suppress(KafkaError):
+                    send(b"handler")
+
+            signal.signal(signal.SIGALRM, handle)
+            rng = random.Random(1)
+            ends = time.monotonic() + _SECONDS
+            while time.monotonic() < ends:
+                with suppress(KeyboardInterrupt):
+                    before = signals
+                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0003, 0.003))
+                    while signals == before:
+                        send(b"program")
+            producer.flush(60_000)
+            pool = producer._accumulator.pool
+            assert pool.available_memory == pool.total_memory
+        stored = {record.offset: record.value for record in read_topic(cluster.bootstrap_servers, TOPIC)}
+        assert all(stored[future.get(0).offset] == value * 20 for value, future in futures)
+    figure("signals", f"{signals}, {len(futures)} records")

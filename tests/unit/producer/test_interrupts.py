@@ -1,0 +1,321 @@
+"""A KeyboardInterrupt, or a signal handler that sends, at every line of what a producer's callers run.
+
+Each run interrupts a call at another line of ``kafka_sink``, until the call gets to its end without. That is stricter
+than CPython, which looks for signals after some bytecodes only. Afterwards the producer goes on, or says why not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.model import RecordMetadata, TopicPartition
+from kafka_sink.producer.futures import Delivery
+from kafka_sink.producer.interceptors import ProducerInterceptor
+from kafka_sink.producer.kafka_producer import ProducerRecord
+from tests.conftest import Figure
+from tests.fakes.interrupted_producer import InterruptedProducer, settled
+from tests.fakes.interrupting import Points, interrupt
+from tests.fakes.producing import TOPIC
+
+#: "all": every line, and every opcode of what moves memory from hand to hand. Otherwise some of the lines.
+_ALL = os.environ.get("KAFKALITE_INTERRUPT_POINTS") == "all"
+
+#: Otherwise one line of so many; of the many that columns take, one of so many more.
+_STRIDE, _STRIDE_OF_COLUMNS = 4, 10
+_OPCODES = (
+    "accumulator.py",
+    "batch_memory.py",
+    "buffer_pool.py",
+    "calls_in_progress.py",
+    "column_append.py",
+    "producer_batch.py",
+)
+
+#: What a handler may be told.
+_REFUSED = "in the middle of|outside a transaction|closed|call begin_transaction|was interrupted before"
+
+#: More points than any call has.
+_MOST_POINTS = 1_000_000
+
+
+@dataclass
+class Episode:
+    """What one run sends, and what it was told of it."""
+
+    world: InterruptedProducer
+    number: int = 0
+    sent: int = 0
+
+    def __post_init__(self) -> None:
+        self.values: set[bytes] = set()
+        self.futures: list[tuple[bytes, Any]] = []
+
+    def value(self, size: int = 20) -> bytes:
+        self.sent += 1
+        value = (b"%d of run %d " % (self.sent, self.number)).ljust(size, b".")
+        self.values.add(value)
+        return value
+
+    def send(self, partition: int | None = 0, size: int = 20, **fields: Any) -> None:
+        value = self.value(size)
+        record = ProducerRecord(TOPIC, value, partition=partition, **fields)
+        future = self.world.producer.send(record, lambda delivery: self.world.told(value, delivery))
+        self.futures.append((value, future))
+
+    def send_columns(self, rows: int = 30, size: int = 20) -> None:
+        values = [self.value(size) for _ in range(rows)]
+        table = pa.table({"value": values, "partition": pa.array([row % 3 for row in range(rows)], pa.int32())})
+        self.world.producer.send_columns(TOPIC, table, None, self.world.on_delivery)
+
+    def check(self) -> None:
+        """Everything has ended: what was acknowledged is stored, where it was said to be."""
+        for value, future in self.futures:
+            assert future.done(), "a future never ended"
+            with suppress(KafkaError):
+                metadata = future.get(0)
+                stored = self.world.brokers.stored[metadata.partition][metadata.offset].value
+                assert stored == value, f"{value!r} was acknowledged, and {stored!r} stored"
+        self.world.check_stored(self.values)
+
+
+Act = Callable[[Episode], object]
+
+
+def nothing(episode: Episode) -> None:
+    pass
+
+
+def one_sent(episode: Episode) -> None:
+    """The topic is known, and a batch is open."""
+    episode.world.producer.send(ProducerRecord(TOPIC, episode.value(), partition=0))
+
+
+def sent_and_flushed(episode: Episode) -> None:
+    one_sent(episode)
+    episode.world.producer.flush()
+
+
+def columns_sent(episode: Episode) -> None:
+    episode.send_columns(3)
+
+
+def memory_is_full(episode: Episode) -> None:
+    for partition in range(3):
+        episode.send(partition, 900)
+
+
+def in_transaction(episode: Episode) -> None:
+    episode.world.producer.init_transactions()
+    episode.world.producer.begin_transaction()
+
+
+def initialized(episode: Episode) -> None:
+    episode.world.producer.init_transactions()
+
+
+def in_transaction_with_records(episode: Episode) -> None:
+    in_transaction(episode)
+    episode.send(0)
+    episode.send(1)
+
+
+def several(episode: Episode) -> None:
+    for partition in range(3):
+        episode.send(partition)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    prepare: Act
+    act: Act
+    properties: tuple[tuple[str, Any], ...] = ()
+
+
+LINGER = ("linger_ms", 60_000)
+SMALL = (LINGER, ("batch_size", 1000))
+TIGHT = (LINGER, ("batch_size", 1000), ("buffer_memory", 3000))
+GROWING = (LINGER, ("batch_size", 100_000))
+TRANSACTIONAL = (LINGER, ("transactional", True))
+
+SENDS = {
+    "the first record": Scenario(nothing, lambda it: it.send(), (LINGER,)),
+    "a record for an open batch": Scenario(one_sent, lambda it: it.send(key=b"k"), (LINGER,)),
+    "a record with headers": Scenario(one_sent, lambda it: it.send(headers=[("a", b"1")]), (LINGER,)),
+    "a record without a partition": Scenario(one_sent, lambda it: it.send(None), (LINGER,)),
+    "a record that opens a batch": Scenario(one_sent, lambda it: it.send(size=930), SMALL),
+    "a record that is too large": Scenario(one_sent, lambda it: it.send(size=2_000_000), (LINGER,)),
+    "a record that makes a batch grow": Scenario(one_sent, lambda it: it.send(size=30_000), GROWING),
+    "a record that waits for memory": Scenario(memory_is_full, lambda it: it.send(0, 900), TIGHT),
+    "a record of a transaction": Scenario(in_transaction, lambda it: it.send(), TRANSACTIONAL),
+}
+COLUMNS = {
+    "columns for new batches": Scenario(one_sent, lambda it: it.send_columns(), SMALL),
+    "columns for open batches": Scenario(columns_sent, lambda it: it.send_columns(6), (LINGER,)),
+    "columns that make batches grow": Scenario(columns_sent, lambda it: it.send_columns(6, 10_000), GROWING),
+    "columns that wait for memory": Scenario(nothing, lambda it: it.send_columns(9, 900), TIGHT),
+}
+WAITS = {
+    "flush": Scenario(several, lambda it: it.world.producer.flush(), (LINGER,)),
+    "close": Scenario(several, lambda it: it.world.producer.close(), (LINGER,)),
+    "close at once": Scenario(several, lambda it: it.world.producer.close(0), (LINGER,)),
+}
+TRANSACTIONS = {
+    "init": Scenario(nothing, lambda it: it.world.producer.init_transactions(), TRANSACTIONAL),
+    "begin": Scenario(initialized, lambda it: it.world.producer.begin_transaction(), TRANSACTIONAL),
+    "commit": Scenario(in_transaction_with_records, lambda it: it.world.producer.commit_transaction(), TRANSACTIONAL),
+    "abort": Scenario(in_transaction_with_records, lambda it: it.world.producer.abort_transaction(), TRANSACTIONAL),
+    "send offsets": Scenario(
+        in_transaction_with_records,
+        lambda it: it.world.producer.send_offsets_to_transaction({TopicPartition(TOPIC, 0): 5}, "group"),
+        TRANSACTIONAL,
+    ),
+}
+ALL = {**SENDS, **COLUMNS, **WAITS, **TRANSACTIONS}
+
+
+def runs(
+    monkeypatch: pytest.MonkeyPatch, name: str, strike: Callable[[Episode], None], stride: int
+) -> Iterator[tuple[Episode, Points]]:
+    """One episode for each point, struck there; after each the caller of this looks what it has left."""
+    scenario = ALL[name]
+    stride = 1 if _ALL else stride * _STRIDE_OF_COLUMNS if name in COLUMNS else stride
+    for point in range(0, _MOST_POINTS, stride):
+        episode = Episode(InterruptedProducer(monkeypatch, **dict(scenario.properties)), point)
+        scenario.prepare(episode)
+        points = Points(point, lambda episode=episode: strike(episode), _OPCODES if _ALL else ())  # type: ignore[misc]
+        with suppress(KeyboardInterrupt):
+            points.during(partial(scenario.act, episode))
+        if points.struck is None:
+            episode.world.end()
+            return
+        yield episode, points
+    raise AssertionError("the call has no end")
+
+
+def goes_on(episode: Episode) -> None:
+    """The producer is used again: each call does what it should, or says why it does not."""
+    producer = episode.world.producer
+    episode.world.check_owners()
+    if producer._transactions is None:
+        refused = settled(lambda: episode.send(0)) or settled(lambda: episode.send_columns(3))
+        if refused is None:
+            producer.flush(60_000)
+            assert episode.world.memory_in_use == 0
+        else:
+            assert "closed" in str(refused)
+            assert producer._accumulator._closed
+    else:
+        commits_or_aborts(episode)
+    episode.world.end()
+    episode.check()
+
+
+def commits_or_aborts(episode: Episode) -> None:
+    """Whatever was interrupted, repeated as its error says, leads to a transaction that can be committed."""
+    producer = episode.world.producer
+    for call in (
+        producer.init_transactions,
+        producer.commit_transaction,
+        producer.abort_transaction,
+    ):
+        settled(call)
+    producer.begin_transaction()
+    episode.send(0)
+    producer.commit_transaction()
+    assert episode.futures[-1][1].get(0).partition == 0
+    assert episode.world.memory_in_use == 0
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_call_may_be_interrupted_at_every_line(name: str, monkeypatch: pytest.MonkeyPatch, figure: Figure) -> None:
+    tried = 0
+    failed: list[str] = []
+    for episode, points in runs(monkeypatch, name, lambda _: interrupt(), _STRIDE):
+        tried += 1
+        try:
+            goes_on(episode)
+        except BaseException as error:
+            failed.append(f"{points.struck}: {type(error).__name__} {str(error)[:150]}")
+    figure("interrupted", f"{tried} points")
+    assert not failed, f"{len(failed)} of {tried}:\n" + "\n".join(failed)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_signal_handler_may_send_at_every_line(name: str, monkeypatch: pytest.MonkeyPatch, figure: Figure) -> None:
+    """It is told at once where it cannot; what it came in the middle of gets to its end as if nothing had been."""
+    sent = refused = 0
+    failed: list[str] = []
+
+    def handle(episode: Episode) -> None:
+        nonlocal sent, refused
+        waited_since = episode.world.clock.now_ms
+        for call in (lambda: episode.send(0), episode.world.producer.flush):
+            error = settled(call)
+            if error is not None:
+                assert re.search(
+                    "in the middle of|outside a transaction|closed|call begin_transaction|was interrupted before",
+                    str(error),
+                )
+        refused += error is not None
+        sent += error is None
+        assert episode.world.clock.now_ms - waited_since < 1000
+
+    for episode, points in runs(monkeypatch, name, handle, 3 * _STRIDE):
+        try:
+            goes_on(episode)
+        except BaseException as error:
+            failed.append(f"{points.struck}: {type(error).__name__} {str(error)[:150]}")
+    figure("handlers", f"{sent} sent and flushed, {refused} told at once that they cannot")
+    assert not failed, f"{len(failed)} of {sent + refused}:\n" + "\n".join(failed)
+
+
+@pytest.mark.parametrize(
+    "raised", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=lambda it: type(it).__name__
+)
+def test_what_a_delivery_callback_raises_stops_nobody(
+    raised: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    episode = Episode(InterruptedProducer(monkeypatch))
+    producer = episode.world.producer
+
+    def raise_it(_: Delivery) -> None:
+        raise raised
+
+    futures = [
+        producer.send(ProducerRecord(TOPIC, episode.value(), partition=number % 3), raise_it) for number in range(9)
+    ]
+    episode.send(0)
+    episode.send(1)
+    rows = pa.table({"value": [episode.value() for _ in range(9)]})
+    columns = producer.send_columns(TOPIC, rows, None, raise_it)
+    producer.flush(60_000)
+    assert all(future.get(0).offset >= 0 for future in futures)
+    assert sum(delivery.count for delivery in columns.get(0)) == 9
+    assert type(raised).__name__ in caplog.text
+    goes_on(episode)
+
+
+def test_what_an_interceptor_raises_on_the_sender_thread_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Exits(ProducerInterceptor):
+        def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+            raise SystemExit(3)
+
+    episode = Episode(InterruptedProducer(monkeypatch, interceptors=[Exits()]))
+    for _ in range(3):
+        episode.send(0)
+    episode.world.producer.flush(60_000)
+    episode.world.end()
+    episode.check()
+    assert "Exits raised SystemExit(3)" in caplog.text
