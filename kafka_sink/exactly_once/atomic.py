@@ -9,10 +9,19 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import ExactlyOnceError, Numbers, Progress, UnwritableRowsError
+from kafka_sink.exactly_once.model import (
+    NO_OFFSETS,
+    ExactlyOnceError,
+    Numbers,
+    PlannedOffsets,
+    Progress,
+    UnwritableRowsError,
+)
 from kafka_sink.exactly_once.sink import Plan, Sink
 
 _log = logging.getLogger(__name__)
@@ -21,21 +30,38 @@ _log = logging.getLogger(__name__)
 WriteRows = Callable[[Plan], Sequence[Iterable[TopicPartition]]]
 
 
+class Outcome(NamedTuple):
+    """How many *attempts* a batch took: 0 where it was committed before and nothing was written. *doubt* says then why
+    nobody knows whether it had the same rows, see :meth:`Plan.doubt`."""
+
+    attempts: int
+    doubt: str = ""
+
+
 class AtomicSink(Sink):
     """The driver's half; tasks write with the plan's ``driver`` transaction."""
 
-    def write(self, version: int, writer: str, numbers: Numbers, write_rows: WriteRows, *, attempts: int) -> int:
+    def write(
+        self,
+        version: int,
+        writer: str,
+        numbers: Numbers,
+        write_rows: WriteRows,
+        *,
+        attempts: int,
+        offsets: PlannedOffsets = NO_OFFSETS,
+    ) -> Outcome:
         """Write *version* and commit it, trying up to *attempts* times; each try begins from nothing.
 
-        :returns: how many attempts it took; 0 when it was committed before, and nothing was written.
+        :param offsets: which rows belong to *version*, where that is known.
         :raises FencedError: another driver of the sink is at work.
         :raises UnwritableRowsError: of the first try: *write_rows* says that trying again would not help.
         :raises ExactlyOnceError: it could not be written; nothing of it will ever be visible.
         """
         for attempt in range(1, attempts + 1):
-            plan = self.plan(writer)
+            plan = replace(self.plan(writer), offsets=offsets)
             if not plan.must_write(version, writer, numbers):
-                return 0
+                return Outcome(0, plan.doubt(version))
             try:
                 owners = write_rows(plan)
             except Exception as error:
@@ -48,7 +74,7 @@ class AtomicSink(Sink):
                     ) from error
                 continue
             self._commit(plan, version, writer, owners)
-            return attempt
+            return Outcome(attempt)
         raise ValueError(f"attempts must be at least 1, not {attempts}")
 
     def _give_up(self, plan: Plan) -> None:
@@ -67,6 +93,6 @@ class AtomicSink(Sink):
                 f"batch {version} was not committed: several tasks wrote to {', '.join(shared)} in one transaction, "
                 "and brokers take that for a repetition; bring the rows of a partition together first"
             )
-        progress = Progress(version + 1, writer, plan.flow, self._now_s())
+        progress = Progress(version + 1, writer, plan.flow, self._now_s(), offsets=plan.offsets_of(version))
         self._decide(plan, progress)
         self._warn_of_long(plan)

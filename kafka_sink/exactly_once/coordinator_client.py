@@ -24,12 +24,9 @@ from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once import transaction_questions as questions
 from kafka_sink.exactly_once.model import Flow, Transaction
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.verification import TransactionVerification, setting_request
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
+from kafka_sink.protocol.messages.describe_configs import DescribeConfigsResponse
 from kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from kafka_sink.protocol.messages.find_coordinator import TRANSACTION
 from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -49,9 +46,6 @@ _ENDED_OTHERWISE: Final = frozenset(
 )
 
 _IN_FLIGHT: Final = 1000
-
-#: The type of a resource of DescribeConfigs.
-_BROKER: Final = 4
 
 #: Brokers learn of a new topic one after another; one that is not there now may be there in a moment.
 _PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400, 800, 1600)
@@ -85,14 +79,23 @@ class CoordinatorClient:
         self._requests = CoordinatorRequests(self._client, timeout_ms, clock)
         #: As the brokers told last; empty before, and after one of them was not there.
         self._nodes: tuple[Node, ...] = ()
+        self._verification = TransactionVerification(self._client, self._fetch_nodes, timeout_ms, clock)
 
     # --- the cluster -------------------------------------------------------------------------------------------------
 
     def flow(self) -> Flow:
         """How the cluster runs transactions now, by its finalized feature transaction.version."""
         if not self._nodes:
-            self._fetch_cluster([])
+            self._fetch_nodes()
         return Flow.V2 if self._client.feature_level(_FEATURE) >= Flow.V2 else Flow.V1
+
+    def require_verification(self) -> None:
+        """Return when every broker verifies transactions; asks each of them now and then only.
+
+        :raises ExactlyOnceError: some do not; names them and says what to do.
+        :raises KafkaTimeoutError: one of them gave no answer.
+        """
+        self._verification.require(self._nodes or self._fetch_nodes())
 
     def partition_count(self, topic: str) -> int | None:
         """None where there is no such topic, or it may not be seen.
@@ -111,13 +114,14 @@ class CoordinatorClient:
         self._nodes = cluster.nodes
         return cluster
 
+    def _fetch_nodes(self) -> tuple[Node, ...]:
+        return self._fetch_cluster([]).nodes
+
     def broker_setting(self, name: str) -> str | None:
         """What a broker is set to; None where it does not say, as it need not be allowed to."""
-        node = self._fetch_cluster([]).nodes[0]
-        resource = DescribeConfigsResource(resource_type=_BROKER, resource_name=str(node.id), configuration_keys=[name])
-        request = DescribeConfigsRequest(resources=[resource])
+        node = self._fetch_nodes()[0]
         try:
-            body = self._client.request(node, ApiKey.DESCRIBE_CONFIGS, lambda version: request)
+            body = self._client.request(node, ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name))
         except DisconnectError:
             return None
         assert isinstance(body, DescribeConfigsResponse)
@@ -269,7 +273,7 @@ class CoordinatorClient:
             return request
 
         names: list[str] = []
-        for node in self._nodes or self._fetch_cluster([]).nodes:
+        for node in self._nodes or self._fetch_nodes():
             try:
                 body = self._client.request(node, ApiKey.LIST_TRANSACTIONS, build)
             except DisconnectError:

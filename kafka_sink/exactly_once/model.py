@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from typing import Final
 
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition
@@ -57,11 +58,29 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True)
+class PlannedOffsets:
+    """Which rows belong to batch *version*, as its query noted them before it ran the batch: the *digest* of its
+    sources' offsets. Two plans of one number with different digests have different rows.
+
+    Without digest, *unknown* says why: it completes the sentence "this is not known, because …".
+    """
+
+    version: int = -1
+    digest: str = ""
+    unknown: str = ""
+
+
+#: Of what an application numbers.
+NO_OFFSETS: Final = PlannedOffsets(unknown="the rows of an application's version are never compared")
+
+
+@dataclass(frozen=True)
 class Progress:
     """What was decided last: every version below *next_version* is committed.
 
     *writer* is the query (or application) that decided it, at *decided_s* (seconds since 1970, on its clock);
-    *transactions* are what it decided to commit, and *version* is what they belong to.
+    *transactions* are what it decided to commit, and *version* is what they belong to. *offsets* is the digest of what
+    was planned for that version; empty where nobody knew.
     """
 
     next_version: int
@@ -69,6 +88,7 @@ class Progress:
     flow: Flow
     decided_s: int
     transactions: tuple[Transaction, ...] = ()
+    offsets: str = ""
 
     @property
     def version(self) -> int:

@@ -45,7 +45,8 @@ class ParallelSink(Sink):
         :raises KafkaTimeoutError: no answer in time: the next :meth:`plan` finds out what happened, and finishes it.
         """
         transactions = tuple(sorted(each.transaction for each in written))
-        progress = Progress(version + 1, writer, plan.flow, self._now_s(), transactions)
+        offsets = plan.offsets_of(version)
+        progress = Progress(version + 1, writer, plan.flow, self._now_s(), transactions, offsets)
         if not transactions:
             known = plan.progress
             if records_empty or known is None or progress.decided_s - known.decided_s > _REFRESH_S:
@@ -82,7 +83,7 @@ class ParallelSink(Sink):
 
     def _problem(self, plan: Plan, written: Sequence[OpenTransaction]) -> str | None:
         """Why *written* cannot be decided; None when every one is open, as its task left it, and has time left."""
-        age_ms = self._clock.wall_ms() - plan.planned_ms
+        age_ms = plan.planned.elapsed_ms(self._clock)
         margin_ms = min(_MOST_MARGIN_MS, plan.timeout_ms // 10)
         if age_ms > plan.timeout_ms - margin_ms:
             return (

@@ -1,8 +1,9 @@
 """Where a sink keeps what it decided last: the committed offsets of a consumer group that has the sink's name.
 
-The offset of partition 0 of the progress topic is the next version to write, its metadata say who decided and which
-transactions belong to it; a longer list goes on in the metadata of the next partitions. It is only ever written within
-a transaction of the sink's driver, and so fenced with it: a plain commit of this group would not be.
+The offset of partition 0 of the progress topic is the next version to write, its metadata say who decided, which rows
+were planned and which transactions belong to the version before it; a longer list goes on in the metadata of the next
+partitions. It is only ever written within a transaction of the sink's driver, and so fenced with it: a plain commit of
+this group would not be.
 
 Used on the driver, by one thread at a time.
 """
@@ -21,7 +22,9 @@ from kafka_sink.exactly_once.names import sink_id
 #: Kafka's offset.metadata.max.bytes, which counts characters.
 _METADATA_LIMIT: Final = 4096
 
-_FORMAT: Final = "kafkalite1"
+_FORMAT: Final = "kafkalite2"
+#: Without the digest of the offsets that were planned.
+_OLDER_FORMAT: Final = "kafkalite1"
 
 
 class ProgressStore:
@@ -48,16 +51,19 @@ class ProgressStore:
         if first is None:
             return None
         try:
-            form, flow, parts, writer, decided_s, text = first.metadata.split("|")
-            if form != _FORMAT:
+            form, *fields = first.metadata.split("|")
+            if form == _OLDER_FORMAT:
+                fields.insert(4, "")
+            elif form != _FORMAT:
                 raise ValueError(form)
+            flow, parts, writer, decided_s, offsets, text = fields
             for partition in range(1, int(parts)):
                 version, more = found[partition].metadata.split("|")
                 if int(version) != first.offset - 1:
                     raise ValueError(f"partition {partition} is of version {version}")
                 text += more
             transactions = decode_transactions(self._sink, text)
-            return Progress(first.offset, writer, Flow(int(flow)), int(decided_s), transactions)
+            return Progress(first.offset, writer, Flow(int(flow)), int(decided_s), transactions, offsets)
         except (ValueError, KeyError) as error:
             raise ProgressError(
                 f"the consumer group {self._group!r} has offset {first.offset} with metadata {first.metadata[:60]!r} "
@@ -95,4 +101,4 @@ class ProgressStore:
 
     @staticmethod
     def _header(progress: Progress, parts: int) -> str:
-        return f"{_FORMAT}|{progress.flow.value}|{parts}|{progress.writer}|{progress.decided_s}|"
+        return f"{_FORMAT}|{progress.flow.value}|{parts}|{progress.writer}|{progress.decided_s}|{progress.offsets}|"

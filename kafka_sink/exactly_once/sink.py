@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
-from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock, Moment
 from kafka_sink.common.errors import ApiError, BrokersUnreachableError, ErrorCode, UnsupportedVersionError
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import (
+    NO_OFFSETS,
     ExactlyOnceError,
     FencedError,
     Flow,
     Numbers,
+    PlannedOffsets,
     Progress,
     ProgressError,
     TornBatchError,
@@ -58,10 +60,10 @@ class Ending(Enum):
 @dataclass(frozen=True)
 class Plan:
     """One batch as its driver begins it; goes to the tasks and back. *driver* is the driver's transaction, *progress*
-    what was decided when it began, *timeout_ms* the transactions' time-out, *planned_ms* the driver's wall clock.
+    what was decided when it began, *timeout_ms* the transactions' time-out, *planned* when that was.
 
     *sink* is what its ids begin with, *partition_count* how many partitions the progress topic has, *is_unsure* whether
-    nobody knows any more how the decided batch ended.
+    nobody knows any more how the decided batch ended, *offsets* which rows its query has planned for this batch.
     """
 
     name: str
@@ -69,16 +71,17 @@ class Plan:
     driver: Transaction
     flow: Flow
     timeout_ms: int
-    planned_ms: int
+    planned: Moment
     progress: Progress | None
     partition_count: int
     is_unsure: bool = False
+    offsets: PlannedOffsets = NO_OFFSETS
 
     def must_write(self, version: int, writer: str, numbers: Numbers) -> bool:
         """Whether *version* still has to be written; False when it is committed already.
 
         :raises ProgressError: the progress is missing, or another writer's; or *version* cannot be told from another
-            batch of that number.
+            batch of that number, or is another one.
         """
         progress = self.progress
         if progress is None:
@@ -106,7 +109,35 @@ class Plan:
                 "'kafkalite verify': if it is, go on with the next version; if not, delete the consumer group "
                 f"{self.name!r} and write it again, a stream with allowMissingProgress=true"
             )
+        self._require_same_rows(progress, version)
         return version >= progress.next_version
+
+    def offsets_of(self, version: int) -> str:
+        """The digest of the offsets that are planned for *version*; empty where they are not known."""
+        return self.offsets.digest if self.offsets.version == version else ""
+
+    def _require_same_rows(self, progress: Progress, version: int) -> None:
+        """:raises ProgressError: *version* is known to be planned with other rows than those committed under it."""
+        planned = self.offsets_of(version)
+        if version == progress.version and planned and progress.offsets and planned != progress.offsets:
+            raise ProgressError(
+                f"batch {version} of {progress.writer} is committed, but with other rows than are planned for this "
+                f"number now: its sources' offsets were {progress.offsets}, and are {planned} (digests of what the "
+                "checkpoint's offset log says). Most likely the checkpoint is one batch older than that commit "
+                "(restored from a copy), and to skip the batch would lose the rows that are new in it. Go on with the "
+                "newer checkpoint; or choose another transactionalIdPrefix or app_id, and allowMissingProgress=true: "
+                "then the rows since this checkpoint are written again"
+            )
+
+    def doubt(self, version: int) -> str:
+        """Why nobody knows whether *version*, which is committed, had the rows planned now; empty where it had."""
+        if not self.offsets_of(version):
+            return self.offsets.unknown or f"the checkpoint tells of batch {self.offsets.version} instead"
+        if self.progress is None or version != self.progress.version or not self.progress.offsets:
+            return (
+                "the batch was committed without note of its offsets (by an earlier release, or out of sight of them)"
+            )
+        return ""
 
 
 def _require_writer(name: str, progress: Progress, writer: str) -> None:
@@ -158,7 +189,7 @@ class Sink:
             return self._plan(writer)
         except UnsupportedVersionError as error:
             raise ExactlyOnceError(
-                f"these brokers cannot do exactly once: {error}; it needs Apache Kafka 3.0 or newer"
+                f"these brokers cannot do exactly once: {error}; it needs Apache Kafka 3.6 or newer"
             ) from error
         except BrokersUnreachableError as error:
             raise BrokersUnreachableError(
@@ -172,6 +203,7 @@ class Sink:
 
     def _plan(self, writer: str | None) -> Plan:
         partition_count = self._partition_count()
+        self._client.require_verification()
         store = self._store(partition_count)
         known = store.read(require_stable=False) if writer is not None else None
         if known is not None and writer is not None:
@@ -181,7 +213,7 @@ class Sink:
         left_open = self._left_open()
         driver, timeout_ms = self._fence()
         progress = store.read()
-        plan = Plan(self._name, self._id, driver, flow, timeout_ms, 0, progress, partition_count)
+        plan = Plan(self._name, self._id, driver, flow, timeout_ms, Moment.now(self._clock), progress, partition_count)
         ending = Ending.COMMITTED if progress is None else self._finish(progress, driver)
         if progress is None:
             self._warn_of_short_retention()
@@ -198,7 +230,7 @@ class Sink:
             plan,
             driver=driver,
             timeout_ms=timeout_ms,
-            planned_ms=self._clock.wall_ms(),
+            planned=Moment.now(self._clock),
             progress=progress,
             is_unsure=ending is Ending.FORGOTTEN,
         )
@@ -307,7 +339,7 @@ class Sink:
 
     def _warn_of_long(self, plan: Plan) -> None:
         """After the commit of *plan*'s batch."""
-        batch_ms = self._clock.wall_ms() - plan.planned_ms
+        batch_ms = plan.planned.elapsed_ms(self._clock)
         if batch_ms > plan.timeout_ms // 3:
             _log.warning(
                 "this batch took %d ms, more than a third of the time that transactions may be open (%d ms, "

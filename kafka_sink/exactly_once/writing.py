@@ -11,14 +11,13 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kafka_sink.client.metadata import KnownCluster
-from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
+from kafka_sink.common.errors import KafkaTimeoutError
 from kafka_sink.common.threads import at_fork
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import Flow, Transaction
 from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
 from kafka_sink.exactly_once.sink import Plan
-from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer
 
 #: Ids whose answer was lost before it is given up.
 _ATTEMPTS: Final = 5
@@ -79,17 +78,17 @@ def open_producer(
     flow: Flow,
     *,
     option_prefix: str = "",
-    known: KnownCluster | None = None,
+    network: ClientNetwork | None = None,
 ) -> KafkaProducer:
-    """A producer that writes in *transaction*; closing it ends nothing. *known* as for :class:`KafkaProducer`."""
+    """A producer that writes in *transaction*; closing it ends nothing. *network* as for :class:`KafkaProducer`."""
     producer = KafkaProducer(
         {**properties, "transactional.id": transaction.transactional_id},
         option_prefix=option_prefix,
-        known_cluster=known,
+        network=network,
     )
     try:
         producer.join_transaction(transaction.producer_id, transaction.epoch, transaction_version=flow.value)
-    except KafkaError:
+    except BaseException:
         producer.close(0)
         raise
     return producer

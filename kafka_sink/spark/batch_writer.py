@@ -15,6 +15,7 @@ from kafka_sink.exactly_once.model import Numbers
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.transactional_write import TransactionalWrite
+from kafka_sink.spark.worker_process import worker_process
 from kafka_sink.spark.write_report import check_messages, publish, report_of, warn_of_leftovers
 
 if TYPE_CHECKING:
@@ -33,17 +34,19 @@ class KafkaliteBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""
-        # Only tasks need pyarrow, numpy and the producer: the planner's processes start without them.
-        from kafka_sink.spark.task_writer import write_task
+        with worker_process.task(tuned=self._options.tune_python_workers):
+            # Only tasks need pyarrow, numpy and the producer: the planner's processes start without them.
+            from kafka_sink.spark.task_writer import write_task
 
-        return write_task(iterator, self._options, self._schema)
+            return write_task(iterator, self._options, self._schema)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Check that rows in = rows acknowledged, and report.
 
         :raises KafkaError: a task's message is missing or does not add up.
         """
-        publish(report_of(check_messages(messages)), self._options.report_path)
+        with worker_process.task(tuned=self._options.tune_python_workers):
+            publish(report_of(check_messages(messages)), self._options.report_path)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say what stays in the topics of a write that failed."""

@@ -57,14 +57,16 @@ class TaskCommit(WriterCommitMessage):
 class TransactionalCommit(TaskCommit):
     """The outcome of a task that wrote in a transaction: which, under which plan, and of which version.
 
-    ``plan`` is None where the version had been committed before and nothing was written; ``written`` is None where
-    there were no rows, or the transaction is the driver's own.
+    ``plan`` is None where the version had been committed before and nothing was written, and ``doubt`` says then why
+    nobody knows whether it had the same rows; ``written`` is None where there were no rows, or the transaction is the
+    driver's own.
     """
 
     writer: str = ""
     version: int = -1
     plan: Plan | None = None
     written: OpenTransaction | None = None
+    doubt: str = ""
 
 
 def merge_ranges(commits: Iterable[TaskCommit]) -> dict[TopicPartition, PartitionRange]:

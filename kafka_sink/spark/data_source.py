@@ -14,6 +14,7 @@ from kafka_sink.spark.batch_writer import KafkaliteBatchWriter, KafkaliteNumbere
 from kafka_sink.spark.options import EXACTLY_ONCE, check_report_path, parse_options
 from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
+from kafka_sink.spark.worker_process import worker_process
 
 
 class KafkaliteDataSource(DataSource):
@@ -44,11 +45,12 @@ class KafkaliteDataSource(DataSource):
                 "or delete the topic first"
             )
         options = parse_options(self.options)
-        check_report_path(options)
-        checked = check_schema(schema, options)
-        if options.txn_app_id is None:
-            return KafkaliteBatchWriter(options, checked)
-        return KafkaliteNumberedBatchWriter(options, checked)
+        with worker_process.task(tuned=options.tune_python_workers):
+            check_report_path(options)
+            checked = check_schema(schema, options)
+            if options.txn_app_id is None:
+                return KafkaliteBatchWriter(options, checked)
+            return KafkaliteNumberedBatchWriter(options, checked)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
@@ -58,8 +60,9 @@ class KafkaliteDataSource(DataSource):
         :raises ConfigError: an unknown or wrong option, a missing or wrongly typed column.
         """
         options = parse_options(self.options, is_stream=True)
-        check_report_path(options)
-        checked = check_schema(schema, options)
-        if options.delivery_guarantee == EXACTLY_ONCE:
-            return KafkaliteExactlyOnceStreamWriter(options, checked)
-        return KafkaliteStreamWriter(options, checked)
+        with worker_process.task(tuned=options.tune_python_workers):
+            check_report_path(options)
+            checked = check_schema(schema, options)
+            if options.delivery_guarantee == EXACTLY_ONCE:
+                return KafkaliteExactlyOnceStreamWriter(options, checked)
+            return KafkaliteStreamWriter(options, checked)

@@ -10,7 +10,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.errors import PySparkException
@@ -26,14 +26,16 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
-from kafka_sink.exactly_once.model import Numbers, UnwritableRowsError
+from kafka_sink.exactly_once.model import NO_OFFSETS, Numbers, PlannedOffsets, UnwritableRowsError
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.spark.batch_writer import APPLICATION
+from kafka_sink.spark.checkpoint import OffsetsReading, offsets_of_running
 from kafka_sink.spark.commit_message import PartitionRange, TaskCommit, TransactionalCommit, merge_ranges
 from kafka_sink.spark.options import SinkOptions, check_report_path, parse_options
 from kafka_sink.spark.row_schema import RowSchema, check_schema
 from kafka_sink.spark.shared_client import shared_client
 from kafka_sink.spark.transactional_write import numbers_of_a_query, sink_of
+from kafka_sink.spark.worker_process import worker_process
 from kafka_sink.spark.write_report import check_messages, publish, report_of, warn_of_skipped
 
 if TYPE_CHECKING:
@@ -92,24 +94,37 @@ def write(
     :raises ExactlyOnceError: nothing was committed, or (not atomic) a part was lost to an outage; the text says which.
     """
     parsed = _parse(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
-    return _write(df, parsed, APPLICATION, Numbers.OF_AN_APPLICATION, atomic=atomic)
+    return _write(df, parsed, _Batch(APPLICATION, Numbers.OF_AN_APPLICATION), atomic=atomic)
 
 
 def foreach_batch(
-    *, options: Mapping[str, str], app_id: str, topic: str | None = None, atomic: bool = True
+    *,
+    options: Mapping[str, str],
+    app_id: str,
+    topic: str | None = None,
+    atomic: bool = True,
+    checkpoint_location: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """The function for ``writeStream.foreachBatch``: every micro-batch once, under *app_id* and Spark's number.
 
     *app_id* belongs to one query and its checkpoint: another one, whose numbers begin anew, is refused. See
     :func:`write` for the rest.
 
+    :param checkpoint_location: the query's, for Spark Connect, which does not tell it; elsewhere it is found. With it
+        a checkpoint that is one batch older than what is committed is refused (see README).
     :raises ConfigError: a wrong option, before the query begins.
     """
     _parse(options, {"topic": topic, "txnAppId": app_id, "txnVersion": 0})
 
     def write_batch(df: DataFrame, batch_id: int) -> None:
         parsed = _parse(options, {"topic": topic, "txnAppId": app_id, "txnVersion": batch_id})
-        _write(df, parsed, _query_of(df), numbers_of_a_query(parsed), atomic=atomic)
+        query = _query_of(df)
+        writer = APPLICATION if query is None else f"query {query}"
+        if query is None:
+            offsets = OffsetsReading(checkpoint_location, batch_id).result()
+        else:
+            offsets = offsets_of_running(df.sparkSession, query, batch_id)
+        _write(df, parsed, _Batch(writer, numbers_of_a_query(parsed), offsets), atomic=atomic)
 
     return write_batch
 
@@ -124,29 +139,37 @@ def _parse(options: Mapping[str, str], arguments: Mapping[str, str | int | None]
     return parse_options({**{name: str(value) for name, value in options.items()}, **given})
 
 
-def _query_of(df: DataFrame) -> str:
-    """Who writes: the query, as far as this process is told (Spark Connect does not tell)."""
+def _query_of(df: DataFrame) -> str | None:
+    """The id of the query whose batch *df* is, as far as this process is told (Spark Connect does not tell)."""
     context = getattr(df.sparkSession, "_sc", None)
-    query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-    return APPLICATION if query is None else f"query {query}"
+    return None if context is None else context.getLocalProperty("sql.streaming.queryId")
 
 
-def _write(df: DataFrame, options: SinkOptions, writer: str, numbers: Numbers, *, atomic: bool) -> WriteReport:
+@dataclass(frozen=True)
+class _Batch:
+    """Who writes, who counts, and which rows were planned for this number."""
+
+    writer: str
+    numbers: Numbers
+    offsets: PlannedOffsets = NO_OFFSETS
+
+
+def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) -> WriteReport:
     check_report_path(options)
     schema = check_schema(df.schema, options)
     started_ms = SYSTEM_CLOCK.monotonic_ms()
     if options.txn_app_id is None:
         result = _write_at_least_once(df, options, schema)
     elif atomic:
-        result = _write_atomically(df, options, schema, writer, numbers)
+        result = _write_atomically(df, options, schema, batch)
     else:
-        result = _write_in_parallel(df, options, schema, writer, numbers)
+        result = _write_in_parallel(df, options, schema, batch)
     ended_ms = SYSTEM_CLOCK.monotonic_ms()
     commits = result.commits
     named = {"sink": options.txn_app_id, "version": options.txn_version} if options.txn_app_id is not None else {}
     decision: Literal["written", "skipped"] = "written" if result.attempts else "skipped"
     if decision == "skipped":
-        warn_of_skipped(options.txn_app_id, options.txn_version)
+        warn_of_skipped(options.txn_app_id, options.txn_version, result.doubt)
     publish(
         report_of(
             commits, decision=decision, **named, attempts=result.attempts, commit_ms=ended_ms - result.written_ms
@@ -168,11 +191,13 @@ def _write(df: DataFrame, options: SinkOptions, writer: str, numbers: Numbers, *
 
 @dataclass(frozen=True)
 class _Result:
-    """The tasks of the attempt that counts, how many attempts there were (0: skipped), and when its tasks had ended."""
+    """The tasks of the attempt that counts, how many attempts there were (0: skipped, with the *doubt* of
+    :meth:`Plan.doubt`), and when its tasks had ended."""
 
     commits: list[TaskCommit]
     attempts: int
     written_ms: int
+    doubt: str = ""
 
 
 def _write_at_least_once(df: DataFrame, options: SinkOptions, schema: RowSchema) -> _Result:
@@ -181,33 +206,33 @@ def _write_at_least_once(df: DataFrame, options: SinkOptions, schema: RowSchema)
 
         return write_task(batches, options, schema)
 
-    commits = _run(df, task)
+    commits = _run(df, options, task)
     return _Result(commits, 1, SYSTEM_CLOCK.monotonic_ms())
 
 
-def _write_in_parallel(
-    df: DataFrame, options: SinkOptions, schema: RowSchema, writer: str, numbers: Numbers
-) -> _Result:
+def _write_in_parallel(df: DataFrame, options: SinkOptions, schema: RowSchema, batch: _Batch) -> _Result:
     name, version = _number_of(options)
+    writer = batch.writer
     sink = sink_of(options, name)
-    plan = sink.plan(writer)
-    if not plan.must_write(version, writer, numbers):
-        return _Result([], 0, SYSTEM_CLOCK.monotonic_ms())
+    plan = replace(sink.plan(writer), offsets=batch.offsets)
+    if not plan.must_write(version, writer, batch.numbers):
+        return _Result([], 0, SYSTEM_CLOCK.monotonic_ms(), plan.doubt(version))
 
     def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
         from kafka_sink.spark.transactional_task import write_in_transaction
 
         return write_in_transaction(batches, options, schema, plan, version, writer)
 
-    commits = _run(df, task)
+    commits = _run(df, options, task)
     written_ms = SYSTEM_CLOCK.monotonic_ms()
     written = [each.written for each in commits if isinstance(each, TransactionalCommit) and each.written is not None]
     sink.commit(plan, version, writer, written, records_empty=True)
     return _Result(commits, 1, written_ms)
 
 
-def _write_atomically(df: DataFrame, options: SinkOptions, schema: RowSchema, writer: str, numbers: Numbers) -> _Result:
+def _write_atomically(df: DataFrame, options: SinkOptions, schema: RowSchema, batch: _Batch) -> _Result:
     name, version = _number_of(options)
+    writer = batch.writer
     topic = options.progress_topic or options.topic
     if topic is None:
         raise RuntimeError("an exactly-once write without a progress topic passed the check of options")
@@ -230,12 +255,12 @@ def _write_atomically(df: DataFrame, options: SinkOptions, schema: RowSchema, wr
                 # Raised, it would make Spark try the task again, and tell of that attempt alone.
                 return error
 
-        last = _run(_by_partition(df, options, schema), task)
+        last = _run(_by_partition(df, options, schema), options, task)
         written_ms = SYSTEM_CLOCK.monotonic_ms()
         return [frozenset(commit.ranges) for commit in last]
 
-    attempts = sink.write(version, writer, numbers, write_rows, attempts=_ATTEMPTS)
-    return _Result(last, attempts, written_ms or SYSTEM_CLOCK.monotonic_ms())
+    outcome = sink.write(version, writer, batch.numbers, write_rows, attempts=_ATTEMPTS, offsets=batch.offsets)
+    return _Result(last, outcome.attempts, written_ms or SYSTEM_CLOCK.monotonic_ms(), outcome.doubt)
 
 
 def _number_of(options: SinkOptions) -> tuple[str, int]:
@@ -252,9 +277,10 @@ def _by_partition(df: DataFrame, options: SinkOptions, schema: RowSchema) -> Dat
     fields = [item for item in df.schema.fields if item.name != "partition"]
 
     def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from kafka_sink.spark.placing import with_partitions
+        with worker_process.task(tuned=options.tune_python_workers):
+            from kafka_sink.spark.placing import with_partitions
 
-        return with_partitions(batches, options, schema)
+            yield from with_partitions(batches, options, schema)
 
     placed = df.mapInArrow(place, StructType([*fields, StructField("partition", IntegerType())]))
     keys = [f.col("partition")] if options.topic is not None else [f.col("topic"), f.col("partition")]
@@ -263,7 +289,7 @@ def _by_partition(df: DataFrame, options: SinkOptions, schema: RowSchema) -> Dat
 
 
 def _run(
-    df: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], TaskCommit | UnwritableRowsError]
+    df: DataFrame, options: SinkOptions, task: Callable[[Iterator[pa.RecordBatch]], TaskCommit | UnwritableRowsError]
 ) -> list[TaskCommit]:
     """Run *task* on every partition of *df*.
 
@@ -274,7 +300,8 @@ def _run(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
-        commit: Any = task(batches)
+        with worker_process.task(tuned=options.tune_python_workers):
+            commit: Any = task(batches)
         yield pyarrow.record_batch([pyarrow.array([pickle.dumps(commit)], pyarrow.binary())], names=["commit"])
 
     with _tasks_errors():

@@ -97,6 +97,17 @@ EXACTLY_ONCE = "exactly-once"
 _CHECKPOINT = "checkpointlocation"
 _OF_THE_QUERY = frozenset({_CHECKPOINT, "queryname"})
 
+#: Options of Spark's asynchronous progress tracking, which its sinks are handed too. At least once nothing of it
+#: concerns the sink.
+_ASYNC_PROGRESS = "asyncprogresstrackingenabled"
+_OF_ASYNC_PROGRESS = frozenset(
+    {
+        _ASYNC_PROGRESS,
+        "asyncprogresstrackingcheckpointintervalms",
+        "_asyncprogresstrackingoverridesinksupportcheck",
+    }
+)
+
 
 @dataclass(frozen=True)
 class SinkOptions:
@@ -163,6 +174,13 @@ class SinkOptions:
         "of exactly-once micro-batches: go on where a later batch than the first finds no progress, as when an "
         "existing query becomes exactly-once",
     )
+    tune_python_workers: bool = c.key(
+        "tunePythonWorkers",
+        c.BOOLEAN,
+        True,
+        "Spark's Python processes answer the JVM at once and do not search what they have imported for garbage after "
+        "every task; false leaves them as Spark has set them up",
+    )
     producer_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: Of the streaming query, where it is given as an option rather than in Spark's configuration.
     checkpoint_location: str | None = None
@@ -183,10 +201,13 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
     sink_values: dict[str, str] = {}
     kafka_values: dict[str, str] = {}
     checkpoint: str | None = None
+    is_async = False
     for name, value in options.items():
         lowered = name.lower()
         if lowered.startswith(KAFKA_PREFIX):
             kafka_values[lowered.removeprefix(KAFKA_PREFIX)] = value
+        elif is_stream and lowered in _OF_ASYNC_PROGRESS:
+            is_async |= lowered == _ASYNC_PROGRESS and value.strip().lower() == "true"
         elif is_stream and lowered in _OF_THE_QUERY:
             checkpoint = value if lowered == _CHECKPOINT else checkpoint
         elif lowered in own:
@@ -201,8 +222,16 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
             raise ConfigError(f"unknown option {name}{_what_was_meant(lowered, list(own.values()))}")
     parsed = c.parse(SinkOptions, sink_values)
     check_producer_properties(kafka_values)
+    # They were warned of: the tasks need not know of them.
+    kafka_values = {name: value for name, value in kafka_values.items() if name not in c.no_effect(ProducerConfig)}
     merged = replace(parsed, producer_properties={**SINK_DEFAULTS, **kafka_values}, checkpoint_location=checkpoint)
     _check_guarantee(merged, is_stream=is_stream)
+    if is_async and merged.delivery_guarantee == EXACTLY_ONCE:
+        raise ConfigError(
+            "option asyncProgressTrackingEnabled does not go with deliveryGuarantee=exactly-once: Spark then writes "
+            "down what a batch consists of after the batch, so after a restart the same number may stand for other "
+            "rows; remove one of them"
+        )
     return merged
 
 
@@ -265,18 +294,24 @@ def check_producer_properties(values: Mapping[str, str]) -> None:
     for name, reason in REFUSED.items():
         if name in values:
             raise ConfigError(f"option {KAFKA_PREFIX}{name} is not supported: {reason}; remove it")
+    of_plugins = producer_config.names_for_plugins(values)
     for name in values:
         for beginning, instead in _OF_JAVA.items():
             if name.startswith(beginning):
                 raise ConfigError(f"option {KAFKA_PREFIX}{name} is not supported: {instead}; remove it")
         if name in _OF_READERS or name.endswith(".deserializer"):
             raise ConfigError(f"option {KAFKA_PREFIX}{name} is for consumers, and a sink only writes; remove it")
-        if name not in c.keys(ProducerConfig) and not c.nearest(name, c.keys(ProducerConfig)):
+        if (
+            name not in c.keys(ProducerConfig)
+            and name not in of_plugins
+            and name not in c.no_effect(ProducerConfig)
+            and not c.nearest(name, c.keys(ProducerConfig))
+        ):
             raise ConfigError(
                 f"unknown option {KAFKA_PREFIX}{name}: {KAFKA_PREFIX}… is for options of Kafka's producer, and README "
                 "lists those that there are; remove it"
             )
-    config = c.parse(ProducerConfig, {**SINK_DEFAULTS, **values}, prefix=KAFKA_PREFIX)
+    config = c.parse(ProducerConfig, {**SINK_DEFAULTS, **values}, prefix=KAFKA_PREFIX, passed_over=of_plugins)
     if config.acks_code == 0:
         raise ConfigError(
             f"option {KAFKA_PREFIX}acks: '0' is not allowed, expected all or 1; without acknowledgements nobody would "

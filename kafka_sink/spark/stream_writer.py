@@ -18,6 +18,7 @@ from kafka_sink.spark.continuous import refuse_epoch
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.transactional_write import TransactionalWrite, numbers_of_a_query
+from kafka_sink.spark.worker_process import worker_process
 from kafka_sink.spark.write_report import check_messages, publish, report_of, warn_of_leftovers
 
 if TYPE_CHECKING:
@@ -33,9 +34,10 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""
-        from kafka_sink.spark.task_writer import write_task
+        with worker_process.task(tuned=self._options.tune_python_workers):
+            from kafka_sink.spark.task_writer import write_task
 
-        return write_task(iterator, self._options, self._schema)
+            return write_task(iterator, self._options, self._schema)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Check that rows in = rows acknowledged, and report.
@@ -43,7 +45,8 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
         :raises KafkaError: a task's message is missing or does not add up.
         """
         refuse_epoch(messages, batchId)
-        publish(report_of(check_messages(messages), batch=batchId), self._options.report_path)
+        with worker_process.task(tuned=self._options.tune_python_workers):
+            publish(report_of(check_messages(messages), batch=batchId), self._options.report_path)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Say what stays in the topics of a micro-batch that failed."""
@@ -59,7 +62,8 @@ class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         self._numbers = numbers_of_a_query(options)
         # Known before its tasks run, a query that may not use this sink disturbs none that does.
         query = query_of(options.checkpoint_location)
-        self._write = TransactionalWrite(options, schema, options.transactional_id_prefix, query and f"query {query}")
+        writer = query and f"query {query}"
+        self._write = TransactionalWrite(options, schema, options.transactional_id_prefix, writer, of_query=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor.

@@ -6,20 +6,23 @@ exhausted, and raises an error that a person can act on otherwise.
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
 
-from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK
+from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError, RowError
 from kafka_sink.producer.column_staging import piece_bytes
-from kafka_sink.producer.kafka_producer import KafkaProducer, KnownCluster
+from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer, PartlyStagedError
 from kafka_sink.spark.arrow_columns import in_task, topic_chunks
 from kafka_sink.spark.commit_message import TaskCommit
 from kafka_sink.spark.delivery_tracker import DeliveryTracker
-from kafka_sink.spark.known_clusters import KnownClusters
+from kafka_sink.spark.kept_networks import KeptNetworks, key_of
 from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
 
@@ -31,11 +34,13 @@ class SinkWriteError(KafkaError):
     """A task could not write all of its rows; the text says why, and how many had been acknowledged."""
 
 
-#: Makes the producer of a task, given its partition and attempt number, and what this process knows of the cluster.
-OpenProducer = Callable[[int, int, KnownCluster | None], KafkaProducer]
+_log = logging.getLogger(__name__)
+
+#: Makes the producer of a task, given its partition and attempt number, and the connections of the task before it.
+OpenProducer = Callable[[int, int, ClientNetwork | None], KafkaProducer]
 
 #: Of this worker process.
-known_clusters = KnownClusters(SYSTEM_CLOCK)
+kept_networks = KeptNetworks(SYSTEM_CLOCK)
 
 
 def write_task(
@@ -49,46 +54,62 @@ def write_task(
     :param open_producer: called at the first row; by default the producer belongs to no transaction.
     :raises SinkWriteError: something was not acknowledged; Spark retries or fails the task.
     """
+    taken: list[ClientNetwork] = []
+    opened: list[KafkaProducer] = []
+    connections = key_of(options.producer_properties)
+    try:
+        commit = _write(batches, options, schema, open_producer, connections, taken, opened)
+        for producer in opened:
+            _keep_network_of(producer, connections)
+        return commit
+    except BaseException:
+        # Also after an interrupt, wherever it came: there is nothing worth waiting for.
+        for producer in opened:
+            producer.close(0)
+        for network in taken:
+            network.client.close()
+        raise
+
+
+def _write(
+    batches: Iterator[pa.RecordBatch],
+    options: SinkOptions,
+    schema: RowSchema,
+    open_producer: OpenProducer | None,
+    connections: bytes,
+    taken: list[ClientNetwork],
+    opened: list[KafkaProducer],
+) -> TaskCommit:
+    """See :func:`write_task`, which ends what this has *taken* and *opened* where it raises something."""
     context = TaskContext.get()
     task_partition = context.partitionId() if context is not None else 0
     attempt = context.attemptNumber() if context is not None else 0
     started_ms = SYSTEM_CLOCK.monotonic_ms()
     tracker = DeliveryTracker(SYSTEM_CLOCK)
     rows_in = 0
-    producer: KafkaProducer | None = None
     figures: dict[str, float] = {}
-    # Until all is acknowledged there is nothing worth waiting for when the producer closes.
-    close_timeout_ms = 0
     gathered = _Gathered(batches)
     try:
         for batch in gathered:
-            if producer is None:
-                known = known_clusters.find(options.producer_properties)
-                if open_producer is None:
-                    producer = KafkaProducer(
-                        task_properties(options, task_partition, attempt),
-                        option_prefix=KAFKA_PREFIX,
-                        known_cluster=known,
-                    )
-                else:
-                    producer = open_producer(task_partition, attempt, known)
+            if not opened:
+                network = kept_networks.take(connections)
+                if network is not None:
+                    taken.append(network)
+                opened.append((open_producer or partial(_open_plain, options))(task_partition, attempt, network))
             try:
-                _send(producer, batch, options, schema, tracker)
+                _send(opened[0], batch, options, schema, tracker)
             except RowError as error:
                 raise in_task(error, rows_in) from error
             if not rows_in:
-                gathered.least_bytes = _bytes_to_gather(producer, options.topic)
+                gathered.least_bytes = _bytes_to_gather(opened[0], options.topic)
             rows_in += batch.num_rows
-        if producer is not None:
+        for producer in opened:
             producer.flush()
             figures = producer.metrics()
-            known_clusters.keep(options.producer_properties, producer.known_cluster())
         _raise_first_error(tracker)
         if tracker.rows_acked != rows_in:
             raise SinkWriteError(f"{rows_in} rows were sent but {tracker.rows_acked} acknowledged; this is a defect")
-        close_timeout_ms = FOREVER_MS
     except Exception as error:
-        known_clusters.keep(options.producer_properties, None)
         # Spark shows only the outermost exception, so everything a person needs is in this one line.
         what_stays = (
             f"{tracker.rows_acked} of the rows it had sent were acknowledged before this error and stay in the topic"
@@ -98,9 +119,6 @@ def write_task(
         raise SinkWriteError(
             f"{error} [task of partition {task_partition}, attempt {attempt}: {what_stays}; {type(error).__name__}]"
         ) from error
-    finally:
-        if producer is not None:
-            producer.close(close_timeout_ms)
     return TaskCommit(
         task_partition=task_partition,
         attempt=attempt,
@@ -113,6 +131,27 @@ def write_task(
         ranges=tracker.ranges,
         ack_ms=dict(tracker.ack_ms),
     )
+
+
+def _keep_network_of(producer: KafkaProducer, connections: bytes) -> None:
+    """Close *producer* and leave its connections to the next task. All rows are acknowledged: whatever goes wrong here
+    must not fail the task."""
+    network: ClientNetwork | None = None
+    try:
+        network = producer.hand_over()
+        if network is not None:
+            kept_networks.keep(connections, network)
+    except Exception:
+        _log.exception("the connections of a task cannot be kept for the next one")
+        producer.close(0)
+        if network is not None:
+            network.client.close()
+
+
+def _open_plain(
+    options: SinkOptions, task_partition: int, attempt: int, network: ClientNetwork | None
+) -> KafkaProducer:
+    return KafkaProducer(task_properties(options), option_prefix=KAFKA_PREFIX, network=network)
 
 
 class _Gathered:
@@ -158,12 +197,15 @@ def _send(
             producer.send_columns(part.topic, part.chunk, part.partitions, tracker.handing_over())
         except RowError as error:
             raise part.in_batch(error) from error
+        except PartlyStagedError as error:
+            # An attempt of the task writes all of its rows: there is nothing to be done about a part of them.
+            raise (error.__cause__ or error) from None
         _raise_first_error(tracker)
 
 
-def task_properties(options: SinkOptions, task_partition: int, attempt: int) -> dict[str, str]:
-    """The properties of a task's producer."""
-    return {"client.id": f"kafkalite-{task_partition}-{attempt}", **options.producer_properties}
+def task_properties(options: SinkOptions) -> dict[str, str]:
+    """The properties of a task's producer, named after the process: its connections go on to the next task."""
+    return {"client.id": f"kafkalite-{os.getpid()}", **options.producer_properties}
 
 
 def _raise_first_error(tracker: DeliveryTracker) -> None:

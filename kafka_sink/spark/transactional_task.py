@@ -16,7 +16,7 @@ from kafka_sink.common.errors import KafkaError, RecordTooLargeError, RowError
 from kafka_sink.exactly_once.model import OpenTransaction, Transaction, UnwritableRowsError
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
-from kafka_sink.producer.kafka_producer import KafkaProducer, KnownCluster
+from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer
 from kafka_sink.spark.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
@@ -39,15 +39,16 @@ def write_in_transaction(
     """
     opened: list[Transaction] = []
 
-    def open_own(task_partition: int, attempt: int, known: KnownCluster | None) -> KafkaProducer:
+    def open_own(task_partition: int, attempt: int, network: ClientNetwork | None) -> KafkaProducer:
         transaction = _transactions.begin(shared_client(options.producer_properties), plan, version)
         opened.append(transaction)
-        properties = task_properties(options, task_partition, attempt)
-        return open_producer(properties, transaction, plan.flow, option_prefix=KAFKA_PREFIX, known=known)
+        properties = task_properties(options)
+        return open_producer(properties, transaction, plan.flow, option_prefix=KAFKA_PREFIX, network=network)
 
     try:
         commit = write_task(batches, options, schema, open_own)
-    except SinkWriteError:
+    except BaseException:
+        # Also after an interrupt: nobody else knows of it before the next batch.
         _abort_own(opened, options, plan)
         raise
     written = OpenTransaction(opened[0], frozenset(commit.ranges)) if commit.ranges else None
@@ -67,9 +68,9 @@ def write_in_drivers_transaction(
     if context is not None and context.attemptNumber() > 0:
         raise SinkWriteError("a second attempt at a task of an atomic write: the batch as a whole is to be tried again")
 
-    def open_shared(task_partition: int, attempt: int, known: KnownCluster | None) -> KafkaProducer:
-        properties = task_properties(options, task_partition, attempt)
-        return open_producer(properties, plan.driver, plan.flow, option_prefix=KAFKA_PREFIX, known=known)
+    def open_shared(task_partition: int, attempt: int, network: ClientNetwork | None) -> KafkaProducer:
+        properties = task_properties(options)
+        return open_producer(properties, plan.driver, plan.flow, option_prefix=KAFKA_PREFIX, network=network)
 
     try:
         commit = write_task(batches, options, schema, open_shared)
@@ -80,8 +81,8 @@ def write_in_drivers_transaction(
     return _transactional(commit, plan, version, writer, None)
 
 
-def drain(batches: Iterator[pa.RecordBatch], version: int, writer: str) -> TransactionalCommit:
-    """Take all rows and write none: their version is committed."""
+def drain(batches: Iterator[pa.RecordBatch], version: int, writer: str, doubt: str) -> TransactionalCommit:
+    """Take all rows and write none: their version is committed. *doubt* as in :meth:`Plan.doubt`."""
     context = TaskContext.get()
     for _ in batches:
         pass
@@ -96,6 +97,7 @@ def drain(batches: Iterator[pa.RecordBatch], version: int, writer: str) -> Trans
         elapsed_ms=0,
         writer=writer,
         version=version,
+        doubt=doubt,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,11 @@ from pyspark.sql.datasource import WriterCommitMessage
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.model import ExactlyOnceError, Numbers
+from kafka_sink.spark.checkpoint import OffsetsReading
 from kafka_sink.spark.commit_message import TransactionalCommit
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
+from kafka_sink.spark.worker_process import worker_process
 from kafka_sink.spark.write_report import check_messages, publish, report_of, warn_of_skipped
 
 if TYPE_CHECKING:
@@ -39,23 +42,35 @@ class PlanError(ExactlyOnceError, pickle.PicklingError):
 
 
 class TransactionalWrite:
-    """One batch of the sink *name*; *writer* where that is known before the tasks run."""
+    """One batch of the sink *name*; *writer* where that is known before the tasks run. *of_query*: it is numbered by a
+    query, which notes in its checkpoint what belongs to it."""
 
-    def __init__(self, options: SinkOptions, schema: RowSchema, name: str, writer: str | None = None) -> None:
+    def __init__(
+        self, options: SinkOptions, schema: RowSchema, name: str, writer: str | None = None, *, of_query: bool = False
+    ) -> None:
         self._options = options
         self._schema = schema
         self._name = name
         self._writer = writer
+        self._of_query = of_query
         self._plan: Plan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark pickles the writer twice for the same tasks.
         if self._plan is None:
             try:
-                self._plan = sink_of(self._options, self._name).plan(self._writer)
+                with self._tuned_process():
+                    self._plan = self._new_plan()
             except KafkaError as error:
                 raise PlanError(f"{error} [nothing was written; {type(error).__name__}]") from None
         return self.__dict__
+
+    def _new_plan(self) -> Plan:
+        sink = sink_of(self._options, self._name)
+        if not self._of_query:
+            return sink.plan(self._writer)
+        reading = OffsetsReading(self._options.checkpoint_location)
+        return replace(sink.plan(self._writer), offsets=reading.result())
 
     def write(
         self, batches: Iterator[pa.RecordBatch], version: int, writer: str, numbers: Numbers
@@ -65,13 +80,14 @@ class TransactionalWrite:
         :raises ProgressError: the sink's progress is missing or somebody else's; nothing was written.
         :raises SinkWriteError: something was not acknowledged; this attempt's transaction is aborted.
         """
-        from kafka_sink.spark.transactional_task import drain, write_in_transaction
-
         if self._plan is None:
             raise RuntimeError("a write without a plan: the writer did not come from Spark's planner")
-        if not self._plan.must_write(version, writer, numbers):
-            return drain(batches, version, writer)
-        return write_in_transaction(batches, self._options, self._schema, self._plan, version, writer)
+        with self._tuned_process():
+            from kafka_sink.spark.transactional_task import drain, write_in_transaction
+
+            if not self._plan.must_write(version, writer, numbers):
+                return drain(batches, version, writer, self._plan.doubt(version))
+            return write_in_transaction(batches, self._options, self._schema, self._plan, version, writer)
 
     def commit(
         self, messages: Sequence[WriterCommitMessage | None], version: int, *, records_empty: bool = False
@@ -81,6 +97,10 @@ class TransactionalWrite:
         :raises ExactlyOnceError: it was not committed, or not as a whole; the text says which.
         :raises KafkaError: a task's message is missing or does not add up.
         """
+        with self._tuned_process():
+            self._commit(messages, version, records_empty=records_empty)
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], version: int, *, records_empty: bool) -> None:
         started_ms = SYSTEM_CLOCK.monotonic_ms()
         commits = [commit for commit in check_messages(messages) if isinstance(commit, TransactionalCommit)]
         plans = {commit.plan for commit in commits}
@@ -90,7 +110,7 @@ class TransactionalWrite:
             )
         (plan,) = plans
         if plan is None:
-            warn_of_skipped(self._name, version)
+            warn_of_skipped(self._name, version, commits[0].doubt)
             publish(report_of(commits, decision="skipped", sink=self._name, version=version), self._options.report_path)
             return
         written = [commit.written for commit in commits if commit.written is not None]
@@ -106,6 +126,9 @@ class TransactionalWrite:
             commit_ms=commit_ms,
         )
         publish(report, self._options.report_path)
+
+    def _tuned_process(self) -> AbstractContextManager[None]:
+        return worker_process.task(tuned=self._options.tune_python_workers)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
         """Say what happens to a batch that failed."""

@@ -76,9 +76,24 @@ def publish(report: dict[str, Any], path: str | None) -> None:
         _log.warning("option reportPath: %s cannot be written (%s); the report is: %s", path, error, text)
 
 
-def warn_of_skipped(sink: str | None, version: int | None) -> None:
-    """Say that nothing was written, which a caller who numbers wrongly must not overlook."""
-    _log.warning("version %d of %s was committed before: nothing was written, and nothing had to be", version, sink)
+def warn_of_skipped(sink: str | None, version: int | None, doubt: str) -> None:
+    """Say that nothing was written, which a caller who numbers wrongly must not overlook; *doubt* says why nobody knows
+    whether the rows are the same as those that were committed, empty where they are."""
+    if not doubt:
+        _log.warning(
+            "version %d of %s was committed before, with the same rows: nothing was written, and nothing had to be",
+            version,
+            sink,
+        )
+        return
+    _log.warning(
+        "version %d of %s was committed before: nothing was written. It is not known whether these are the same rows, "
+        "because %s; if they are not (a checkpoint was restored from a copy, or a number is used twice), they are not "
+        "in Kafka",
+        version,
+        sink,
+        doubt,
+    )
 
 
 def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -5,7 +5,6 @@ Longer: KAFKALITE_ID_BATCHES.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +18,10 @@ from kafka_sink.exactly_once.model import Flow, Progress
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
+from tests.support.amounts import amount
 from tests.support.readback import read_topic
 
-BATCHES = int(os.environ.get("KAFKALITE_ID_BATCHES", "10"))
+BATCHES = amount("KAFKALITE_ID_BATCHES", 10, long=50)
 TASKS = 2
 
 
@@ -31,7 +31,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
         yield running
 
 
-@pytest.mark.timeout(60 + BATCHES)
+@pytest.mark.timeout(200 + 2 * BATCHES)
 @pytest.mark.parametrize(("protocol", "most_ids"), [("parallel", 1 + 2 * TASKS), ("atomic", 1)])
 def test_brokers_keep_no_more_ids_after_many_batches(
     cluster: EmbeddedCluster, world: World, protocol: str, most_ids: int, figure: Figure

@@ -5,7 +5,6 @@ Longer: KAFKALITE_DRIVER_LIVES, KAFKALITE_LIVES_AT_A_POINT, KAFKALITE_INTERRUPTI
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,16 @@ import pytest
 from tests.conftest import Figure
 from tests.exactly_once.life import points_of
 from tests.exactly_once.lives import run_in_process
+from tests.support.amounts import amount
 from tests.support.broker_process import BrokerProcess
 
-LIVES = int(os.environ.get("KAFKALITE_DRIVER_LIVES", "6"))
+LIVES = amount("KAFKALITE_DRIVER_LIVES", 6, long=30)
 #: So many at every point, or some at one.
-LIVES_AT_A_POINT = int(os.environ.get("KAFKALITE_LIVES_AT_A_POINT", "0"))
+LIVES_AT_A_POINT = amount("KAFKALITE_LIVES_AT_A_POINT", 0, long=1)
 #: Every point this often, or one point once.
-ROUNDS = int(os.environ.get("KAFKALITE_INTERRUPTIONS", "0"))
+ROUNDS = amount("KAFKALITE_INTERRUPTIONS", 0, long=1)
 #: 1 or so many tasks from run to run.
-TASKS = int(os.environ.get("KAFKALITE_TASKS", "20"))
+TASKS = amount("KAFKALITE_TASKS", 20, long=20)
 
 _BOTH = ("parallel", "atomic")
 _PLACES = [(protocol, point) for protocol in _BOTH for point in points_of(protocol)]
@@ -37,7 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     process.kill()
 
 
-@pytest.mark.timeout(30 + 10 * LIVES)
+@pytest.mark.timeout(200 + 20 * LIVES)
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 def test_whatever_dies_nothing_is_lost_torn_or_there_twice(
     broker: BrokerProcess, protocol: str, figure: Figure
@@ -47,7 +47,7 @@ def test_whatever_dies_nothing_is_lost_torn_or_there_twice(
     assert verdict["is_exact"], verdict
 
 
-@pytest.mark.timeout(60 + 10 * LIVES_AT_A_POINT)
+@pytest.mark.timeout(200 + 20 * LIVES_AT_A_POINT)
 @pytest.mark.parametrize(("protocol", "point"), _PLACES if LIVES_AT_A_POINT else [("parallel", "mid-end")])
 @pytest.mark.parametrize("end", ["killed", "frozen"])
 def test_drivers_that_end_at_one_point_lose_and_repeat_nothing(
@@ -61,7 +61,7 @@ def test_drivers_that_end_at_one_point_lose_and_repeat_nothing(
     assert verdict["ended"][end] >= lives - verdict["ended"].get("failed", 0)
 
 
-@pytest.mark.timeout(60 + 2 * TASKS)
+@pytest.mark.timeout(200 + 2 * TASKS)
 @pytest.mark.parametrize("protocol", _BOTH)
 def test_the_number_of_tasks_may_change_between_two_runs_of_a_batch(
     broker: BrokerProcess, protocol: str, figure: Figure

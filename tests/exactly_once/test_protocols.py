@@ -178,9 +178,9 @@ def test_one_transaction_holds_a_whole_batch_and_its_progress(world: World) -> N
         assert world.committed() == []
         return [[TopicPartition(world.topic, 0)]]
 
-    assert world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=2) == 1
+    assert world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=2).attempts == 1
     assert world.committed() == [b"row"]
-    assert world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=2) == 0
+    assert world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=2).attempts == 0
     assert world.committed() == [b"row"]
 
 
@@ -199,7 +199,7 @@ def test_a_failed_attempt_at_an_atomic_batch_leaves_nothing(world: World) -> Non
         world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
     driver = driver_id(sink_id(world.topic, world.topic))
     assert world.client.describe([driver])[driver].state in ABORTED
-    assert world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=2) == 2
+    assert world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=2).attempts == 2
     assert world.committed() == [b"row"]
 
 

@@ -22,6 +22,7 @@ from kafka_sink.exactly_once.model import (
     Progress,
     ProgressError,
     Transaction,
+    UndecidedError,
 )
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
@@ -91,6 +92,20 @@ def test_a_checkpoint_older_than_the_progress_is_refused_and_only_its_last_batch
     assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2", b"3"]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+def test_a_checkpoint_one_batch_old_is_refused_with_other_rows_and_skipped_with_the_same(
+    world: World, protocol: str
+) -> None:
+    for version, digest in enumerate(("first", "second")):
+        world.write_batch(protocol, version, b"%d" % version, digest=digest)
+    world.write_batch(protocol, 1, b"1", digest="second")
+    for _ in range(2):
+        with pytest.raises(ProgressError, match=r"batch 1 of query 1 is committed, .* were second, and are other"):
+            world.write_batch(protocol, 1, b"1", b"2", digest="other")
+    world.write_batch(protocol, 2, b"2", digest="third")
+    assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2"]  # type: ignore[arg-type]
+
+
 class _Others:
     """A second sink of the same name, which writes to a topic of its own."""
 
@@ -154,6 +169,19 @@ def test_a_missing_permission_comes_out_before_the_first_row(
     with set_fault(cluster.faults, f"{api}:error={error}"), pytest.raises(ExactlyOnceError, match=says):
         world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
     assert world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
+
+
+def test_brokers_are_asked_whether_they_verify_once_for_many_batches(
+    cluster: EmbeddedCluster, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with set_fault(cluster.faults, "describe_configs:error=cluster_authorization_failed") as fault:
+        for version in range(3):
+            world.write_batch("parallel", version, b"%d" % version)
+        # The other one was for offsets.retention.minutes, by a sink without progress.
+        assert fault.hits == 2
+    warned = [each.getMessage() for each in caplog.records if "verification.enable cannot be seen" in each.getMessage()]
+    assert len(warned) == 1
+    assert len(world.committed()) == 3
 
 
 def test_another_writer_that_is_known_is_refused_before_it_fences_anybody(world: World) -> None:
@@ -229,6 +257,27 @@ def test_a_batch_that_takes_a_third_of_the_time_out_is_warned_of(
     assert "this batch took 20001 ms, more than a third of the time that transactions may be open (60000" in caplog.text
 
 
+class SteppedClock(ManualClock):
+    """Somebody sets the wall clock."""
+
+    wall_is_off_by_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.wall_is_off_by_ms
+
+
+def test_a_clock_that_is_set_back_does_not_make_a_batch_young_again(world: World) -> None:
+    world.parallel._timeout_ms = 60_000
+    clock = SteppedClock()
+    world.parallel._clock = clock
+    plan = world.parallel.plan()
+    written = world.write_task(plan, 0, b"row")
+    clock.advance(59_000)
+    clock.wall_is_off_by_ms = -3_600_000
+    with pytest.raises(UndecidedError, match="it took 59000 ms"):
+        world.parallel.commit(plan, 0, QUERY, [written])
+
+
 def test_a_failed_attempt_that_cannot_be_aborted_says_why_it_failed(cluster: EmbeddedCluster, world: World) -> None:
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
         world.send(plan.driver, plan.flow, b"row")
@@ -253,7 +302,7 @@ def test_a_topic_that_grows_between_plan_and_rows_loses_nothing(world: World, pr
         return [[place]]
 
     if protocol == "atomic":
-        assert world.atomic.write(1, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1) == 1
+        assert world.atomic.write(1, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1).attempts == 1
     else:
         plan = world.parallel.plan()
         _grow(world)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kafka_sink import ProducerRecord
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import Flow, Numbers, OpenTransaction, Transaction
+from kafka_sink.exactly_once.model import Flow, Numbers, OpenTransaction, PlannedOffsets, Transaction
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
@@ -42,17 +44,19 @@ class World:
     def committed(self) -> list[bytes | None]:
         return [message.value for message in read_topic(self.bootstrap, self.topic)]
 
-    def write_batch(self, protocol: str, version: int, *values: bytes) -> None:
-        """Plan it, write it (in two tasks, where each has a transaction of its own) and commit it."""
+    def write_batch(self, protocol: str, version: int, *values: bytes, digest: str = "") -> None:
+        """Plan it, write it (in two tasks, where each has a transaction of its own) and commit it; *digest* is of the
+        offsets that were planned."""
+        offsets = PlannedOffsets(version, digest)
         if protocol == "atomic":
 
             def write_rows(plan: Plan) -> list[list[TopicPartition]]:
                 self.send(plan.driver, plan.flow, *values)
                 return [[TopicPartition(self.topic, 0)]]
 
-            self.atomic.write(version, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
+            self.atomic.write(version, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1, offsets=offsets)
             return
-        plan = self.parallel.plan()
+        plan = replace(self.parallel.plan(), offsets=offsets)
         if plan.must_write(version, QUERY, Numbers.OF_A_QUERY):
             written = [self.write_task(plan, version, *rows) for rows in (values[::2], values[1::2]) if rows]
             self.parallel.commit(plan, version, QUERY, written)

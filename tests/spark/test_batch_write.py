@@ -14,6 +14,7 @@ from kafka.partitioner.default import murmur2
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+import kafka_sink
 from tests.support.readback import Message, read_topic
 
 NewTopic = Callable[..., str]
@@ -34,7 +35,7 @@ def as_frame(spark: SparkSession, messages: list[Message]) -> DataFrame:
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_row_arrives_unchanged(spark: SparkSession, cluster: Any, new_topic: NewTopic, codec: str) -> None:
     topic = new_topic()
-    df = spark.range(0, 20_000, numPartitions=3).select(
+    df = spark.range(0, 5_000, numPartitions=3).select(
         f.col("id").cast("string").alias("key"), f.concat(f.lit("wert-ü-"), f.repeat("id", 7)).alias("value")
     )
     write(df, cluster, topic=topic, kafka__compression__type=codec)
@@ -169,3 +170,35 @@ def test_several_nodes_share_the_partitions(spark: SparkSession) -> None:
         messages = read_topic(three.bootstrap_servers, "spread")
         assert sorted(int(message.key or b"") for message in messages) == list(range(10_000))
         assert {message.partition for message in messages} == set(range(6))
+
+
+def test_code_beside_the_sink_finds_its_worker_as_it_was(
+    spark: SparkSession, cluster: Any, new_topic: NewTopic
+) -> None:
+    """Workers are used again, so a function of the user's runs where tasks of the sink have run before it."""
+
+    def look(batches: Any) -> Any:
+        import gc
+        import weakref
+
+        import pyarrow as pa
+
+        class Garbage:
+            def __init__(self) -> None:
+                self.myself = self
+
+        for batch in batches:
+            made = weakref.ref(Garbage())
+            gc.collect()
+            found = [made() is None and gc.isenabled(), gc.get_freeze_count() > 0]
+            yield pa.record_batch(
+                [pa.array([value]) for value in [batch.num_rows, *found]], names=["rows", "collected", "frozen"]
+            )
+
+    def look_at_workers() -> list[Any]:
+        return spark.range(100, numPartitions=2).mapInArrow(look, "rows long, a boolean, b boolean").collect()
+
+    rows = spark.range(100, numPartitions=2).select(f.col("id").cast("string").alias("value"))
+    kafka_sink.write(rows, options={"kafka.bootstrap.servers": cluster.bootstrap_servers}, topic=new_topic())
+    found = spark.range(100, numPartitions=2).mapInArrow(look, "rows long, collected boolean, frozen boolean").collect()
+    assert [tuple(row) for row in found] == [(50, True, True)] * 2

@@ -13,11 +13,12 @@ from typing import Any
 import pyspark
 import pytest
 
+from tests.support.amounts import amount
 from tests.support.readback import read_topic
 
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
-PIPELINE_RUNS = int(os.environ.get("KAFKALITE_PIPELINE_RUNS", "0"))
+PIPELINE_RUNS = amount("KAFKALITE_PIPELINE_RUNS", 0, long=3)
 
 PROGRAM = """
 import sys

@@ -5,17 +5,16 @@ More kills: KAFKALITE_SPARK_KILLS.
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.conftest import Figure
+from tests.support.amounts import amount
 from tests.support.broker_process import BrokerProcess
 from tests.support.four_ways import WAYS
 from tests.support.killed_spark import KilledSpark, WayVerdict
 from tests.support.step_proxy import StepProxy
 
-KILLS = int(os.environ.get("KAFKALITE_SPARK_KILLS", "1"))
+KILLS = amount("KAFKALITE_SPARK_KILLS", 1, long=10)
 
 pytestmark = pytest.mark.timeout(300 + 120 * KILLS)
 

@@ -47,7 +47,8 @@ def topic(broker: BrokerProcess) -> str:
 class Job:
     """One run of a job under spark-submit, in a process group of its own."""
 
-    def __init__(self, name: str, *arguments: str, log: Path) -> None:
+    def __init__(self, name: str, *arguments: str, log: Path, programs: Path | None = None, terminal: str = "") -> None:
+        """*programs* are found before the system's; *terminal* is the name of one to start on."""
         self.log = log
         environment = {
             **os.environ,
@@ -56,9 +57,14 @@ class Job:
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "PYTHONPATH": str(ROOT),
         }
+        if programs is not None:
+            environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
         command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
         command += ["--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR"]
         command += [str(ROOT / "spark_jobs" / name), *arguments]
+        if terminal:
+            # The first terminal that a session's leader opens is the session's own.
+            command = ["sh", "-c", 'exec "$@" < "$0"', terminal, *command]
         with log.open("wb") as output:
             # What is started here is the JVM; the job's Python is its child.
             self.process = subprocess.Popen(
@@ -131,24 +137,53 @@ def test_sigterm_lets_the_micro_batch_end_and_the_next_start_goes_on(
     figure("stopped", f"{batches} of {BATCHES} micro-batches, {stopped_s:.1f} s after SIGTERM to the JVM")
 
 
-def test_foreach_batch_of_a_socket(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
-    report = tmp_path / "report.jsonl"
+#: At the worst moment: when Hadoop's local file system has started it, Ctrl-C comes, to the whole process group.
+CTRL_C = """#!/bin/sh
+if mv '{0}/armed' '{0}/came' 2>/dev/null; then kill -INT 0; fi
+PATH=${{PATH#*:}} exec chmod "$@"
+"""
+
+
+@pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "process-group"])
+def test_ctrl_c_ends_foreach_batch_of_a_socket_well(
+    broker: BrokerProcess, topic: str, tmp_path: Path, on_terminal: bool
+) -> None:
+    checkpoint, programs = tmp_path / "checkpoint", tmp_path / "programs"
+    programs.mkdir()
+    (programs / "chmod").write_text(CTRL_C.format(tmp_path))
+    (programs / "chmod").chmod(0o755)
+
+    def noted(log: str) -> list[Path]:
+        return list((checkpoint / log).glob("[0-9]*"))
+
+    master, slave = os.openpty()
     with socket.create_server(("127.0.0.1", 0)) as server:
         arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--source", "socket"]
-        arguments += ["--input", f"127.0.0.1:{server.getsockname()[1]}", "--checkpoint", str(tmp_path / "checkpoint")]
-        job = Job("foreach_batch_to_kafka.py", *arguments, "--report", str(report), log=tmp_path / "log")
+        arguments += ["--input", f"127.0.0.1:{server.getsockname()[1]}", "--checkpoint", str(checkpoint)]
+        terminal = os.ttyname(slave) if on_terminal else ""
+        job = Job("foreach_batch_to_kafka.py", *arguments, log=tmp_path / "log", programs=programs, terminal=terminal)
         server.settimeout(LIMIT_S)
         connection, _ = server.accept()
         with connection:
             connection.sendall(b"one\ntwo\nthree\n")
             deadline = time.monotonic() + LIMIT_S
-            while sum(values(broker, topic).values() if report.exists() else []) < 3:
+            while sum(values(broker, topic).values()) < 3 or len(noted("commits")) < len(noted("offsets")):
                 assert job.process.poll() is None and time.monotonic() < deadline, job.printed()
                 time.sleep(0.1)
-            # As Ctrl-C on a terminal: to the JVM and to the job's Python.
-            os.killpg(job.process.pid, signal.SIGINT)
+            (tmp_path / "armed").touch()
+            connection.sendall(b"four\n")
             assert job.wait() == 0, job.printed()
-    assert values(broker, topic) == Counter([b"one", b"two", b"three"])
+    os.close(master)
+    os.close(slave)
+    assert (tmp_path / "came").exists()
+    ended = Counter([b"one", b"two", b"three"])
+    if on_terminal:
+        # What Hadoop has started does not hear of it.
+        ended[b"four"] += 1
+        assert "the micro-batch under way is finished first" in job.printed()
+    else:
+        assert "the micro-batch under way is left to the next start" in job.printed()
+    assert values(broker, topic) == ended
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,12 @@ import pytest
 
 from kafka_sink.client.admin import AdminClient
 from tests.conftest import Figure
+from tests.support.amounts import amount
 from tests.support.broker_process import BrokerProcess, free_port
 from tests.support.killed_spark import kill_session
 from tests.support.readback import read_topic
 
-KILLS = int(os.environ.get("KAFKALITE_EXECUTOR_KILLS", "0"))
+KILLS = amount("KAFKALITE_EXECUTOR_KILLS", 0, long=3)
 SPARK_HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).parents[2]
 FILES = 2 * KILLS + 2

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from pyspark.sql import functions as f
 from kafka_sink import foreach_batch, write
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.exactly_once.model import UnwritableRowsError
+from kafka_sink.spark.checkpoint_files import HadoopFiles, LocalFiles
+from kafka_sink.spark.offset_log import planned_offsets
 from tests.support.readback import read_topic
 
 NewTopic = Callable[..., str]
@@ -102,6 +106,24 @@ def test_without_it_a_batch_that_spark_runs_again_is_there_twice(query: Query) -
     query.run()
     doubled = Counter(b"%d" % row for row in range(ROWS_A_FILE, 2 * ROWS_A_FILE))
     assert query.found() == query.expected() + doubled
+
+
+def test_at_least_once_goes_with_asynchronous_progress_tracking(query: Query) -> None:
+    query.add_files(2)
+    options = {
+        **query.options,
+        "checkpointLocation": str(query.folder / "checkpoint"),
+        "asyncProgressTrackingEnabled": "true",
+        "asyncProgressTrackingCheckpointIntervalMs": "10",
+        "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
+    }
+    stream = query.frame().writeStream.format("kafkalite").options(**options).trigger(processingTime="0 seconds")
+    running = stream.start()
+    try:
+        running.processAllAvailable()
+    finally:
+        running.stop()
+    assert query.found() == query.expected()
 
 
 def test_a_task_that_fails_leaves_nothing_and_the_next_run_writes_its_batch_once(query: Query, tmp_path: Path) -> None:
@@ -194,6 +216,72 @@ def test_foreach_batch_writes_every_micro_batch_once(query: Query, atomic: bool)
     assert [each["decision"] for each in query.reports()] == ["written", "written", "skipped"]
 
 
+def restore_after_another_batch(query: Query, run: Callable[[], None]) -> None:
+    """Batches 0 and 1, and then the checkpoint as it was between them."""
+    kept, copy = query.folder / "checkpoint", query.folder / "copy"
+    query.add_files(1)
+    run()
+    shutil.copytree(kept, copy)
+    query.add_files(1)
+    run()
+    shutil.rmtree(kept)
+    copy.rename(kept)
+
+
+def write_by_foreach_batch(query: Query, frame: DataFrame | None = None, *, atomic: bool) -> None:
+    write_batch = foreach_batch(
+        options={**query.options, "reportPath": str(query.report)}, app_id=f"app-{query.topic}", atomic=atomic
+    )
+    stream = (query.frame() if frame is None else frame).writeStream.foreachBatch(write_batch)
+    stream = stream.option("checkpointLocation", str(query.folder / "checkpoint")).trigger(availableNow=True)
+    stream.start().awaitTermination(120)
+
+
+WAYS = pytest.mark.parametrize(
+    "run",
+    [
+        Query.run_exactly_once,
+        partial(write_by_foreach_batch, atomic=True),
+        partial(write_by_foreach_batch, atomic=False),
+    ],
+    ids=["stream", "atomic", "parallel"],
+)
+
+
+@WAYS
+def test_a_checkpoint_one_batch_old_that_would_lose_rows_is_refused(query: Query, run: Callable[..., None]) -> None:
+    restore_after_another_batch(query, partial(run, query))
+    written = query.expected()
+    # It comes before the file of batch 1, whose number in the source's log it is given.
+    earlier = query.source / "000-1.json"
+    earlier.write_text('{"id": -1}\n')
+    os.utime(earlier, (1_700_000_000.5, 1_700_000_000.5))
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match=r"batch 1 of query .* with other rows .*newer checkpoint"):
+            run(query)
+    assert query.found() == written
+
+
+@WAYS
+def test_a_checkpoint_one_batch_old_with_the_same_plan_goes_on(query: Query, run: Callable[..., None]) -> None:
+    restore_after_another_batch(query, partial(run, query))
+    query.add_files(1)
+    run(query)
+    assert query.found() == query.expected()
+    assert [each["decision"] for each in query.reports()] == ["written", "written", "skipped", "written"]
+
+
+def test_a_source_that_counts_rows_is_compared_too(query: Query) -> None:
+    def run(rows: int) -> None:
+        source = query.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).load()
+        query.run_exactly_once(source.select(f.col("value").cast("string").alias("value")))
+
+    restore_after_another_batch(query, partial(run, 10))
+    with pytest.raises(StreamingQueryException, match=r"batch 1 of query .* with other rows"):
+        run(20)
+    assert query.found() == Counter(b"%d" % row for row in range(20))
+
+
 def test_a_batch_job_writes_each_version_once(query: Query) -> None:
     frame = query.spark.range(100, numPartitions=3).select(f.col("id").cast("string").alias("value"))
     for version in (4, 4, 3, 5):
@@ -244,3 +332,15 @@ def test_an_atomic_write_whose_task_fails_leaves_nothing(query: Query) -> None:
     ):
         write(frame, options=query.options, app_id=query.topic, version=0)
     assert query.found() == Counter()
+
+
+def test_hadoops_file_system_reads_a_checkpoint_as_python_does(query: Query) -> None:
+    query.add_files(1)
+    query.run_exactly_once()
+    folder = query.folder / "checkpoint"
+    local, hadoop = LocalFiles(str(folder)), HadoopFiles(f"file:{folder}", query.spark)
+    assert planned_offsets(hadoop) == planned_offsets(local)
+    assert hadoop.read("offsets/0", 7) == local.read("offsets/0", 7)
+    assert len(local.read("offsets/0", 7)[0]) == 7
+    with pytest.raises(FileNotFoundError):
+        hadoop.read("offsets/1", 7)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
@@ -67,7 +68,7 @@ def test_a_transaction_that_is_not_as_its_task_left_it_is_aborted_and_nothing_de
     clock = ManualClock()
     coordinators = Coordinators(known)
     sink = ParallelSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
-    plan = Plan("s", "s/t", DRIVER, flow, 20_000, clock.wall_ms(), None, 1)
+    plan = Plan("s", "s/t", DRIVER, flow, 20_000, Moment.now(clock), None, 1)
     clock.advance(age_ms)
     with pytest.raises(UndecidedError, match=text):
         sink.commit(plan, 0, "query", [OpenTransaction(TASKS, ROWS)])
@@ -89,7 +90,7 @@ def test_a_decision_that_the_brokers_do_not_confirm_is_none_and_commits_no_task(
 ) -> None:
     clock = ManualClock()
     coordinators = Coordinators(GOOD, code)
-    plan = Plan("s", "s/t", DRIVER, Flow.V2, 20_000, clock.wall_ms(), None, 1)
+    plan = Plan("s", "s/t", DRIVER, Flow.V2, 20_000, Moment.now(clock), None, 1)
     with pytest.raises(error, match="batch 0"):
         if protocol == "parallel":
             parallel = ParallelSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
@@ -105,7 +106,7 @@ def test_empty_batches_keep_the_progress_from_being_forgotten(age_s: int, is_wri
     clock = ManualClock()
     coordinators = Coordinators(None, ErrorCode.NONE)
     known = Progress(3, "query", Flow.V2, clock.wall_ms() // 1000 - age_s)
-    plan = Plan("s", "s/t", DRIVER, Flow.V2, 20_000, clock.wall_ms(), known, 1)
+    plan = Plan("s", "s/t", DRIVER, Flow.V2, 20_000, Moment.now(clock), known, 1)
     sink = ParallelSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
     sink.commit(plan, 3, "query", [])
     assert bool(coordinators.written) is is_written

@@ -1,12 +1,19 @@
-"""Whose checkpoint a folder is."""
+"""Whose checkpoint a folder is, and what is planned in it."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from kafka_sink.spark.checkpoint import query_of
+from kafka_sink.spark import checkpoint
+from kafka_sink.spark.checkpoint import OffsetsReading, query_of
+from kafka_sink.spark.checkpoint_files import LocalFiles
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
@@ -26,3 +33,126 @@ def test_what_is_no_metadata_of_a_query_says_nothing(tmp_path: Path, text: str) 
 )
 def test_what_cannot_be_read_here_says_nothing(location: str | None) -> None:
     assert query_of(location) is None
+
+
+class Answers:
+    """A store that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.may_answer = threading.Event()
+        self.asked = 0
+
+    def __call__(self, location: str) -> LocalFiles:
+        self.asked += 1
+        self.may_answer.wait(60)
+        raise OSError(f"{location} is not to be repeated")
+
+
+def test_what_is_planned_is_read_from_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    for number in range(2):
+        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{{}}\n{number}")
+    found = OffsetsReading(f"file://{tmp_path}").result()
+    assert (found.version, found.unknown) == (1, "")
+    assert OffsetsReading(str(tmp_path), 1).result() == found
+
+
+@pytest.mark.parametrize(
+    ("location", "unknown"),
+    [
+        (None, "nobody says where the checkpoint is"),
+        ("dbfs:/checkpoints", "can be read by Spark alone"),
+        ("/absent", "cannot be read from here (FileNotFoundError)"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_read_is_no_error(location: str | None, unknown: str) -> None:
+    found = OffsetsReading(location).result()
+    assert unknown in found.unknown
+    assert not found.digest
+
+
+def test_a_store_that_does_not_answer_costs_one_wait_and_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Answers()
+    monkeypatch.setattr(checkpoint, "ArrowFiles", store)
+    monkeypatch.setattr(checkpoint, "_LIMIT_MS", 20)
+    monkeypatch.setattr(checkpoint, "_resting", {})
+    for said in ("not read within 20 ms", "not read within 20 ms a while ago"):
+        assert OffsetsReading("s3a://bucket/x").result().unknown.endswith(said)
+    store.may_answer.set()
+    assert store.asked == 1
+
+
+def test_an_error_of_a_store_does_not_tell_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Answers()
+    store.may_answer.set()
+    monkeypatch.setattr(checkpoint, "ArrowFiles", store)
+    unknown = OffsetsReading("s3://key:secret@bucket/x").result().unknown
+    assert unknown == "the checkpoint cannot be read from here (OSError)"
+
+
+class _Store(BaseHTTPRequestHandler):
+    """As much of S3 as lists and reads objects."""
+
+    objects: ClassVar[dict[str, bytes]] = {}
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        query, name = parse_qs(parts.query), parts.path.removeprefix("/bucket/")
+        if "list-type" in query:
+            names = [each for each in self.objects if each.startswith(query["prefix"][0])]
+            listed = "".join(f"<Contents><Key>{each}</Key><Size>1</Size></Contents>" for each in names)
+            return self._answer(200, f"<ListBucketResult>{listed}</ListBucketResult>".encode())
+        if name not in self.objects:
+            return self._answer(404, b"")
+        data, part = self.objects[name], self.headers.get("Range")
+        if part is None:
+            return self._answer(200, data)
+        first, last = map(int, part.removeprefix("bytes=").split("-"))
+        return self._answer(206, data[first : last + 1])
+
+    def _answer(self, code: int, body: bytes) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
+    monkeypatch.setattr(_Store, "objects", {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Store) as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+        serving.start()
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }.items():
+            monkeypatch.setenv(name, value)
+        yield _Store.objects
+        server.shutdown()
+        serving.join()
+
+
+def test_what_is_planned_is_read_from_an_object_store(store: dict[str, bytes], tmp_path: Path) -> None:
+    for folder in ("offsets", "sources/0"):
+        (tmp_path / folder).mkdir(parents=True)
+    texts = {f"offsets/{number}": f'v1\n{{}}\n{{"logOffset":{number}}}' for number in (0, 1)}
+    texts |= {"sources/0/0.compact": "v1", "sources/0/1": 'v1\n{"path":"file:///a","timestamp":1,"batchId":1}'}
+    for path, text in texts.items():
+        (tmp_path / path).write_text(text)
+        store[f"orders/{path}"] = text.encode()
+    found = OffsetsReading("s3a://bucket/orders").result()
+    assert found == OffsetsReading(str(tmp_path)).result()
+    assert found.digest
+    store.clear()
+    assert OffsetsReading("s3a://bucket/orders", 1).result().unknown.endswith("(FileNotFoundError)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 from pyspark.errors import PySparkException
@@ -85,7 +86,10 @@ def test_a_version_that_was_committed_before_needs_no_cluster_and_says_so(caplog
     writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True), SCHEMA)
     with caplog.at_level(logging.WARNING):
         writer.commit([make_commit(version=3)], 3)
-    assert "version 3 of sink was committed before: nothing was written" in caplog.text
+        writer.commit([replace(make_commit(version=3), doubt="of the fog")], 3)
+    same, unknown = caplog.messages
+    assert "version 3 of sink was committed before, with the same rows: nothing was written" in same
+    assert "it is not known whether these are the same rows, because of the fog" in unknown.lower()
 
 
 def test_abort_touches_nothing(caplog: pytest.LogCaptureFixture) -> None:

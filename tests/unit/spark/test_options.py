@@ -52,6 +52,37 @@ def test_options_that_mean_nothing_to_a_sink_are_refused_and_not_shown(name: str
     assert f"kafka.{name}" not in option_tables()
 
 
+def test_options_of_javas_client_without_effect_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    options = parse_options({**REQUIRED, "kafka.ssl.protocol": "TLSv1.3"})
+    assert "option kafka.ssl.protocol has no effect" in caplog.text
+    assert "ssl.protocol" not in options.producer_properties
+    assert "kafka.ssl.protocol" in option_tables()
+
+
+def test_options_of_a_partitioner_travel_to_the_tasks() -> None:
+    own = {"kafka.partitioner.class": "my.module.Router", "kafka.routing.table": "x"}
+    assert parse_options({**REQUIRED, **own}).producer_properties["routing.table"] == "x"
+    with pytest.raises(ConfigError, match=r"unknown option kafka\.routing\.table"):
+        parse_options({**REQUIRED, "kafka.routing.table": "x"})
+
+
+ASYNC_PROGRESS = {
+    "asyncProgressTrackingEnabled": "true",
+    "asyncProgressTrackingCheckpointIntervalMs": "500",
+    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
+}
+
+
+def test_asynchronous_progress_goes_with_at_least_once_alone() -> None:
+    assert parse_options({**REQUIRED, **ASYNC_PROGRESS}, is_stream=True) == parse_options(REQUIRED, is_stream=True)
+    exactly_once = {"topic": "t", "deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "sink"}
+    with pytest.raises(ConfigError, match="asyncProgressTrackingEnabled does not go with deliveryGuarantee=exactly-on"):
+        parse_options({**REQUIRED, **exactly_once, **ASYNC_PROGRESS}, is_stream=True)
+    parse_options({**REQUIRED, **exactly_once, "asyncProgressTrackingEnabled": "false"}, is_stream=True)
+    with pytest.raises(ConfigError, match="unknown option asyncProgressTrackingEnabled"):
+        parse_options({**REQUIRED, **ASYNC_PROGRESS})
+
+
 @pytest.mark.parametrize("name", ["group.id", "auto.offset.reset", "key.deserializer"])
 def test_options_of_consumers_are_called_that(name: str) -> None:
     with pytest.raises(ConfigError, match=f"option kafka.{name} is for consumers, and a sink only writes; remove it"):

@@ -13,7 +13,7 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.faults.text import set_fault
-from kafka_sink.spark import known_clusters, task_writer
+from kafka_sink.spark import kept_networks, task_writer
 from kafka_sink.spark.delivery_tracker import DeliveryTracker
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.row_schema import check_schema
@@ -111,8 +111,11 @@ def test_what_is_known_is_asked_for_anew_after_a_while_and_after_a_failure(monke
         write_row(servers, 2)
         assert metadata_requests(cluster) > asked
         asked = metadata_requests(cluster)
-        monkeypatch.setattr(known_clusters, "MOST_AGE_MS", -1)
-        write_row(servers, 3)
+        monkeypatch.setattr(kept_networks, "MOST_AGE_MS", -1)
+        # Not within retry.backoff.ms of the last time.
+        deadline = time.monotonic() + 30
+        while metadata_requests(cluster) == asked and time.monotonic() < deadline:
+            write_row(servers, 3)
         assert metadata_requests(cluster) > asked
 
 
@@ -162,3 +165,15 @@ def write_row(servers: str, value: int, partition: int = 0) -> None:
     schema = check_schema(StructType().add("value", StringType()).add("partition", IntegerType()), options)
     row = pa.RecordBatch.from_arrays([pa.array([str(value)]), pa.array([partition], pa.int32())], schema=SCHEMA)
     write_task(iter([row]), options, schema)
+
+
+def test_connections_that_cannot_be_kept_fail_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(kept_networks, "start_thread", fail)
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic(TOPIC, 1)
+        write_row(cluster.bootstrap_servers, 1)
+        assert len(read_topic(cluster.bootstrap_servers, TOPIC)) == 1
+    assert not [thread for thread in threading.enumerate() if "producer" in thread.name]

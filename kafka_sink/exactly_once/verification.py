@@ -1,0 +1,208 @@
+"""Whether every broker verifies transactions: without that a transaction may hold more, or end later, than was decided.
+
+A broker that does not verify appends what comes late from a task that was given up, although the transaction of that
+epoch has ended. The rows then belong to a transaction that nobody ends, behind which readers wait for ever; or the next
+transaction of that producer id commits them too. No request of a client can prevent either: what is late is on its way.
+
+On the driver, by one thread at a time. It remembers which brokers verify, and asks them again after a while. It asks
+nothing of a coordinator and changes nothing.
+
+Source: KIP-890, part 1 (Apache Kafka 3.6; ``transaction.partition.verification.enable``); ApiVersions, DescribeConfigs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from kafka_sink.client.blocking import BlockingClient, Question
+from kafka_sink.client.version_questions import api_versions_request
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, UnsupportedVersionError
+from kafka_sink.common.model import Node
+from kafka_sink.exactly_once.model import ExactlyOnceError
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
+from kafka_sink.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from kafka_sink.protocol.schema import Struct
+
+_log = logging.getLogger(__name__)
+
+#: True by default; may be changed while brokers run.
+SETTING: Final = "transaction.partition.verification.enable"
+
+#: Brokers ask the coordinator by AddPartitionsToTxn from this version on. Kafka 3.5 has it too where unstable versions
+#: are switched on, and neither verifies nor knows the setting.
+_FIRST_VERSION: Final = 4
+#: From Kafka 3.8 on. Whoever has it and knows no such setting has nothing to switch off.
+_FIRST_STABLE_VERSION: Final = 5
+
+#: The type of a resource of DescribeConfigs.
+_BROKER: Final = 4
+
+#: How long an answer counts: the setting may be changed, and a broker replaced by an older one.
+_VALID_MS: Final = 300_000
+
+_PAUSE_MS: Final = 200
+
+
+class _Finding(Enum):
+    VERIFIES = auto()
+    #: It can, but may have been told not to: the setting cannot be seen.
+    MAY_VERIFY = auto()
+    SWITCHED_OFF = auto()
+    TOO_OLD = auto()
+
+
+class _Lost(NamedTuple):
+    """Why a broker has said nothing of use."""
+
+    cause: str
+
+
+class TransactionVerification:
+    """*timeout_ms* is how long :meth:`require` may take; *nodes* fetches the brokers of the cluster as it is now."""
+
+    def __init__(
+        self, client: BlockingClient, nodes: Callable[[], Sequence[Node]], timeout_ms: int, clock: Clock
+    ) -> None:
+        self._client = client
+        self._nodes = nodes
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        #: When a broker was found to verify.
+        self._found_ms: dict[Node, int] = {}
+        self._warned_of: set[Node] = set()
+
+    def require(self, nodes: Sequence[Node]) -> None:
+        """Return when each of *nodes*, the cluster's brokers, verifies transactions. Any of them may lead a partition
+        or coordinate a transaction. Those that said so within the last five minutes are not asked again.
+
+        :raises ExactlyOnceError: some do not; names them and says what to do.
+        :raises KafkaTimeoutError: one of the brokers gave no answer.
+        """
+        started_ms = self._clock.monotonic_ms()
+        while unknown := [node for node in nodes if not self._is_known(node)]:
+            findings = dict(zip(unknown, self._ask(unknown, started_ms), strict=True))
+            self._take(findings)
+            lost = {node: finding for node, finding in findings.items() if isinstance(finding, _Lost)}
+            if not lost:
+                return
+            if self._left_ms(started_ms) <= _PAUSE_MS:
+                causes = "; ".join(f"{node}: {finding.cause}" for node, finding in lost.items())
+                raise KafkaTimeoutError(
+                    f"not every broker said within {self._timeout_ms} ms whether it verifies transactions, and exactly "
+                    f"once depends on each: {causes}; check that the driver's machine reaches all brokers"
+                )
+            self._client.idle(_PAUSE_MS)
+            # A broker that has died is no part of the cluster any more once its session has expired.
+            nodes = self._nodes()
+
+    def _is_known(self, node: Node) -> bool:
+        found_ms = self._found_ms.get(node)
+        return found_ms is not None and self._clock.monotonic_ms() - found_ms < _VALID_MS
+
+    def _left_ms(self, started_ms: int) -> int:
+        return self._timeout_ms - (self._clock.monotonic_ms() - started_ms)
+
+    def _ask(self, nodes: Sequence[Node], started_ms: int) -> list[_Finding | _Lost]:
+        """All of *nodes* at once."""
+        questions = [(node, question) for node in nodes for question in (_VERSIONS, _setting_of(node))]
+        answers = self._client.request_all(questions, timeout_ms=max(self._left_ms(started_ms), 1))
+        return [_finding(*pair) for pair in zip(answers[::2], answers[1::2], strict=True)]
+
+    def _take(self, findings: dict[Node, _Finding | _Lost]) -> None:
+        """:raises ExactlyOnceError: a broker does not verify."""
+        _refuse(findings)
+        now_ms = self._clock.monotonic_ms()
+        for node, finding in findings.items():
+            if not isinstance(finding, _Lost):
+                self._found_ms[node] = now_ms
+        hidden = [node for node, finding in findings.items() if finding is _Finding.MAY_VERIFY]
+        unwarned = [node for node in hidden if node not in self._warned_of]
+        if unwarned:
+            self._warned_of.update(unwarned)
+            _log.warning(
+                "%s cannot be seen on %s: exactly once holds where it is true, as it is by default. Grant "
+                "DESCRIBE_CONFIGS on the cluster to this principal to have it checked",
+                SETTING,
+                _names(unwarned),
+            )
+
+
+_VERSIONS: Final = Question(ApiKey.API_VERSIONS, api_versions_request)
+
+
+def setting_request(node: Node, name: str) -> DescribeConfigsRequest:
+    """For *node* itself, as a broker tells its own settings only: what is it set to?"""
+    resource = DescribeConfigsResource(resource_type=_BROKER, resource_name=str(node.id), configuration_keys=[name])
+    return DescribeConfigsRequest(resources=[resource])
+
+
+def _setting_of(node: Node) -> Question:
+    return Question(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, SETTING))
+
+
+def _finding(versions: Struct | ApiError, setting: Struct | ApiError) -> _Finding | _Lost:
+    """What a broker's answers say of it."""
+    for answer in (versions, setting):
+        if isinstance(answer, DisconnectError | KafkaTimeoutError):
+            return _Lost(str(answer))
+        if isinstance(answer, ApiError) and not isinstance(answer, UnsupportedVersionError):
+            raise answer
+    version = _add_partitions_version(versions)
+    if version < _FIRST_VERSION:
+        return _Finding.TOO_OLD
+    if isinstance(setting, ApiError):
+        return _Finding.MAY_VERIFY
+    assert isinstance(setting, DescribeConfigsResponse)
+    for code in (ErrorCode.of(result.error_code) for result in setting.results):
+        if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return _Finding.MAY_VERIFY
+        if code.is_retriable:
+            return _Lost(f"DescribeConfigs was answered with {code.name}")
+        if code is not ErrorCode.NONE:
+            # A managed service may refuse the question as such.
+            return _Finding.MAY_VERIFY
+    values = [config.value for result in setting.results for config in result.configs if config.name == SETTING]
+    if not values:
+        return _Finding.VERIFIES if version >= _FIRST_STABLE_VERSION else _Finding.TOO_OLD
+    return _Finding.VERIFIES if values == ["true"] else _Finding.SWITCHED_OFF
+
+
+def _add_partitions_version(versions: Struct | ApiError) -> int:
+    """The newest version of AddPartitionsToTxn that the broker has; −1 where it has none."""
+    if isinstance(versions, ApiError):
+        return -1
+    assert isinstance(versions, ApiVersionsResponse)
+    return next((each.max_version for each in versions.api_keys if each.api_key == ApiKey.ADD_PARTITIONS_TO_TXN), -1)
+
+
+def _refuse(findings: dict[Node, _Finding | _Lost]) -> None:
+    """:raises ExactlyOnceError: a broker does not verify transactions."""
+    old = [node for node, finding in findings.items() if finding is _Finding.TOO_OLD]
+    off = [node for node, finding in findings.items() if finding is _Finding.SWITCHED_OFF]
+    if old:
+        remedy = f"{_names(old)} cannot; upgrade to Apache Kafka 3.6 or newer"
+    elif off:
+        remedy = (
+            f"{SETTING} is false on {_names(off)}; set it to true (kafka-configs can while brokers run: --alter "
+            f"--entity-type brokers --entity-default --add-config {SETTING}=true)"
+        )
+    else:
+        return
+    raise ExactlyOnceError(
+        "exactly once needs brokers that verify transactions (KIP-890), as rows could be there twice or hidden from "
+        f"readers otherwise: {remedy}. Or write at least once: a stream without deliveryGuarantee=exactly-once, a "
+        "batch with df.write and without txnAppId"
+    )
+
+
+def _names(nodes: Iterable[Node]) -> str:
+    return ", ".join(map(str, nodes))

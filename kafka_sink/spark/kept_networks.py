@@ -1,0 +1,114 @@
+"""The connections of this worker process, from one task to the next.
+
+Spark's own sink keeps its producers between the tasks of an executor. Here each task has a producer of its own, and
+only the connections go on, with their TLS sessions, their authentication and what was learnt of the cluster. A task
+takes them, and gives them back when all of its rows were acknowledged: nothing of a failed task reaches the next.
+
+Used by the one thread on which Spark runs a worker's tasks, and by a thread that closes what nobody has taken for
+:data:`MOST_IDLE_MS`. A forked process begins with none. No secret is kept but inside the connections themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.locks import leaves
+from kafka_sink.common.threads import at_fork, start_thread
+from kafka_sink.producer.kafka_producer import ClientNetwork
+
+#: Spark itself ends a worker that has been idle for a minute.
+MOST_IDLE_MS: Final = 30_000
+
+#: After that a task asks for the cluster anew, so that it sees new partitions as soon as without the tasks before it.
+MOST_AGE_MS: Final = 30_000
+
+_log = logging.getLogger(__name__)
+
+_SALT: Final = os.urandom(16)
+
+#: Properties that name a file whose content may be renewed under the same name.
+_FILES: Final = ("ssl.keystore.location", "ssl.truststore.location")
+
+
+class KeptNetworks:
+    """At most one network for each set of a producer's properties, and for the files that these name."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        at_fork(self, KeptNetworks._forked)
+        self._forked()
+
+    def _forked(self) -> None:
+        # Connections of the parent are its own: they are neither used nor said goodbye to.
+        self._changed = threading.Condition()
+        self._kept: dict[bytes, tuple[ClientNetwork, int]] = {}
+        self._closer: threading.Thread | None = None
+
+    @leaves("_changed")
+    def take(self, key: bytes) -> ClientNetwork | None:
+        """The connections of the last task with this :func:`key_of`; None where none can be gone on with."""
+        with self._changed:
+            network, _ = self._kept.pop(key, (None, 0))
+        if network is None:
+            return None
+        if network.can_go_on(self._clock.monotonic_ms(), MOST_AGE_MS):
+            return network
+        _close(network)
+        return None
+
+    @leaves("_changed")
+    def keep(self, key: bytes, network: ClientNetwork) -> None:
+        """Keep what a task's producer has handed over, under the key with which the task began."""
+        with self._changed:
+            before, _ = self._kept.pop(key, (None, 0))
+            self._kept[key] = (network, self._clock.monotonic_ms())
+            if self._closer is None:
+                self._closer = start_thread("kafkalite-idle-connections", self._close_idle)
+        if before is not None:
+            _close(before)
+
+    def _close_idle(self) -> None:
+        """The thread: ends when nothing is kept any more."""
+        while True:
+            with self._changed:
+                now_ms = self._clock.monotonic_ms()
+                idle = [key for key, (_, since_ms) in self._kept.items() if now_ms - since_ms >= MOST_IDLE_MS]
+                closed = [self._kept.pop(key)[0] for key in idle]
+                if not self._kept and not closed:
+                    self._closer = None
+                    return
+                if not closed:
+                    oldest_ms = min(since_ms for _, since_ms in self._kept.values())
+                    self._clock.wait(self._changed, oldest_ms + MOST_IDLE_MS - now_ms)
+            for network in closed:
+                _close(network)
+
+
+def _close(network: ClientNetwork) -> None:
+    try:
+        network.client.close()
+    except Exception:
+        _log.exception("connections that nobody uses could not be closed")
+
+
+def key_of(properties: Mapping[str, str]) -> bytes:
+    """Tells sets of a producer's properties apart, and the files that they name as they are now: whoever connects after
+    a certificate was renewed must not get connections made before. Nobody can read a secret in it."""
+    digest = hashlib.blake2b(key=_SALT)
+    for name, value in sorted(properties.items()):
+        digest.update(f"{len(name)} {name} {len(value)} {value}\n".encode())
+    for name in _FILES:
+        if path := properties.get(name):
+            try:
+                status = Path(path).stat()
+            except OSError:
+                continue
+            digest.update(f"{name} {status.st_mtime_ns} {status.st_size} {status.st_ino}\n".encode())
+    return digest.digest()

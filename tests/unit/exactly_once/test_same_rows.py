@@ -1,0 +1,75 @@
+"""A number that is asked for again, with the same rows, with others, or with nobody knows which."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
+from kafka_sink.common.model import OffsetAndMetadata
+from kafka_sink.exactly_once.model import (
+    NO_OFFSETS,
+    Flow,
+    Numbers,
+    PlannedOffsets,
+    Progress,
+    ProgressError,
+    Transaction,
+)
+from kafka_sink.exactly_once.progress import ProgressStore
+from kafka_sink.exactly_once.sink import Plan
+from tests.unit.exactly_once.test_progress import DRIVER, Offsets
+
+QUERY = "query 1"
+PLANNED = PlannedOffsets(4, "a" * 16)
+
+
+def plan(offsets: PlannedOffsets, committed: str) -> Plan:
+    """Of a sink whose last batch was 4."""
+    progress = Progress(5, QUERY, Flow.V2, 0, offsets=committed)
+    return Plan("s", "s/t", DRIVER, Flow.V2, 20_000, Moment.now(SYSTEM_CLOCK), progress, 1, offsets=offsets)
+
+
+@pytest.mark.parametrize("numbers", [Numbers.OF_A_QUERY, Numbers.OF_A_QUERY_UNDER_WAY])
+def test_other_rows_under_a_committed_number_are_refused(numbers: Numbers) -> None:
+    restored = plan(PLANNED, "b" * 16)
+    with pytest.raises(ProgressError, match=r"batch 4 of query 1 is committed, but with other rows .*newer checkpoint"):
+        restored.must_write(4, QUERY, numbers)
+    assert replace(restored, offsets=PlannedOffsets(5, "a" * 16)).must_write(5, QUERY, numbers)
+
+
+def test_the_same_rows_are_skipped_without_doubt() -> None:
+    same = plan(PLANNED, PLANNED.digest)
+    assert not same.must_write(4, QUERY, Numbers.OF_A_QUERY)
+    assert same.doubt(4) == ""
+
+
+@pytest.mark.parametrize(
+    ("offsets", "committed", "doubt"),
+    [
+        (PLANNED, "", "by an earlier release"),
+        (PlannedOffsets(unknown="it is far away"), "b" * 16, "it is far away"),
+        (PlannedOffsets(5, "c" * 16), "b" * 16, "the checkpoint tells of batch 5 instead"),
+        (NO_OFFSETS, "", "are never compared"),
+    ],
+)
+def test_where_nobody_knows_the_batch_is_skipped_with_a_doubt(
+    offsets: PlannedOffsets, committed: str, doubt: str
+) -> None:
+    unknown = plan(offsets, committed)
+    assert not unknown.must_write(4, QUERY, Numbers.OF_A_QUERY)
+    assert doubt in unknown.doubt(4)
+
+
+def test_progress_keeps_what_was_planned_and_that_of_earlier_releases_is_read() -> None:
+    offsets = Offsets()
+    store = ProgressStore(offsets, "s", "t", 10)  # type: ignore[arg-type]
+    transactions = (Transaction("s/t.000000000000.9", 1, 1),)
+    written = Progress(5, QUERY, Flow.V2, 17, transactions, "a" * 16)
+    store.write(DRIVER, Flow.V2, written)
+    assert store.read() == written
+    _, *fields = offsets.found[0].metadata.split("|")
+    assert fields.pop(4) == "a" * 16
+    offsets.found[0] = OffsetAndMetadata(5, "|".join(["kafkalite1", *fields]))
+    assert store.read() == replace(written, offsets="")

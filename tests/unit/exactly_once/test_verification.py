@@ -1,0 +1,172 @@
+"""Which brokers are good enough for exactly once, and how often they are asked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from kafka_sink.client.blocking import Question
+from kafka_sink.common.errors import (
+    ApiError,
+    AuthenticationError,
+    DisconnectError,
+    ErrorCode,
+    KafkaTimeoutError,
+    UnsupportedVersionError,
+)
+from kafka_sink.common.model import Node
+from kafka_sink.exactly_once.model import ExactlyOnceError
+from kafka_sink.exactly_once.verification import SETTING, TransactionVerification
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kafka_sink.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from kafka_sink.protocol.schema import Struct
+from tests.fakes.manual_clock import ManualClock
+
+TIMEOUT_MS = 10_000
+ONE, TWO, THREE = (Node(number, "127.0.0.1", 9000 + number) for number in (1, 2, 3))
+
+#: As AddPartitionsToTxn ends there, and what the setting is by default.
+KAFKA_3_5, KAFKA_3_6, KAFKA_4_3 = (3, None), (4, "true"), (5, "true")
+
+
+@dataclass
+class Brokers:
+    """Each node's newest AddPartitionsToTxn, and its setting: None where it knows none, or the error that it gives."""
+
+    clock: ManualClock
+    known: dict[Node, tuple[int, str | ErrorCode | ApiError | None]]
+    asked: list[list[Node]] = field(default_factory=list)
+
+    def request_all(self, questions: Sequence[tuple[Node, Question]], *, timeout_ms: int) -> list[Struct | ApiError]:
+        assert 0 < timeout_ms <= TIMEOUT_MS
+        self.asked.append(sorted({node for node, _ in questions}, key=lambda node: node.id))
+        return [self._answer(node, question) for node, question in questions]
+
+    def _answer(self, node: Node, question: Question) -> Struct | ApiError:
+        version, setting = self.known[node]
+        if isinstance(setting, DisconnectError | AuthenticationError):
+            return setting
+        if question.api_key is ApiKey.API_VERSIONS:
+            return ApiVersionsResponse(api_keys=[ApiVersion(ApiKey.ADD_PARTITIONS_TO_TXN, 0, version)])
+        request = question.build(4)
+        assert isinstance(request, DescribeConfigsRequest)
+        (resource,) = request.resources
+        # A broker tells its own settings only.
+        assert (resource.resource_name, resource.configuration_keys) == (str(node.id), [SETTING])
+        if isinstance(setting, ApiError):
+            return setting
+        result = DescribeConfigsResult(resource_type=4, resource_name=resource.resource_name)
+        if isinstance(setting, ErrorCode):
+            result.error_code = setting
+        elif setting is not None:
+            result.configs = [DescribeConfigsResourceResult(name=SETTING, value=setting)]
+        return DescribeConfigsResponse(results=[result])
+
+    def idle(self, duration_ms: int) -> None:
+        self.clock.advance(duration_ms)
+
+    def nodes(self) -> list[Node]:
+        return list(self.known)
+
+
+def verification(brokers: Brokers) -> TransactionVerification:
+    return TransactionVerification(brokers, brokers.nodes, TIMEOUT_MS, brokers.clock)  # type: ignore[arg-type]
+
+
+def require(**setting_of: tuple[int, str | ErrorCode | ApiError | None]) -> Brokers:
+    """Of brokers *one*, *two* and *three*."""
+    nodes = {"one": ONE, "two": TWO, "three": THREE}
+    brokers = Brokers(ManualClock(), {nodes[name]: known for name, known in setting_of.items()})
+    verification(brokers).require(brokers.nodes())
+    return brokers
+
+
+@pytest.mark.parametrize("broker", [KAFKA_3_6, KAFKA_4_3, (5, None), (7, None)])
+def test_brokers_that_verify_are_asked_once_and_all_at_a_time(broker: tuple[int, str | None]) -> None:
+    brokers = require(one=broker, two=broker)
+    assert brokers.asked == [[ONE, TWO]]
+
+
+@pytest.mark.parametrize("old", [KAFKA_3_5, (-1, None), (4, None), (3, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)])
+def test_one_old_broker_of_several_is_named_with_the_version_that_works(old: tuple[int, ErrorCode | None]) -> None:
+    text = r"broker 2 at 127.0.0.1:9002 cannot; upgrade to Apache Kafka 3\.6 or newer\. Or write at least once"
+    with pytest.raises(ExactlyOnceError, match=text):
+        require(one=KAFKA_4_3, two=old, three=KAFKA_3_6)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_broker_with_verification_switched_off_is_named_with_the_setting(version: int) -> None:
+    text = rf"{SETTING} is false on broker 1 at 127.0.0.1:9001, broker 3 at 127.0.0.1:9003; set it to true"
+    with pytest.raises(ExactlyOnceError, match=text):
+        require(one=(version, "false"), two=KAFKA_4_3, three=(version, "false"))
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.POLICY_VIOLATION, UnsupportedVersionError("no such API")],
+)
+def test_a_setting_that_cannot_be_seen_is_warned_of_once(
+    hidden: ErrorCode | ApiError, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokers = Brokers(ManualClock(), {ONE: (4, hidden), TWO: KAFKA_3_6})
+    asked = verification(brokers)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            asked.require(brokers.nodes())
+            brokers.clock.advance(300_000)
+    (text,) = (record.getMessage() for record in caplog.records)
+    assert f"{SETTING} cannot be seen on broker 1 at 127.0.0.1:9001: " in text
+    assert "Grant DESCRIBE_CONFIGS on the cluster" in text
+
+
+def test_brokers_are_asked_again_after_five_minutes_and_new_ones_at_once() -> None:
+    brokers = Brokers(ManualClock(), {ONE: KAFKA_4_3})
+    asked = verification(brokers)
+    for _ in range(1000):
+        asked.require([ONE])
+    brokers.known[TWO] = KAFKA_4_3
+    brokers.clock.advance(299_999)
+    asked.require([ONE, TWO])
+    assert brokers.asked == [[ONE], [TWO]]
+    brokers.known[ONE] = (5, "false")
+    brokers.clock.advance(1)
+    with pytest.raises(ExactlyOnceError, match="is false on broker 1"):
+        asked.require([ONE, TWO])
+    brokers.known[ONE] = KAFKA_4_3
+    asked.require([ONE, TWO])
+    assert brokers.asked[2:] == [[ONE], [ONE]]
+
+
+def test_a_broker_that_dies_is_waited_for_until_the_cluster_has_let_go_of_it() -> None:
+    brokers = Brokers(ManualClock(), {ONE: KAFKA_4_3, TWO: (5, DisconnectError("connection refused"))})
+    asked = verification(brokers)
+
+    def idle(duration_ms: int) -> None:
+        brokers.clock.advance(duration_ms)
+        if len(brokers.asked) == 3:
+            del brokers.known[TWO]
+
+    brokers.idle = idle  # type: ignore[method-assign]
+    asked.require(brokers.nodes())
+    assert brokers.asked == [[ONE, TWO], [TWO], [TWO]]
+
+
+@pytest.mark.parametrize("silent", [DisconnectError("connection refused"), ErrorCode.REQUEST_TIMED_OUT])
+def test_a_broker_that_never_says_is_named_when_the_time_is_up(silent: ErrorCode | ApiError) -> None:
+    text = r"not every broker said within 10000 ms .*: broker 2 at 127.0.0.1:9002: .*(refused|REQUEST_TIMED_OUT)"
+    with pytest.raises(KafkaTimeoutError, match=text):
+        require(one=KAFKA_4_3, two=(5, silent))
+
+
+def test_a_broker_that_refuses_this_client_is_not_asked_again() -> None:
+    with pytest.raises(AuthenticationError, match="wrong password"):
+        require(one=(5, AuthenticationError("wrong password")))

@@ -1,0 +1,60 @@
+"""A KeyboardInterrupt at every line of a Spark task's write, with a broker that is there."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from contextlib import suppress
+
+from pyspark.sql.types import IntegerType, StringType, StructType
+
+from kafka_sink import EmbeddedCluster
+from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.row_schema import check_schema
+from kafka_sink.spark.task_writer import write_task
+from tests.conftest import Figure
+from tests.fakes.interrupting import Points, interrupt
+from tests.support.readback import read_topic
+from tests.unit.spark.test_task_writer import batches
+
+TOPIC = "rows"
+
+#: "all": every line of a task. Otherwise as many as fit into two seconds, with the same distance between them.
+_ALL = os.environ.get("KAFKALITE_INTERRUPT_POINTS") == "all"
+_STRIDE = 1 if _ALL else 151
+
+#: Real seconds after which a thread that should have ended hangs.
+_PATIENCE_S = 20
+
+
+def sender_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("kafka-producer")]
+
+
+def test_an_interrupted_task_leaves_no_thread_and_nothing_wrong(figure: Figure) -> None:
+    with EmbeddedCluster(nodes=1) as cluster:
+        cluster.create_topic(TOPIC, 3)
+        options = parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC})
+        schema = check_schema(StructType().add("value", StringType()).add("partition", IntegerType()), options)
+        rows = batches(3, 20, 3)
+        expected = {str(number).encode() for number in range(60)}
+        tried = whole = 0
+        for point in itertools.count(0, _STRIDE):
+            points = Points(point, interrupt)
+            with suppress(KeyboardInterrupt):
+                points.during(lambda: write_task(iter(rows), options, schema))
+                whole += 1
+            if points.struck is None:
+                break
+            tried += 1
+            deadline = time.monotonic() + _PATIENCE_S
+            while sender_threads():
+                assert time.monotonic() < deadline, f"a sender thread goes on after {points.struck}"
+                time.sleep(0.001)
+        figure("interrupted", f"{tried} points")
+        stored = read_topic(cluster.bootstrap_servers, TOPIC)
+        assert {record.value for record in stored} <= expected
+        # What a task says it has written is there, each time.
+        assert all(sum(record.value == value for record in stored) >= whole for value in expected)
