@@ -22,6 +22,7 @@ from kafka_sink.broker.handlers.dispatch import dispatcher
 from kafka_sink.broker.request_channel import RequestChannel
 from kafka_sink.broker.socket_server import SocketServer, kselector_factory, refuse_unknown_listeners
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric
 
 _ANY_HOST: Final = frozenset({"0.0.0.0", "::"})
@@ -36,7 +37,7 @@ class BrokerServer:
         self._number = number
         config, clock = context.config, context.clock
         name = f"broker-{context.node_id}"
-        selectors = kselector_factory(config, clock, partial(api_versions.answer, context))
+        selectors = kselector_factory(config, endpoints, clock, partial(api_versions.answer, context))
         self._server = SocketServer(name, config, endpoints, clock, selectors)
         self._pools = [self._pool(f"{name}-handler", self._server.data_plane_request_channel, config.num_io_threads)]
         if self._server.control_plane_request_channel is not None:
@@ -47,6 +48,7 @@ class BrokerServer:
             if item.host in _ANY_HOST:
                 raise ConfigError(f"option advertised.listeners: nobody can connect to {item}, name an address of ours")
         self._endpoints = endpoints
+        self._log = ContextLogger(__name__, name)
 
     def _pool(self, name: str, channel: RequestChannel, threads: int) -> HandlerPool:
         return HandlerPool(name, channel, dispatcher(self._context, channel), threads)
@@ -71,8 +73,17 @@ class BrokerServer:
         advertised = self._advertised.get(listener_name)
         if advertised is not None:
             return replace(advertised, port=advertised.port + self._number if advertised.port else bound.port)
+        if bound.host not in _ANY_HOST:
+            return bound
         # Nobody can connect to "any address"; whoever has clients elsewhere has to say by which name they reach us.
-        return replace(bound, host="127.0.0.1") if bound.host in _ANY_HOST else bound
+        here = replace(bound, host="127.0.0.1")
+        self._log.warning(
+            "%s takes connections at every address, but clients are told to connect to %s, where only those on this "
+            "machine can; advertised.listeners names the address for others",
+            bound,
+            here.address,
+        )
+        return here
 
     def metrics(self) -> Iterator[Metric]:
         """Kafka's figures of this node, as they are now (any thread)."""

@@ -152,22 +152,15 @@ class ClusterState:
         with self._changing():
             self._show(self._image.with_nodes({**self._image.nodes, **nodes}))
 
-    def node_down(self, node_id: int, still_down: Callable[[], bool] = lambda: True) -> list[TopicPartition]:
-        """A node is gone: its partitions get other leaders, or none. Returns those that changed.
+    def node_down(self, node_id: int, still_down: Callable[[], bool] = lambda: True) -> None:
+        """A node is gone: its partitions get other leaders, or none.
 
         *still_down* is asked while nobody can change the cluster: a node that has just come back stays.
         """
         with self._changing():
-            before = self._image
-            if node_id not in before.nodes or not still_down():
-                return []
-            self._show(before.with_nodes({known: item for known, item in before.nodes.items() if known != node_id}))
-            return [
-                TopicPartition(name, index)
-                for name, topic in self._image.topics.items()
-                for index, state in enumerate(topic.partitions)
-                if state != before.topics[name].partitions[index]
-            ]
+            if node_id in self._image.nodes and still_down():
+                left = {known: item for known, item in self._image.nodes.items() if known != node_id}
+                self._show(self._image.with_nodes(left))
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
@@ -226,12 +219,18 @@ class ClusterState:
         """Forget a topic, then have its logs removed; until that is done nobody can create the name anew.
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.
+        :raises OSError: not all of it could be removed. The topic is still there: what was left of it would be taken
+            for records of the next topic of that name.
         """
         with self._changing():
             topic = self._existing(name)
             left = {known: state for known, state in self._image.topics.items() if known != name}
             self._show(replace(self._image, topics=left))
-            remove_logs(topic)
+            try:
+                remove_logs(topic)
+            except OSError:
+                self._show(self._image.with_topic(topic))
+                raise
         return topic
 
     def add_partitions(

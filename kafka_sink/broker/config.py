@@ -85,8 +85,7 @@ class NodeConfig:
         "listener.security.protocol.map",
         LIST,
         ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
-        "security protocol of each listener name, NAME:PROTOCOL; names not listed have the protocol that they are "
-        "called, else PLAINTEXT",
+        "security protocol of each listener name, NAME:PROTOCOL; a name that is not listed has to be a protocol's",
     )
     control_plane_listener_name: str = key(
         "control.plane.listener.name",
@@ -172,7 +171,10 @@ class NodeConfig:
         validator=at_least(0),
     )
     max_connections_per_ip_overrides: tuple[str, ...] = key(
-        "max.connections.per.ip.overrides", LIST, (), "address:count where another limit holds"
+        "max.connections.per.ip.overrides",
+        LIST,
+        (),
+        "host:count where another limit holds; a name is looked up at the start",
     )
     max_connection_creation_rate: int = key(
         "max.connection.creation.rate",
@@ -303,8 +305,9 @@ class NodeConfig:
     producer_id_expiration_ms: int = key(
         "producer.id.expiration.ms",
         INT,
-        86400000,
-        "how long an idle idempotent producer is remembered",
+        3600000,
+        "how long an idle idempotent producer is remembered, so no shorter than any client's delivery.timeout.ms"
+        " (Kafka: a day)",
         validator=at_least(1),
     )
     group_initial_rebalance_delay_ms: int = key(

@@ -17,6 +17,8 @@ from typing import Final
 from kafka_sink.broker.config import UNLIMITED, BrokerConfig, parse_counts
 from kafka_sink.broker.rate_quota import RateQuota
 from kafka_sink.common.clock import FOREVER_MS, Clock
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.network.resolver import resolve
 
 #: Rates of silent addresses are forgotten once there are so many: nobody fills our memory by changing addresses.
 _ADDRESSES_TRACKED: Final = 1024
@@ -41,6 +43,7 @@ class ConnectionLimits:
     total: int = UNLIMITED
     per_listener: Mapping[str, int] = field(default_factory=dict)
     per_ip: int = UNLIMITED
+    #: By address or host name; of a name that is looked up once.
     per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     creation_rate: int = UNLIMITED
     creation_rate_per_listener: Mapping[str, int] = field(default_factory=dict)
@@ -71,7 +74,9 @@ class ConnectionQuotas:
     """Counts connections per address, per listener and in total."""
 
     def __init__(self, limits: ConnectionLimits, listeners: int, clock: Clock) -> None:
+        """:raises ConfigError: a host with a limit of its own is unknown."""
         self._limits = limits
+        self._per_ip_overrides = _by_address(limits.per_ip_overrides)
         self._protects = listeners > 1
         self._clock = clock
         self._changed = threading.Condition()
@@ -90,10 +95,11 @@ class ConnectionQuotas:
     def update(self, limits: ConnectionLimits) -> None:
         """Have *limits* from now on; who waits looks again. Connections there are too many of go one by one.
 
-        Windows stay as they were, what was measured too.
+        Windows stay as they were, what was measured too. :raises ConfigError: a host with its own limit is unknown.
         """
+        overrides = _by_address(limits.per_ip_overrides)
         with self._changed:
-            self._limits = limits
+            self._limits, self._per_ip_overrides = limits, overrides
             self._changed.notify_all()
 
     def inc(self, listener: str, address: str) -> None:
@@ -110,7 +116,7 @@ class ConnectionQuotas:
             self._total += 1
             self._by_listener[listener] += 1
             self._by_ip[address] += 1
-            limit = self._limits.per_ip_overrides.get(address, self._limits.per_ip)
+            limit = self._per_ip_overrides.get(address, self._limits.per_ip)
             if self._by_ip[address] > limit:
                 raise TooManyConnectionsError(f"{address} has {limit} connections, which is the limit")
 
@@ -130,11 +136,6 @@ class ConnectionQuotas:
         """There are more connections than allowed in total, and *listener* has to give one up."""
         # Asked in every round of every network thread, and a number is read as a whole: no lock.
         return self._total > self._limits.total and not self._is_protected(listener)
-
-    def count(self, address: str) -> int:
-        """Connections of *address*."""
-        with self._changed:
-            return self._by_ip[address]
 
     def counts(self) -> Mapping[str, int]:
         """Connections of each listener that ever had one."""
@@ -187,3 +188,14 @@ class ConnectionQuotas:
             # It is not let in, so it does not count: who keeps trying would else never be let in again.
             rate.unrecord(1)
         return min(throttle_ms, limits.windows * limits.window_ms)
+
+
+def _by_address(limits: Mapping[str, int]) -> dict[str, int]:
+    """The limit of each address behind names and addresses, as connections are counted by address."""
+    found: dict[str, int] = {}
+    for host, limit in limits.items():
+        try:
+            found |= dict.fromkeys((address.host for address in resolve(host.strip("[]"), 0)), limit)
+        except OSError as error:
+            raise ConfigError(f"option max.connections.per.ip.overrides: {error}") from error
+    return found

@@ -21,9 +21,9 @@ from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
 from kafka_sink.broker.running_cluster import RunningCluster
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric, render_prometheus
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.threads import at_fork
 
 FIRST_NODE_ID: Final = 1
 _DEFAULT_LISTENER: Final = "PLAINTEXT"
@@ -85,10 +85,12 @@ class EmbeddedCluster:
         _refuse_taken_ports(self._listeners, len(self._node_ids))
         _refuse_taken_ports([EndPoint.parse(text) for text in config.advertised_listeners], len(self._node_ids))
         self._data_dir = Path(data_dir) if data_dir is not None else None
-        self._log = ContextLogger(__name__, "cluster")
         self._lock = threading.Lock()
         # Guarded by the lock; set while the cluster runs.
         self._running: RunningCluster | None = None
+        # In processes forked from the one that it runs in.
+        self._was_forked = False
+        at_fork(self, EmbeddedCluster._forked)
 
     def __enter__(self) -> EmbeddedCluster:
         self.start()
@@ -118,8 +120,8 @@ class EmbeddedCluster:
             try:
                 self._running.start_nodes({node_id: self._endpoints(node_id) for node_id in self._node_ids})
             except BaseException:
-                self._running.stop()
-                self._running = None
+                failed, self._running = self._running, None
+                failed.stop()
                 raise
 
     def _endpoints(self, node_id: int) -> list[EndPoint]:
@@ -127,30 +129,47 @@ class EmbeddedCluster:
         return [replace(item, port=item.port + number if item.port else 0) for item in self._listeners]
 
     def stop(self) -> None:
-        """Stop every node and close the logs. A second call does nothing."""
+        """Stop every node and close the logs. A second call does nothing, and neither does one in a forked child.
+
+        :raises OSError: not everything could be written; it is stopped all the same.
+        """
         with self._lock:
             running, self._running = self._running, None
-        if running is not None:
+            was_forked, self._was_forked = self._was_forked, False
+        if running is not None and not was_forked:
             running.stop()
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()
+        self._was_forked = self._running is not None
 
     @property
     def bootstrap_servers(self) -> str:
         """``host:port,…`` of every running node, on the first listener."""
-        nodes = self._cluster.state.nodes
+        nodes = self.nodes
         name = self._listeners[0].listener_name
         return ",".join(nodes[node][name].address for node in sorted(nodes))
 
     @property
     def nodes(self) -> Mapping[int, Mapping[str, EndPoint]]:
         """Running nodes, those of other processes too: id → listener name → where clients connect to."""
-        return self._cluster.state.nodes
+        return self._started.state.nodes
 
     @property
-    def _cluster(self) -> RunningCluster:
+    def _started(self) -> RunningCluster:
         running = self._running
         if running is None:
             raise RuntimeError("the cluster is not running")
         return running
+
+    @property
+    def _cluster(self) -> RunningCluster:
+        if self._was_forked:
+            raise RuntimeError(
+                "the cluster runs in the process that this one was forked from: talk to it as a client does, at "
+                "bootstrap_servers"
+            )
+        return self._started
 
     def create_topic(
         self,

@@ -1,8 +1,9 @@
 """Locks between processes: files that the operating system holds for whoever has them open.
 
 Taken and released by the threads that start and stop brokers, and by whoever changes what several processes share. The
-system drops a lock when its process dies, so a kill leaves nothing behind to clean up. Must never be taken for a lock
-between threads: it is held per open file.
+system drops a lock when its process dies, so a kill leaves nothing behind to clean up. A child forked meanwhile lets go
+of its copy, or the lock would be held for as long as the child lives. Must never be taken for a lock between threads:
+it is held per open file.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ import os
 from pathlib import Path
 from types import TracebackType
 
+from kafka_sink.common.threads import at_fork
+
 
 class FileLock:
-    """Holds *path* (created if need be; directories can be held as well) from construction to :meth:`release`.
+    """Holds *path* (a directory as well) from construction to :meth:`release`.
 
-    *shared* lets others hold it as well who say the same; *wait* blocks until it can be had.
+    A file is created if need be, unless *create* says that it has to be there. *shared* lets others hold it as well who
+    say the same; *wait* blocks until it can be had.
 
     :raises BlockingIOError: somebody else holds it. :raises OSError: the file cannot be opened.
     """
 
-    def __init__(self, path: Path, *, shared: bool = False, wait: bool = False) -> None:
-        flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
+    def __init__(self, path: Path, *, shared: bool = False, wait: bool = False, create: bool = True) -> None:
+        flags = os.O_RDWR | os.O_CREAT if create and not path.is_dir() else os.O_RDONLY
         self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
         try:
             kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
@@ -30,6 +34,7 @@ class FileLock:
         except BaseException:
             os.close(self._fd)
             raise
+        at_fork(self, FileLock.release)
 
     def is_at(self, path: Path) -> bool:
         """Whether *path* still leads to what is held: it may have been moved since it was opened."""

@@ -122,7 +122,9 @@ class LogOwnership:
                 else:
                     self._logs.delete([partition])
             except OSError as error:
+                # Its directory says whose it was, so the next topic of that name does not take it for its own.
                 self._log.error("the log of %s, a deleted topic, cannot be removed: %s", partition, error)
+                self._logs.hand_over(partition)
             del self._held[partition]
             held.lock.release()
 
@@ -180,10 +182,8 @@ class LogOwnership:
     def _lock_of(self, partition: TopicPartition) -> FileLock | None:
         """Hold a partition's directory; None where there is none, or another process holds it."""
         path = self._path(partition)
-        if not path.is_dir():
-            return None
         try:
-            lock = FileLock(path)
+            lock = FileLock(path, create=False)
         except (BlockingIOError, FileNotFoundError):
             return None
         if not lock.is_at(path):

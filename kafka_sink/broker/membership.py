@@ -24,7 +24,6 @@ from kafka_sink.broker.log.partition_log import LogConfig
 from kafka_sink.broker.log_ownership import LogOwnership
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import ApiError, ConfigError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread
@@ -165,7 +164,8 @@ class Membership:
                     return
             try:
                 self.look()
-            except (OSError, ConfigError, ApiError):
+            except Exception:
+                # Without this thread the node would neither follow the cluster nor notice that others are gone.
                 self._log.exception("what other brokers do cannot be seen")
 
     def stop(self) -> None:

@@ -2,8 +2,7 @@
 
 :meth:`Processor.run_once` is the step of the processor's own thread; acceptors hand connections over with
 :meth:`Processor.accept`, handlers responses with :meth:`Processor.enqueue_response`. Must never look into a request
-beyond its header (and who an ApiVersions request says it is), and never die of a connection: a bad one is closed, the
-others go on.
+beyond its header, and never die of a connection: a bad one is closed, the others go on.
 
 Source: apache/kafka ``SocketServer.Processor``.
 """
@@ -40,9 +39,7 @@ from kafka_sink.network.selectable import Selectable
 from kafka_sink.network.send import NetworkSend
 from kafka_sink.network.transport import Socket
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.header import decode_request_body, decode_request_header
-from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
-from kafka_sink.protocol.registry import api
+from kafka_sink.protocol.header import decode_request_header
 
 #: Accepted connections that may wait for this thread; acceptors try another processor when they are as many.
 CONNECTION_QUEUE_SIZE: Final = 20
@@ -82,8 +79,6 @@ class AcceptedConnection:
 class _Connection:
     address: str
     mute: ChannelMute = field(default_factory=ChannelMute)
-    #: What the client said in its ApiVersions request.
-    client_software: str = "unknown"
 
 
 class Processor:
@@ -184,11 +179,6 @@ class Processor:
         """How much of its time the thread waits for something to do, from 0 to 1 (any thread)."""
         return self._selector.idle.share(stopwatch_ns())
 
-    @property
-    def connection_ids(self) -> tuple[str, ...]:
-        """Open connections."""
-        return tuple(self._connections)
-
     def _configure_new_connections(self) -> None:
         for _ in range(min(len(self._new_connections), CONNECTION_QUEUE_SIZE)):
             with self._slots:
@@ -253,6 +243,7 @@ class Processor:
             self._ended(response)
             return
         try:
+            # The connection is muted until its answer has left, so the slot is free.
             self._selector.send(send)
         except BaseException:
             self._ended(response)
@@ -288,13 +279,6 @@ class Processor:
         principal = self._selector.principal(receive.source)
         context = RequestContext(header, receive.source, connection.address, self._listener_name, principal)
         request = Request(self.id, context, receive, body_offset, stopwatch_ns())
-        # KIP-511: here, because only here the connection is at hand.
-        if header.api_key is ApiKey.API_VERSIONS and header.api_version in api(header.api_key).versions:
-            body = decode_request_body(header, receive.payload, body_offset)
-            assert isinstance(body, ApiVersionsRequest)
-            if body.client_software_name:
-                connection.client_software = f"{body.client_software_name} {body.client_software_version}"
-                self._log.debug("%s is %s", receive.source, connection.client_software)
         self._request_channel.send_request(request)
         self._selector.mute(receive.source)
         connection.mute.mute()

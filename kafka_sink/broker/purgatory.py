@@ -9,7 +9,7 @@ Source: apache/kafka ``DelayedOperationPurgatory``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from kafka_sink.broker.timer import Timer
@@ -19,9 +19,11 @@ from kafka_sink.common.model import TopicPartition
 class DelayedOperation:
     """*finish* runs once: as soon as *satisfied* says so when somebody checks, or when the time is up."""
 
-    __slots__ = ("_completed", "_finish", "_lock", "_satisfied")
+    __slots__ = ("_completed", "_finish", "_lock", "_satisfied", "keys")
 
     def __init__(self, satisfied: Callable[[], bool], finish: Callable[[], None]) -> None:
+        #: Where the purgatory watches it (its own note).
+        self.keys: Collection[TopicPartition] = ()
         self._satisfied = satisfied
         self._finish = finish
         self._lock: Final = threading.Lock()
@@ -65,21 +67,22 @@ class DelayedOperationPurgatory:
         self._timer = timer
         self._lock = threading.Lock()
         # Guarded by the lock.
-        self._watchers: dict[TopicPartition, list[DelayedOperation]] = {}
+        self._watchers: dict[TopicPartition, dict[DelayedOperation, None]] = {}
 
     def watch(self, operation: DelayedOperation, keys: Collection[TopicPartition], deadline_ms: int) -> None:
         """Complete *operation* when a check of one of *keys* finds it satisfied, at the latest at *deadline_ms*."""
         with self._lock:
+            operation.keys = keys
             for key in keys:
-                self._watchers.setdefault(key, []).append(operation)
+                self._watchers.setdefault(key, {})[operation] = None
         # What it waits for may have happened before it was watched.
         if operation.try_complete():
-            self._forget(operation, keys)
+            self._forget((operation,))
             return
 
         def expire() -> None:
             operation.force_complete()
-            self._forget(operation, keys)
+            self._forget((operation,))
 
         self._timer.schedule(deadline_ms, expire)
 
@@ -91,8 +94,8 @@ class DelayedOperationPurgatory:
         with self._lock:
             operations = tuple(self._watchers.get(key, ()))
         over = [operation for operation in operations if operation.try_complete()]
-        with self._lock:
-            self._remove(key, over)
+        if over:
+            self._forget(over)
 
     @property
     def watched(self) -> int:
@@ -100,17 +103,14 @@ class DelayedOperationPurgatory:
         with self._lock:
             return sum(map(len, self._watchers.values()))
 
-    def _forget(self, operation: DelayedOperation, keys: Collection[TopicPartition]) -> None:
+    def _forget(self, operations: Iterable[DelayedOperation]) -> None:
+        # On all its partitions: on one that nothing is written to nobody would ever look for what is over.
         with self._lock:
-            for key in keys:
-                self._remove(key, (operation,))
-
-    def _remove(self, key: TopicPartition, operations: Collection[DelayedOperation]) -> None:
-        watchers = self._watchers.get(key)
-        if watchers is None:
-            return
-        left = [operation for operation in watchers if operation not in operations]
-        if left:
-            self._watchers[key] = left
-        else:
-            del self._watchers[key]
+            for operation in operations:
+                keys, operation.keys = operation.keys, ()
+                for key in keys:
+                    watchers = self._watchers.get(key)
+                    if watchers is not None:
+                        watchers.pop(operation, None)
+                        if not watchers:
+                            del self._watchers[key]

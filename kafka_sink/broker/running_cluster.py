@@ -6,8 +6,6 @@ socket or a temporary directory behind once it is stopped.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,8 +26,11 @@ from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.membership import Membership
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.response_budget import ResponseBudget
+from kafka_sink.broker.temporary_directory import TemporaryDirectory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric
 
 
@@ -51,13 +52,15 @@ class RunningCluster:
         self._config = config
         self._clock = clock
         self._faults = faults
-        self._temporary = Path(tempfile.mkdtemp(prefix="kafkalite-")) if data_dir is None else None
-        directory = data_dir if data_dir is not None else self._temporary
+        self._log = ContextLogger(__name__, "cluster")
+        self._temporary = TemporaryDirectory() if data_dir is None else None
+        directory = data_dir if self._temporary is None else self._temporary.path
         assert directory is not None
         self._node_ids = node_ids
         self._shared = shared
         with ExitStack() as undo:
-            undo.callback(self._remove_temporary)
+            if self._temporary is not None:
+                undo.callback(self._temporary.remove)
             self._membership = Membership(directory, filesystem, config, clock, node_ids, shared=shared)
             undo.callback(self._membership.release)
             self.state, self.logs = self._membership.state, self._membership.logs
@@ -131,7 +134,10 @@ class RunningCluster:
         )
 
     def metrics(self) -> list[Metric]:
-        return [metric for broker in tuple(self._brokers.values()) for metric in broker.metrics()]
+        figures = [metric for broker in tuple(self._brokers.values()) for metric in broker.metrics()]
+        # All nodes have one purgatory together.
+        fetches = (("delayedOperation", "Fetch"),)
+        return [*figures, Metric("PurgatorySize", "DelayedOperationPurgatory", fetches, self._purgatory.watched)]
 
     def set_connection_limits(self, limits: ConnectionLimits) -> None:
         for broker in tuple(self._brokers.values()):
@@ -144,35 +150,38 @@ class RunningCluster:
         self.start_nodes({node_id: self._bound[node_id]})
 
     def stop_node(self, node_id: int) -> None:
-        """:raises ValueError: it does not run."""
-        broker = self._brokers.pop(node_id, None)
-        if broker is None:
+        """:raises ValueError: it does not run. :raises OSError: that it is gone cannot be stored; it runs on."""
+        if node_id not in self._brokers:
             raise ValueError(f"broker {node_id} is not running")
         # Others lead before the connections are closed: who asks meanwhile is told so.
         self.state.node_down(node_id)
-        broker.stop()
+        self._brokers.pop(node_id).stop()
 
     def stop(self) -> None:
-        """Stop what runs, flush and close the logs, let go of the data directory."""
-        for node_id in tuple(self._brokers) if self._shared else ():
-            self.stop_node(node_id)
-        for broker in self._brokers.values():
-            broker.stop()
-        self._membership.stop()
-        self._timer.stop()
-        self._coordinators.close()
-        self.logs.stop_housekeeping()
-        if self._temporary is None:
-            self.logs.close()
-        else:
-            # Nothing is kept, so nothing has to reach the disk.
-            self.logs.abandon()
-        self._release_directory()
+        """Stop what runs, flush and close the logs, let go of the data directory.
 
-    def _release_directory(self) -> None:
-        self._membership.release()
-        self._remove_temporary()
+        Whatever fails, all the rest is done. :raises OSError: something could not be written.
+        """
+        with ExitStack() as steps:
+            # The last one first.
+            if self._temporary is not None:
+                steps.callback(self._temporary.remove)
+            steps.callback(self._membership.release)
+            # Of what is not kept, nothing has to reach the disk.
+            steps.callback(self.logs.close if self._temporary is None else self.logs.abandon)
+            steps.callback(self.logs.stop_housekeeping)
+            steps.callback(self._coordinators.close)
+            steps.callback(self._timer.stop)
+            steps.callback(self._membership.stop)
+            for broker in self._brokers.values():
+                steps.callback(broker.stop)
+            if self._shared:
+                for node_id in self._brokers:
+                    steps.callback(self._leave, node_id)
 
-    def _remove_temporary(self) -> None:
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+    def _leave(self, node_id: int) -> None:
+        try:
+            self.state.node_down(node_id)
+        except (OSError, ConfigError) as error:
+            # Other processes see it for themselves as soon as the node's file is free.
+            self._log.error("broker %d cannot tell the others that it stops: %s", node_id, error)

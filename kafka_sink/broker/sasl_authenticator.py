@@ -9,6 +9,7 @@ Source: KIP-43, KIP-152, KIP-368; apache/kafka ``SaslServerAuthenticator``.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final, TypeAlias
@@ -22,7 +23,8 @@ from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
 from kafka_sink.network.receive import FrameReader, NetworkReceive
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY, SaslServer, ServerExchange
 from kafka_sink.network.send import NetworkSend
-from kafka_sink.network.transport import TransportLayer
+from kafka_sink.network.send_slot import SendSlot
+from kafka_sink.network.transport import READ, WRITE, TransportLayer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader, decode_request_body, decode_request_header, encode_response
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -71,7 +73,7 @@ class SaslServerAuthenticator:
         self._state = _State.HANDSHAKE
         self._mechanism = ""
         self._exchange: SaslServer | None = None
-        self._send: NetworkSend | None = None
+        self._slot = SendSlot(transport)
         self._failure: Sequence[Buffer] | None = None
         self._user_name: str | None = None
         self._user_mechanism = ""
@@ -86,11 +88,12 @@ class SaslServerAuthenticator:
 
     @property
     def complete(self) -> bool:
-        return self._state is _State.COMPLETE and self._send is None
+        return self._state is _State.COMPLETE and not self._slot.taken
 
     @property
-    def wants_write(self) -> bool:
-        return self._send is not None
+    def wanted_events(self) -> int:
+        # One thing after the other: what a client sends before it has our answer is not read.
+        return WRITE if self._slot.wants_write else READ
 
     @property
     def session_expired(self) -> bool:
@@ -114,12 +117,11 @@ class SaslServerAuthenticator:
 
     def send_failure(self) -> None:
         if self._failure is not None:
-            self._send, self._failure = NetworkSend("", self._failure), None
-            try:
-                self._flush()
-            except OSError:
-                # It did not wait for the answer.
-                self._send = None
+            self._slot.put(NetworkSend("", self._failure))
+            self._failure = None
+        # It may not have waited for the answer.
+        with contextlib.suppress(OSError):
+            self._slot.write()
 
     def close(self) -> None:
         if self._request is not None:
@@ -145,16 +147,12 @@ class SaslServerAuthenticator:
 
     def _flush(self) -> bool:
         """Write on; False while the socket takes no more."""
-        if self._send is not None:
-            self._send.write_to(self._transport)
-            if not self._send.completed:
-                return False
-            self._send = None
-        return True
+        self._slot.write()
+        return not self._slot.wants_write
 
     def _handle(self, received: NetworkReceive) -> None:
         if self._state is _State.BARE_TOKENS:
-            self._send = NetworkSend("", [self._evaluate(bytes(received.payload))])
+            self._slot.put(NetworkSend("", [self._evaluate(bytes(received.payload))]))
             return
         header, offset = decode_request_header(received.payload)
         if header.api_key is ApiKey.API_VERSIONS and self._state is _State.HANDSHAKE:
@@ -170,7 +168,7 @@ class SaslServerAuthenticator:
 
     def _respond(self, header: RequestHeader, body: Struct, version: int | None = None) -> None:
         version = header.api_version if version is None else version
-        self._send = NetworkSend("", encode_response(header.api_key, version, header.correlation_id, body))
+        self._slot.put(NetworkSend("", encode_response(header.api_key, version, header.correlation_id, body)))
 
     def _tell_versions(self, header: RequestHeader, payload: memoryview, offset: int) -> None:
         known = header.api_version in api(header.api_key).versions

@@ -6,7 +6,7 @@ the password of a SCRAM user.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -72,8 +72,13 @@ class Users:
         return cls(passwords if PLAIN in config.sasl_enabled_mechanisms else {}, scram)
 
 
-def security_protocols(config: BrokerConfig) -> dict[str, str]:
-    """Listener name → protocol. :raises ConfigError: there is no such protocol."""
+def security_protocols(config: BrokerConfig, listener_names: Collection[str]) -> dict[str, str]:
+    """Protocol of each of *listener_names*.
+
+    A listener that has none must not be served: PLAINTEXT in its place would let everybody in over a typing mistake.
+
+    :raises ConfigError: the map names a protocol that does not exist, or a listener has none.
+    """
     found = {protocol: protocol for protocol in _PROTOCOLS}
     for entry in config.listener_security_protocol_map:
         name, _, protocol = entry.partition(":")
@@ -83,17 +88,26 @@ def security_protocols(config: BrokerConfig) -> dict[str, str]:
                 f"{', '.join(sorted(_PROTOCOLS))}"
             )
         found[name] = protocol
-    return found
+    for name in listener_names:
+        if name not in found:
+            raise ConfigError(
+                f"listener.security.protocol.map: no security protocol is defined for listener {name!r}; add "
+                f"{name}:PROTOCOL, or name the listener after its protocol, one of {', '.join(sorted(_PROTOCOLS))}"
+            )
+    return {name: found[name] for name in listener_names}
 
 
 class ListenerSecurity:
     """Makes the channel builders of a node's listeners; *answer_versions* answers ApiVersions before SASL."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock, answer_versions: AnswerVersions) -> None:
+    def __init__(
+        self, config: BrokerConfig, listener_names: Collection[str], clock: Clock, answer_versions: AnswerVersions
+    ) -> None:
+        """:raises ConfigError: a listener has no security protocol, or users or mechanisms are malformed."""
         self._config = config
         self._clock = clock
         self._answer_versions = answer_versions
-        self._protocols = security_protocols(config)
+        self._protocols = security_protocols(config, listener_names)
         self._exchanges = _exchanges(config, clock)
         self._contexts: TlsContexts | None = None
 
@@ -102,7 +116,7 @@ class ListenerSecurity:
 
         :raises ConfigError: a certificate, a key or a mechanism is missing or cannot be used.
         """
-        protocol = self._protocols.get(listener_name, _PLAINTEXT)
+        protocol = self._protocols[listener_name]
         if protocol == _PLAINTEXT:
             return PlaintextChannelBuilder()
         contexts = None

@@ -34,12 +34,16 @@ CONTROL_PLANE_QUEUE_CAPACITY: Final = 20
 SelectorFactory = Callable[[EndPoint, MemoryPool], ServerSelectable]
 
 
-def kselector_factory(config: BrokerConfig, clock: Clock, answer_versions: AnswerVersions) -> SelectorFactory:
+def kselector_factory(
+    config: BrokerConfig, endpoints: Sequence[EndPoint], clock: Clock, answer_versions: AnswerVersions
+) -> SelectorFactory:
     """Makes the selectors that processors drive, with the limits and the security of *config*.
 
-    :raises ConfigError: users or mechanisms are malformed; for each listener its certificates are looked at later.
+    :raises ConfigError: a listener has no security protocol, or users or mechanisms are malformed; for each listener
+        its certificates are looked at later.
     """
-    security = ListenerSecurity(config, clock, answer_versions)
+    names = [endpoint.listener_name for endpoint in endpoints]
+    security = ListenerSecurity(config, names, clock, answer_versions)
 
     def create(endpoint: EndPoint, memory_pool: MemoryPool) -> ServerSelectable:
         return KSelector(

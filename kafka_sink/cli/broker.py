@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -27,6 +28,8 @@ from kafka_sink.common.version import VERSION
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9092
+#: Where the system names no limit; macOS allows no more than this without further settings.
+_ENOUGH_DESCRIPTORS: Final = 10_240
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger(__name__)
@@ -118,6 +121,7 @@ def broker(
     output.show_progress()
     if node_id is not None and (nodes is not None or data_dir is None):
         raise click.UsageError("--node-id is for one broker of several processes: it needs --data-dir, and no --nodes.")
+    raise_descriptor_limit()
     config = _config(config_file)
     if config.listeners and not (host is None and port is None):
         raise click.UsageError(f"--host and --port contradict the listeners in {config_file}: leave either out.")
@@ -141,6 +145,17 @@ def broker(
         click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
         stop.wait()
         _log.info("stopping")
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many files and connections as the system allows it; the usual start is with fewer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _ENOUGH_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    except (OSError, ValueError) as error:
+        # macOS has a lower limit beside the one that it tells.
+        _log.warning("no more than %d files and connections can be open: %s", soft, error)
 
 
 def _config(path: str | None) -> BrokerConfig:

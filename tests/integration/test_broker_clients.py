@@ -103,7 +103,7 @@ def test_what_kafka_python_writes_both_read(cluster: EmbeddedCluster, topic: str
     )
     try:
         sent = [producer.send(topic, value, key, headers=list(headers), partition=0) for key, value, headers in RECORDS]
-        assert [future.get(10).offset for future in sent] == list(range(len(RECORDS)))
+        assert [future.get(60).offset for future in sent] == list(range(len(RECORDS)))
     finally:
         producer.close()
     assert read_with_librdkafka(cluster, topic) == EXPECTED
@@ -169,7 +169,7 @@ def test_leaders_are_spread_and_every_node_answers(cluster: EmbeddedCluster, top
     cluster.create_topic(topic, 6)
     servers = cluster.bootstrap_servers.split(",")
     for server in servers:
-        metadata = AdminClient({"bootstrap.servers": server}).list_topics(topic, timeout=10)
+        metadata = AdminClient({"bootstrap.servers": server}).list_topics(topic, timeout=60)
         assert sorted(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()) == sorted(servers)
         leaders = [partition.leader for partition in metadata.topics[topic].partitions.values()]
         assert {leaders.count(node) for node in metadata.brokers} == {6 // len(servers)}
@@ -179,10 +179,10 @@ def test_topics_are_created_and_deleted_by_an_admin_client(cluster: EmbeddedClus
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
 
     def create(name: str, partitions: int, replicas: int = 1) -> None:
-        admin.create_topics([NewTopic(name, partitions, replicas)], operation_timeout=10)[name].result(10)
+        admin.create_topics([NewTopic(name, partitions, replicas)], operation_timeout=60)[name].result(60)
 
     create(topic, 3)
-    assert len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 3
+    assert len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 3
     for arguments, code in (
         ((topic, 3), KafkaError.TOPIC_ALREADY_EXISTS),
         ((f"{topic}-2", 1, 9), KafkaError.INVALID_REPLICATION_FACTOR),
@@ -194,8 +194,8 @@ def test_topics_are_created_and_deleted_by_an_admin_client(cluster: EmbeddedClus
             create(*arguments)
         assert caught.value.args[0].code() == code
     produce_with_librdkafka(cluster, topic)
-    admin.delete_topics([topic], operation_timeout=10)[topic].result(10)
-    assert topic not in admin.list_topics(timeout=10).topics
+    admin.delete_topics([topic], operation_timeout=60)[topic].result(60)
+    assert topic not in admin.list_topics(timeout=60).topics
     create(topic, 1)
     produce_with_librdkafka(cluster, topic)
     assert read_with_librdkafka(cluster, topic) == BY_LIBRDKAFKA, "nothing of the first life is left"
@@ -207,7 +207,7 @@ def test_an_unknown_topic_is_created_when_asked_for(cluster: EmbeddedCluster, to
     assert producer.flush(10) == 0
     assert [found.value for found in read_topic(cluster.bootstrap_servers, topic)] == [b"first"]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    assert len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 4
+    assert len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 4
 
 
 def test_offsets_by_time(cluster: EmbeddedCluster, topic: str) -> None:
@@ -270,7 +270,7 @@ def test_a_topic_that_may_not_be_created_stays_unknown() -> None:
         producer.flush(5)
         assert codes in ([KafkaError._UNKNOWN_TOPIC], [KafkaError._MSG_TIMED_OUT])
         assert (
-            "unknown" not in AdminClient({"bootstrap.servers": closed.bootstrap_servers}).list_topics(timeout=10).topics
+            "unknown" not in AdminClient({"bootstrap.servers": closed.bootstrap_servers}).list_topics(timeout=60).topics
         )
 
 

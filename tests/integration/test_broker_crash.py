@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -12,10 +11,11 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from tests.support.amounts import amount
 from tests.support.broker_process import BrokerProcess
 from tests.support.readback import read_topic
 
-KILLS = int(os.environ.get("KAFKALITE_BROKER_KILLS", "3"))
+KILLS = amount("KAFKALITE_BROKER_KILLS", 3, long=20)
 
 
 class Acknowledged:

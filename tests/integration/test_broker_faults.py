@@ -6,7 +6,6 @@ KAFKALITE_BROKER_FAULT_RECORDS sets how many records each of them writes (1,000 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 
@@ -20,10 +19,11 @@ from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition as Place
 from tests.conftest import Figure
+from tests.support.amounts import amount
 from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import read_topic
 
-RECORDS = int(os.environ.get("KAFKALITE_BROKER_FAULT_RECORDS", "1000"))
+RECORDS = amount("KAFKALITE_BROKER_FAULT_RECORDS", 1_000, long=5_000)
 REQUEST_TIMEOUT_MS = 1_000
 
 SURVIVED = {
@@ -137,13 +137,13 @@ def test_what_never_passes_is_reported(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("never", partitions=1)
     properties = {
         "bootstrap.servers": cluster.bootstrap_servers,
-        "request.timeout.ms": 300,
-        "delivery.timeout.ms": 1_000,
+        "request.timeout.ms": 600,
+        "delivery.timeout.ms": 2_000,
         "linger.ms": 0,
     }
     for text, words in (
         ("produce:error=not_leader_or_follower", "NOT_LEADER_OR_FOLLOWER"),
-        ("produce:drop=request", "not answered within 300 ms"),
+        ("produce:drop=request", "not answered within 600 ms"),
         ("disk.write:topic=never", "KAFKA_STORAGE_ERROR"),
     ):
         with set_fault(cluster.faults, text), KafkaProducer(properties) as producer:
@@ -252,7 +252,7 @@ def test_a_consumer_group_survives(cluster: EmbeddedCluster, name: str) -> None:
                 break
             except KafkaException as error:
                 assert error.args[0].retriable() or name == "commit"
-        committed = [place.offset for place in consumer.committed(ends, timeout=10)]
+        committed = [place.offset for place in consumer.committed(ends, timeout=60)]
         consumer.close()
     assert set(found) == values and len(found) == len(values)
     assert committed == [place.offset for place in ends]
@@ -260,15 +260,15 @@ def test_a_consumer_group_survives(cluster: EmbeddedCluster, name: str) -> None:
 
 
 def _end(consumer: Consumer, topic: str, number: int) -> int:
-    return int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)[1])
+    return int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=60)[1])
 
 
 def test_a_flush_that_fails_is_no_acknowledgement() -> None:
     config = BrokerConfig(log_flush_interval_messages=1)
     with EmbeddedCluster(config=config) as cluster:
         cluster.create_topic("flushed", partitions=1)
-        properties = {"bootstrap.servers": cluster.bootstrap_servers, "delivery.timeout.ms": 2_000, "linger.ms": 0}
-        properties["request.timeout.ms"] = 1_000
+        properties = {"bootstrap.servers": cluster.bootstrap_servers, "delivery.timeout.ms": 4_000, "linger.ms": 0}
+        properties["request.timeout.ms"] = 2_000
         with KafkaProducer(properties) as producer:
             producer.send(ProducerRecord("flushed", b"before")).get(20_000)
             with cluster.faults.on("disk.flush", topic="flushed") as fault:

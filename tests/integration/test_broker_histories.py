@@ -5,7 +5,6 @@ KAFKALITE_HISTORY_SECONDS sets for how long (6 unless told otherwise).
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import threading
@@ -23,12 +22,13 @@ from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition as Partition
 from kafka_sink.common.threads import start_thread
 from tests.conftest import Figure
+from tests.support.amounts import amount
 from tests.support.broker_process import BrokerProcess
 from tests.support.fault_proxy import Fault, FaultProxy
 from tests.support.histories import History, Outcome, Poll, Writes, anomalies, interleaved
 from tests.support.readback import read_topic
 
-SECONDS = float(os.environ.get("KAFKALITE_HISTORY_SECONDS", "6"))
+SECONDS = amount("KAFKALITE_HISTORY_SECONDS", 6.0, long=120.0)
 TOPIC = "history"
 PARTITIONS = 3
 NODES = (1, 2, 3)

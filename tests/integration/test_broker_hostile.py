@@ -74,7 +74,7 @@ def a_good_client_is_served(cluster: EmbeddedCluster) -> Iterator[None]:
 
 def connect(cluster: EmbeddedCluster) -> socket.socket:
     host, _, port = cluster.bootstrap_servers.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=5)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 def frame(body: bytes) -> bytes:

@@ -34,7 +34,7 @@ ASK = frame(ApiKey.METADATA, 9, MetadataRequest([]))
 
 def connect(bootstrap_servers: str) -> socket.socket:
     host, _, port = bootstrap_servers.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=10)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 def write(size: int, client_id: str = "writer") -> bytes:
@@ -60,9 +60,9 @@ def test_over_its_quota_a_client_is_answered_at_once_and_read_again_later(cluste
     cluster.set_produce_quota(100_000, "writer")
     with connect(cluster.bootstrap_servers) as sock, connect(cluster.bootstrap_servers) as other:
         began = time.monotonic()
-        sock.sendall(write(130_000))
+        sock.sendall(write(300_000))
         throttle_ms = written(sock).throttle_time_ms
-        assert 250 <= throttle_ms <= 350
+        assert 1900 <= throttle_ms <= 2100
         sock.sendall(write(10))
         # Everybody else, and another connection of the same client, is served meanwhile.
         other.sendall(write(10, "somebody else"))

@@ -7,7 +7,6 @@ Each test says how long the good client had to wait and by how much the broker's
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import socket
 import struct
@@ -25,10 +24,11 @@ from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRe
 from tests.bench.resources import resident_bytes
 from tests.conftest import Figure
 from tests.fakes.record_batches import make_batch
+from tests.support.amounts import amount
 from tests.support.broker_process import BrokerProcess
 from tests.support.good_client import Served, frame, good_client, read_frame
 
-FRAMES = int(os.environ.get("KAFKALITE_HOSTILE_FRAMES", "5000"))
+FRAMES = amount("KAFKALITE_HOSTILE_FRAMES", 5_000, long=50_000)
 MIB = 1024 * 1024
 #: A bound that only a broker which stands still would break, on however slow a machine.
 LONGEST_WAIT_MS = 10_000

@@ -6,7 +6,6 @@ KAFKALITE_FAULT_RECORDS sets how many records the load sends (20,000 unless told
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import threading
@@ -21,14 +20,15 @@ from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.errors import ErrorCode, KafkaError
 from kafka_sink.common.model import TopicPartition
 from tests.conftest import Figure
+from tests.support.amounts import amount
 from tests.support.broker_process import BrokerProcess
 from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import read_topic
 
-RECORDS = int(os.environ.get("KAFKALITE_FAULT_RECORDS", "20000"))
+RECORDS = amount("KAFKALITE_FAULT_RECORDS", 20_000, long=100_000)
 NODES = (1, 2, 3)
 PARTITIONS = 6
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 PAUSE_S = 2.0
 
 Brokers = dict[int, BrokerProcess]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +16,10 @@ from kafka_sink.broker.topic_config import topic_settings
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.model import TopicPartition
 from tests.fakes.record_batches import with_header
+from tests.support.amounts import amount
 
-PARTITIONS = int(os.environ.get("KAFKALITE_LOG_PARTITIONS", "200"))
-MEBIBYTES = int(os.environ.get("KAFKALITE_LOG_MIB", "32"))
+PARTITIONS = amount("KAFKALITE_LOG_PARTITIONS", 200, long=2_000)
+MEBIBYTES = amount("KAFKALITE_LOG_MIB", 32, long=256)
 
 
 def log_config(segment_bytes: int) -> LogConfig:

@@ -76,7 +76,7 @@ def test_a_foreign_project_uses_cluster_topic_and_faults(run_pytest: RunPytest) 
         @pytest.mark.kafkalite_topic(partitions=6, configs={"retention.ms": "60000"})
         def test_marked(kafkalite_cluster, kafkalite_topic):
             admin = AdminClient({"bootstrap.servers": kafkalite_cluster.bootstrap_servers})
-            topics = admin.list_topics(timeout=10).topics
+            topics = admin.list_topics(timeout=60).topics
             assert len(topics[kafkalite_topic].partitions) == 6
             assert seen[0] not in topics and kafkalite_topic != seen[0]
             assert len(kafkalite_cluster.nodes) == 2

@@ -19,9 +19,10 @@ from confluent_kafka import Producer
 from kafka_sink import EmbeddedCluster
 from kafka_sink.cli.options import BOOTSTRAP_SERVERS_VARIABLE
 from tests.conftest import Figure
+from tests.support.amounts import amount
 
 ROWS = 1000
-MEASURED_ROWS = int(os.environ.get("KAFKALITE_VERIFY_ROWS", "100000"))
+MEASURED_ROWS = amount("KAFKALITE_VERIFY_ROWS", 100_000, long=1_000_000)
 KEYS = 40
 DAY_MS = 86_400_000
 THEN_MS = 1_750_000_000_000

@@ -19,6 +19,20 @@ from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 
 FILE_NAME: Final = "coordinators.sqlite"
 _FORMAT: Final = 1
+#: Errors of SQLite that say nothing about what is in the file.
+_PASSING: Final = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_READONLY,
+    }
+)
 
 _TABLES: Final = (
     # A group with its generation; members are there from the moment the leader has handed in their assignments.
@@ -57,6 +71,7 @@ class CoordinatorStore:
     processes write the file as well.
 
     :raises ConfigError: the file is damaged, or of another format.
+    :raises OSError: it cannot be used now: the disk is full, another program has locked it.
     """
 
     def __init__(self, directory: Path, *, flush_writes: bool, shared: bool = False) -> None:
@@ -68,9 +83,11 @@ class CoordinatorStore:
             # Guarded by the lock.
             self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
-            raise ConfigError(f"{self._path} cannot be opened: {error}") from error
+            raise OSError(f"{self._path} cannot be opened: {error}") from error
         try:
-            self._prepare(flush_writes=flush_writes)
+            # One process after the other: SQLite lets nobody wait who finds the first one changing the journal's mode.
+            with self.exclusive():
+                self._prepare(flush_writes=flush_writes)
         except BaseException:
             self._connection.close()
             raise
@@ -83,21 +100,35 @@ class CoordinatorStore:
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
             if found not in (0, _FORMAT):
                 raise ConfigError(f"{self._path} has format {found}, this broker reads {_FORMAT}")
-            for table in _TABLES:
-                self._connection.execute(table)
-            self._connection.execute(f"PRAGMA user_version={_FORMAT}")
+            if not found:
+                self._create_tables()
             (state,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
             if state != "ok":
                 raise ValueError(state)
 
+    def _create_tables(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        for table in _TABLES:
+            self._connection.execute(table)
+        self._connection.execute(f"PRAGMA user_version={_FORMAT}")
+        self._connection.execute("COMMIT")
+
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Make sense of what is in the file. :raises ConfigError: what is in it makes none."""
+        """Make sense of what is in the file.
+
+        :raises ConfigError: what is in it makes none. :raises OSError: it cannot be used now, whatever is in it.
+        """
         try:
             yield
         except ConfigError:
             raise
         except (sqlite3.Error, ValueError, TypeError, LookupError) as error:
+            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in _PASSING:
+                raise OSError(
+                    f"{self._path} cannot be used now: {error}; nothing in it is lost: make room on its disk, or end "
+                    "the program that keeps it, and start again"
+                ) from error
             raise ConfigError(
                 f"{self._path} is damaged: {error}; put a copy of it back, or remove it with what begins with its name:"
                 " groups, their offsets and transactional ids are then forgotten"

@@ -55,10 +55,11 @@ def init_producer_id(
 
     :raises ApiError: PRODUCER_FENCED, another producer has the id by now; CONCURRENT_TRANSACTIONS.
     """
+    if metadata.state.is_deciding:
+        # Before all else, as in add_partitions.
+        raise _concurrent(metadata)
     if expected is not None and not _may_be_holder(metadata, expected):
         raise _refused(metadata, ErrorCode.PRODUCER_FENCED, f"producer {expected.producer_id} does not hold it")
-    if metadata.state.is_deciding:
-        raise _concurrent(metadata)
     if metadata.state is TransactionState.ONGOING:
         # The epoch in *expected* is not looked at here: so does Kafka, and whoever reckons with it must see it here.
         return fenced(metadata, fence_version, new_producer_id, now_ms)
@@ -160,9 +161,15 @@ def end_transaction(
     """
     if version < VERSION_WITH_EPOCH_BUMP:
         _check_holder(metadata, producer)
+        if metadata.state.is_deciding:
+            raise _concurrent(metadata)
         repeated = not _is_open(metadata)
         from_rest = False
     else:
+        if metadata.state.is_deciding:
+            # Before all else: the producer was told of its next epoch, or producer id, with the outcome, and may have
+            # to abort again before the markers are written (KAFKA-18464).
+            raise _concurrent(metadata)
         repeated = _is_repeated(metadata, producer)
         _check_holder_of_version_2(metadata, producer, repeated=repeated)
         # No epoch is used twice in version 2, so at rest a request of the present epoch is a new one; nothing was
@@ -175,8 +182,6 @@ def end_transaction(
     decided = metadata.state is not TransactionState.EMPTY and repeated
     if not decided or metadata.state.is_commit != committed:
         raise _refused(metadata, ErrorCode.INVALID_TXN_STATE, f"cannot be {'committed' if committed else 'aborted'}")
-    if metadata.state.is_deciding:
-        raise _concurrent(metadata)
     return metadata
 
 
@@ -194,14 +199,13 @@ def _is_repeated(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) ->
 def _is_repeated_over_rotation(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
     """It did not hear of the producer id either."""
     last = ProducerIdAndEpoch(metadata.previous_producer_id, LAST_PRODUCER_EPOCH)
-    return not metadata.state.is_deciding and producer == last and metadata.producer_epoch == 0
+    return producer == last and metadata.producer_epoch == 0
 
 
 def _check_holder_of_version_2(metadata: TransactionMetadata, producer: ProducerIdAndEpoch, *, repeated: bool) -> None:
     if metadata.producer_id != producer.producer_id and not _is_repeated_over_rotation(metadata, producer):
         text = f"producer id {producer.producer_id} is not {metadata.producer_id}"
         raise _refused(metadata, ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
-    present = metadata.producer_epoch == producer.epoch and not metadata.state.is_deciding
-    if not present and not repeated:
+    if metadata.producer_epoch != producer.epoch and not repeated:
         text = f"epoch {producer.epoch} is not {metadata.producer_epoch}"
         raise _refused(metadata, ErrorCode.PRODUCER_FENCED, text)

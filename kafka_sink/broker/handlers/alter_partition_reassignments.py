@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -42,8 +42,6 @@ def _reassign_topic(context: BrokerContext, topic: ReassignableTopic, *, may_gro
             code, text = ErrorCode.NONE, None
         except ApiError as error:
             code, text = error.code, str(error)
-        except OSError as error:
-            code, text = ErrorCode.KAFKA_STORAGE_ERROR, f"the change could not be stored: {error}"
         outcomes.append(ReassignablePartitionResponse(partition.partition_index, code, text))
     return ReassignableTopicResponse(topic.name, outcomes)
 
@@ -59,7 +57,8 @@ def _reassign(context: BrokerContext, name: str, asked: ReassignablePartition, *
     if not may_grow and len(asked.replicas) != len(present.replicas):
         text = f"{partition} has {len(present.replicas)} replicas, and their number may not change"
         raise ApiError(text, ErrorCode.INVALID_REPLICATION_FACTOR)
-    context.cluster.reassign(partition, asked.replicas)
+    with storage_errors("the change could not be stored"):
+        context.cluster.reassign(partition, asked.replicas)
 
 
 API: Final = ApiHandler(ApiKey.ALTER_PARTITION_REASSIGNMENTS, VERSIONS, handle)

@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 
 from kafka_sink.broker.cluster_state import ConfigChange
 from kafka_sink.broker.config_entries import validate_dynamic
-from kafka_sink.broker.handlers.context import BrokerContext
+from kafka_sink.broker.handlers.context import BrokerContext, storage_errors
 from kafka_sink.broker.topic_state import TopicState, validate_topic_name
 from kafka_sink.common.errors import ApiError, ErrorCode
 
@@ -57,12 +57,11 @@ def alter(
         try:
             if times_named[item.resource_type, item.resource_name] > 1:
                 raise ApiError("the request names this resource twice", ErrorCode.INVALID_REQUEST)
-            _alter_one(context, item, change_of(item), validate_only=validate_only)
+            with storage_errors("the change could not be stored"):
+                _alter_one(context, item, change_of(item), validate_only=validate_only)
             outcomes.append((ErrorCode.NONE, None))
         except ApiError as error:
             outcomes.append((error.code, str(error)))
-        except OSError as error:
-            outcomes.append((ErrorCode.KAFKA_STORAGE_ERROR, f"the change could not be stored: {error}"))
     return outcomes
 
 

@@ -5,9 +5,11 @@ Used by handler threads, and by whoever completes a delayed answer. Every reques
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+from uuid import UUID
 
 from kafka_sink.broker.client_quotas import ClientQuota
 from kafka_sink.broker.cluster_state import ClusterState
@@ -36,8 +38,12 @@ from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_response
+from kafka_sink.protocol.messages.fetch import FetchRequest
+from kafka_sink.protocol.messages.produce import ProduceRequest
 from kafka_sink.protocol.schema import Struct, VersionRange
 
+#: Of Produce and of Fetch.
+FIRST_WITH_TOPIC_IDS: Final = 13
 S = TypeVar("S", bound=Struct)
 S_co = TypeVar("S_co", bound=Struct, covariant=True)
 
@@ -133,10 +139,8 @@ class BrokerContext:
         def still_wanted() -> bool:
             return self.cluster.topic_by_id(topic.topic_id) is not None
 
-        try:
+        with storage_errors("cannot open a log"):
             log = self.logs.get_or_create(TopicPartition(topic.name, index), topic.settings.log, still_wanted)
-        except OSError as error:
-            raise ApiError(f"cannot open a log: {error}", ErrorCode.KAFKA_STORAGE_ERROR) from error
         if log is None:
             raise ApiError(f"topic {topic.name} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return log
@@ -219,6 +223,36 @@ class ApiHandler:
     handle: Callable[[BrokerContext, ApiRequest[Any]], None]
 
 
+@contextmanager
+def storage_errors(what: str) -> Iterator[None]:
+    """Say in the protocol's words that the disk refused *what*. :raises ApiError: KAFKA_STORAGE_ERROR."""
+    try:
+        yield
+    except OSError as error:
+        raise ApiError(f"{what}: {error}", ErrorCode.KAFKA_STORAGE_ERROR) from error
+
+
 def endpoint_of(context: BrokerContext, node_id: int, listener_name: str) -> EndPoint | None:
     """Where clients of *listener_name* reach a node; None when it does not run or has no such listener."""
     return context.cluster.nodes.get(node_id, {}).get(listener_name)
+
+
+def asked_topic(
+    context: BrokerContext, request: ApiRequest[ProduceRequest | FetchRequest], name: str, topic_id: UUID
+) -> TopicState | None:
+    """The topic that a request means: by *topic_id* where its version knows ids, else by *name* (KIP-516)."""
+    by_id = request.version >= FIRST_WITH_TOPIC_IDS
+    return context.cluster.topic_by_id(topic_id) if by_id else context.cluster.topic(name)
+
+
+def no_such_topic(request: ApiRequest[ProduceRequest | FetchRequest]) -> ApiError:
+    """What :func:`asked_topic` did not find."""
+    by_id = request.version >= FIRST_WITH_TOPIC_IDS
+    code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ApiError("there is no such topic", code)
+
+
+def leaders_named(context: BrokerContext, leaders: Iterable[int], listener_name: str) -> list[tuple[int, str, int]]:
+    """Id, host and port of those of *leaders* that run, for answers that name a new leader (KIP-951)."""
+    found = ((leader, endpoint_of(context, leader, listener_name)) for leader in sorted(set(leaders) - {NO_LEADER}))
+    return [(leader, endpoint.host, endpoint.port) for leader, endpoint in found if endpoint is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.create_partitions import (
@@ -28,15 +28,13 @@ def handle(context: BrokerContext, request: ApiRequest[CreatePartitionsRequest])
         try:
             if times_named[topic.name] > 1:
                 raise ApiError("the request names this topic twice", ErrorCode.INVALID_REQUEST)
-            context.cluster.add_partitions(
-                topic.name, topic.count, _assignment(topic), validate_only=body.validate_only
-            )
+            with storage_errors("the partitions could not be stored"):
+                context.cluster.add_partitions(
+                    topic.name, topic.count, _assignment(topic), validate_only=body.validate_only
+                )
             results.append(CreatePartitionsTopicResult(topic.name, ErrorCode.NONE, None))
         except ApiError as error:
             results.append(CreatePartitionsTopicResult(topic.name, error.code, str(error)))
-        except OSError as error:
-            message = f"the partitions could not be stored: {error}"
-            results.append(CreatePartitionsTopicResult(topic.name, ErrorCode.KAFKA_STORAGE_ERROR, message))
     request.respond(CreatePartitionsResponse(results=results))
 
 

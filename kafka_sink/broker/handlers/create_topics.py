@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.create_topics import (
@@ -34,23 +34,15 @@ def handle(context: BrokerContext, request: ApiRequest[CreateTopicsRequest]) -> 
             results.append(_create(context, topic, validate_only=body.validate_only))
         except ApiError as error:
             results.append(CreatableTopicResult(topic.name, error_code=error.code, error_message=str(error)))
-        except OSError as error:
-            message = f"the topic could not be stored: {error}"
-            code = ErrorCode.KAFKA_STORAGE_ERROR
-            results.append(CreatableTopicResult(topic.name, error_code=code, error_message=message))
     request.respond(CreateTopicsResponse(topics=results))
 
 
 def _create(context: BrokerContext, topic: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
     configs = {config.name: config.value or "" for config in topic.configs}
-    created = context.cluster.create_topic(
-        topic.name,
-        topic.num_partitions,
-        topic.replication_factor,
-        configs,
-        _assignment(topic) if topic.assignments else None,
-        validate_only=validate_only,
-    )
+    assignment = _assignment(topic) if topic.assignments else None
+    counts = topic.num_partitions, topic.replication_factor
+    with storage_errors("the topic could not be stored"):
+        created = context.cluster.create_topic(topic.name, *counts, configs, assignment, validate_only=validate_only)
     return CreatableTopicResult(
         topic.name,
         created.topic_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.delete_topics import (
@@ -34,10 +34,6 @@ def handle(context: BrokerContext, request: ApiRequest[DeleteTopicsRequest]) -> 
             results.append(_delete(context, topic))
         except ApiError as error:
             results.append(DeletableTopicResult(topic.name, topic.topic_id, error.code, str(error)))
-        except OSError as error:
-            message = f"the topic could not be removed: {error}"
-            code = ErrorCode.KAFKA_STORAGE_ERROR
-            results.append(DeletableTopicResult(topic.name, topic.topic_id, code, message))
     request.respond(DeleteTopicsResponse(responses=results))
 
 
@@ -52,7 +48,8 @@ def _delete(context: BrokerContext, asked: DeleteTopicState) -> DeletableTopicRe
         if found is None:
             raise ApiError("there is no topic with this id", ErrorCode.UNKNOWN_TOPIC_ID)
         name = found.name
-    topic = context.cluster.delete_topic(name, lambda gone: context.logs.delete(gone.topic_partitions()))
+    with storage_errors("the topic could not be removed"):
+        topic = context.cluster.delete_topic(name, lambda gone: context.logs.delete(gone.topic_partitions()))
     for partition in topic.topic_partitions():
         # Fetches that wait for more of it get their answer now.
         context.purgatory.check(partition)

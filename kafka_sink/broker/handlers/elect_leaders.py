@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
 from kafka_sink.broker.topic_state import NO_LEADER
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
@@ -61,14 +61,12 @@ def _elect(
 def _elect_one(context: BrokerContext, election_type: int, partition: TopicPartition) -> PartitionResult:
     try:
         if election_type == _PREFERRED:
-            context.cluster.elect_preferred_leader(partition)
+            with storage_errors("the election could not be stored"):
+                context.cluster.elect_preferred_leader(partition)
         else:
             _refuse_unclean(context, partition)
     except ApiError as error:
         return PartitionResult(partition.partition, error.code, str(error))
-    except OSError as error:
-        message = f"the election could not be stored: {error}"
-        return PartitionResult(partition.partition, ErrorCode.KAFKA_STORAGE_ERROR, message)
     return PartitionResult(partition.partition, ErrorCode.NONE, None)
 
 

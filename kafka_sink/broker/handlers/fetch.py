@@ -7,14 +7,20 @@ by id, 16 and up are told a new leader.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, endpoint_of
+from kafka_sink.broker.handlers.context import (
+    ApiHandler,
+    ApiRequest,
+    BrokerContext,
+    asked_topic,
+    leaders_named,
+    no_such_topic,
+)
 from kafka_sink.broker.log.partition_log import LogRead
 from kafka_sink.broker.purgatory import DelayedOperation
-from kafka_sink.broker.topic_state import NO_LEADER, TopicState
+from kafka_sink.broker.topic_state import TopicState
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
@@ -25,7 +31,6 @@ from kafka_sink.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -38,7 +43,6 @@ _FIRST_OF_A_SESSION: Final = 0
 _NO_SESSION: Final = -1
 _NOWHERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _FIRST_WITH_NEW_LEADER: Final = 12
-_FIRST_WITH_TOPIC_IDS: Final = 13
 _FIRST_WITH_ENDPOINTS: Final = 16
 _READ_COMMITTED: Final = 1
 #: A fetch outlives its connection for as long as it waits, so nobody may make it wait for days.
@@ -67,10 +71,17 @@ def handle(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
         request.respond(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         return
     reading = _read(context, request)
-    if reading.failed or reading.size >= body.min_bytes or body.max_wait_ms <= 0 or not reading.appended:
+    min_bytes = min(body.min_bytes, _most_bytes(context, request))
+    if reading.failed or reading.size >= min_bytes or body.max_wait_ms <= 0 or not reading.appended:
         _respond(context, request, reading)
         return
-    _delay(context, request, body.min_bytes - reading.size, reading)
+    _delay(context, request, min_bytes - reading.size, reading)
+
+
+def _most_bytes(context: BrokerContext, request: ApiRequest[FetchRequest]) -> int:
+    # More than its quota holds would only get the client throttled, again and again.
+    quota = context.consumer_quota.most_bytes(request.client_id)
+    return min(request.body.max_bytes, context.config.fetch_max_bytes, quota)
 
 
 def _delay(context: BrokerContext, request: ApiRequest[FetchRequest], missing: int, reading: _Reading) -> None:
@@ -107,7 +118,7 @@ def _more_than(context: BrokerContext, seen: dict[TopicPartition, int], missing:
 
 def _still_led(context: BrokerContext, request: ApiRequest[FetchRequest]) -> bool:
     for data in request.body.topics:
-        topic = _topic(context, request, data)
+        topic = asked_topic(context, request, data.topic, data.topic_id)
         if topic is None:
             return False
         for asked in data.partitions:
@@ -116,27 +127,17 @@ def _still_led(context: BrokerContext, request: ApiRequest[FetchRequest]) -> boo
     return True
 
 
-def _topic(context: BrokerContext, request: ApiRequest[FetchRequest], data: FetchTopic) -> TopicState | None:
-    if request.version >= _FIRST_WITH_TOPIC_IDS:
-        return context.cluster.topic_by_id(data.topic_id)
-    return context.cluster.topic(data.topic)
-
-
 def _read(context: BrokerContext, request: ApiRequest[FetchRequest]) -> _Reading:
     body = request.body
     reading = _Reading([], 0, failed=False, appended={}, committed=body.isolation_level == _READ_COMMITTED)
-    # More than its quota holds would only get the client throttled, again and again.
-    quota = context.consumer_quota.most_bytes(request.client_id)
-    budget = min(body.max_bytes, context.config.fetch_max_bytes, context.response_budget.available_bytes, quota)
-    by_id = request.version >= _FIRST_WITH_TOPIC_IDS
-    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    budget = min(_most_bytes(context, request), context.response_budget.available_bytes)
     for data in body.topics:
-        topic = _topic(context, request, data)
+        topic = asked_topic(context, request, data.topic, data.topic_id)
         parts = []
         for asked in data.partitions:
             try:
                 if topic is None:
-                    raise ApiError("there is no such topic", unknown)
+                    raise no_such_topic(request)
                 part = _read_partition(context, topic, asked, budget - reading.size, reading)
             except ApiError as error:
                 reading.failed = True
@@ -208,12 +209,13 @@ def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], reading:
         return
     named = reading.failed and request.version >= _FIRST_WITH_ENDPOINTS
     parts = [part for topic in reading.responses for part in topic.partitions] if named else []
+    leaders = leaders_named(context, (part.current_leader.leader_id for part in parts), request.listener_name)
     response = FetchResponse(
         throttle_time_ms=throttle_ms,
         error_code=ErrorCode.NONE,
         session_id=0,
         responses=reading.responses,
-        node_endpoints=_endpoints(context, request.listener_name, parts),
+        node_endpoints=[NodeEndpoint(*leader) for leader in leaders],
     )
     context.response_budget.reserve(reading.size)
     try:
@@ -221,12 +223,6 @@ def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], reading:
     except BaseException:
         context.response_budget.release(reading.size)
         raise
-
-
-def _endpoints(context: BrokerContext, listener_name: str, parts: Iterable[PartitionData]) -> list[NodeEndpoint]:
-    leaders = {part.current_leader.leader_id for part in parts} - {NO_LEADER}
-    found = ((leader, endpoint_of(context, leader, listener_name)) for leader in sorted(leaders))
-    return [NodeEndpoint(leader, endpoint.host, endpoint.port) for leader, endpoint in found if endpoint is not None]
 
 
 API: Final = ApiHandler(ApiKey.FETCH, VERSIONS, handle)

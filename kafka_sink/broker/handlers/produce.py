@@ -6,16 +6,23 @@ disk has it. Versions 13 and up name topics by id (KIP-516), 10 and up are told 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from kafka_sink.broker.coordinator.transaction_coordinator import FIRST_PRODUCE_THAT_ADDS
 from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, endpoint_of
+from kafka_sink.broker.handlers.context import (
+    ApiHandler,
+    ApiRequest,
+    BrokerContext,
+    asked_topic,
+    leaders_named,
+    no_such_topic,
+)
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import VerificationGuard
-from kafka_sink.broker.topic_state import NO_LEADER, TopicState
+from kafka_sink.broker.topic_state import TopicState
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
@@ -36,7 +43,6 @@ from kafka_sink.records.validation import validate_batch
 
 VERSIONS: Final = VersionRange(3, 13)
 _FIRST_WITH_NEW_LEADER: Final = 10
-_FIRST_WITH_TOPIC_IDS: Final = 13
 _NO_ACKS: Final = 0
 _ALL_ACKS: Final = -1
 _log: Final = ContextLogger(__name__, "")
@@ -58,37 +64,29 @@ def handle(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
         request.respond_nothing()
     else:
         request.throttle(throttle_ms, context.timer, now_ms)
-        endpoints = _endpoints(context, request.listener_name, failed)
-        request.respond(ProduceResponse(responses, throttle_ms, endpoints))
+        leaders = leaders_named(context, (part.current_leader.leader_id for part in failed), request.listener_name)
+        request.respond(ProduceResponse(responses, throttle_ms, [NodeEndpoint(*leader) for leader in leaders]))
     _wake_fetches(context, request)
 
 
 def _wake_fetches(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
     # After the answer: whoever waits for these records must not make their producer wait.
     for data in request.body.topic_data:
-        topic = _topic(context, request, data)
+        topic = asked_topic(context, request, data.name, data.topic_id)
         if topic is not None:
             for partition in data.partition_data:
                 context.purgatory.check(TopicPartition(topic.name, partition.index))
 
 
-def _topic(context: BrokerContext, request: ApiRequest[ProduceRequest], data: TopicProduceData) -> TopicState | None:
-    if request.version >= _FIRST_WITH_TOPIC_IDS:
-        return context.cluster.topic_by_id(data.topic_id)
-    return context.cluster.topic(data.name)
-
-
 def _produce_topic(
     context: BrokerContext, request: ApiRequest[ProduceRequest], data: TopicProduceData
 ) -> TopicProduceResponse:
-    topic = _topic(context, request, data)
-    by_id = request.version >= _FIRST_WITH_TOPIC_IDS
-    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic = asked_topic(context, request, data.name, data.topic_id)
     parts = []
     for partition in data.partition_data:
         try:
             if topic is None:
-                raise ApiError("there is no such topic", unknown)
+                raise no_such_topic(request)
             parts.append(_produce_partition(context, request, topic, partition))
         except ApiError as error:
             part = PartitionProduceResponse(partition.index, error.code, -1, error_message=str(error))
@@ -143,7 +141,8 @@ def _admitted(
         text = "a transactional batch needs a transactional id"
         raise ApiError(text, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
-    guard = log.begin_verification(*producer, bumps_epoch=request.version >= FIRST_PRODUCE_THAT_ADDS)
+    bumps_epoch = request.version >= FIRST_PRODUCE_THAT_ADDS
+    guard = log.begin_verification(*producer, header.base_sequence, context.clock.wall_ms(), bumps_epoch=bumps_epoch)
     if guard is None:
         yield None
         return
@@ -152,14 +151,6 @@ def _admitted(
         yield guard
     finally:
         log.end_verification(guard)
-
-
-def _endpoints(
-    context: BrokerContext, listener_name: str, failed: Iterable[PartitionProduceResponse]
-) -> list[NodeEndpoint]:
-    leaders = {part.current_leader.leader_id for part in failed} - {NO_LEADER}
-    found = ((leader, endpoint_of(context, leader, listener_name)) for leader in sorted(leaders))
-    return [NodeEndpoint(leader, endpoint.host, endpoint.port) for leader, endpoint in found if endpoint is not None]
 
 
 API: Final = ApiHandler(ApiKey.PRODUCE, VERSIONS, handle)

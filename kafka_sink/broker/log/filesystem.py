@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from kafka_sink.broker.log.descriptors import Descriptors, allowed_descriptors
 from kafka_sink.common.buffers import Buffer
 
 # Linux's limit on the number of buffers of one writev.
@@ -22,7 +23,7 @@ _flush_to_disk: Final = getattr(os, "fdatasync", os.fsync)
 
 
 class LogFile(Protocol):
-    """One append-only file that is read at any position."""
+    """One append-only file that is read at any position; once it is closed, OSError is all it answers."""
 
     @property
     def size(self) -> int:
@@ -97,10 +98,11 @@ def flush_directory(path: Path) -> None:
 class _OsLogFile:
     """A :class:`LogFile` on a file descriptor."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, descriptors: Descriptors) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._size = os.fstat(self._fd).st_size
+        self._descriptor = descriptors.create(path)
+        with self._descriptor as fd:
+            self._size = os.fstat(fd).st_size
         # A file that was empty may be new, and its directory as well: their names are on the disk after a flush only.
         self._name_flushed = self._size > 0
 
@@ -110,39 +112,45 @@ class _OsLogFile:
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         pending = [view for view in (memoryview(buffer).cast("B") for buffer in buffers) if view.nbytes]
-        while pending:
-            written = os.writev(self._fd, pending[:_IOV_MAX])
-            self._size += written
-            while pending and written >= pending[0].nbytes:
-                written -= pending.pop(0).nbytes
-            if written:
-                pending[0] = pending[0][written:]
+        with self._descriptor as fd:
+            while pending:
+                written = os.writev(fd, pending[:_IOV_MAX])
+                self._size += written
+                while pending and written >= pending[0].nbytes:
+                    written -= pending.pop(0).nbytes
+                if written:
+                    pending[0] = pending[0][written:]
 
     def read(self, position: int, length: int) -> bytes:
-        return os.pread(self._fd, length, position)
+        with self._descriptor as fd:
+            return os.pread(fd, length, position)
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        with self._descriptor as fd:
+            os.ftruncate(fd, size)
         self._size = size
 
     def flush(self) -> None:
-        _flush_to_disk(self._fd)
+        with self._descriptor as fd:
+            _flush_to_disk(fd)
         if not self._name_flushed:
             flush_directory(self._path.parent)
             flush_directory(self._path.parent.parent)
             self._name_flushed = True
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._descriptor.close()
 
 
 class OsFileSystem:
     """The real disk."""
 
+    def __init__(self, open_files: int | None = None) -> None:
+        """*open_files*: how many files of logs stay open at most; half of what the process may open by default."""
+        self._descriptors = Descriptors(open_files or allowed_descriptors())
+
     def open(self, path: Path) -> LogFile:
-        return _OsLogFile(path)
+        return _OsLogFile(path, self._descriptors)
 
     def make_directories(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)

@@ -114,17 +114,34 @@ class LogManager:
             return found
 
     def delete(self, partitions: list[TopicPartition]) -> None:
-        """Delete logs with all their data; a name is free for re-use when this returns."""
+        """Delete logs with all their data; their names are free for re-use when this returns.
+
+        :raises OSError: some could not be removed and are as they were, all others are gone.
+        """
+        failure: OSError | None = None
         for partition in partitions:
-            with self._lock:
-                found = self._logs.pop(partition, None)
-                if found is None:
-                    continue
-                found.abandon()
-                # A rename happens or does not; a tree that is half removed would come back as a damaged log.
-                target = self._directory / f"{uuid4().hex}{DELETED_SUFFIX}"
-                self._filesystem.rename(found.directory, target)
-            self._filesystem.remove_tree(target)
+            try:
+                self._delete(partition)
+            except OSError as error:
+                self._log.error("%s cannot be removed: %s", partition, error)
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def _delete(self, partition: TopicPartition) -> None:
+        directory = self._directory / str(partition)
+        target = self._directory / f"{uuid4().hex}{DELETED_SUFFIX}"
+        with self._lock:
+            found = self._logs.get(partition)
+            if found is None and (self._shared or not self._filesystem.list_directory(directory)):
+                return
+            # A rename happens or does not; a tree that is half removed would come back as a damaged log.
+            if found is None:
+                self._filesystem.rename(directory, target)
+            else:
+                found.move_away(target)
+                del self._logs[partition]
+        self._filesystem.remove_tree(target)
 
     def start_housekeeping(self, name: str, interval_ms: int, flush_interval_ms: int) -> None:
         """Tend the logs every *interval_ms* on a thread of their own, which may take seconds.
@@ -161,7 +178,11 @@ class LogManager:
         with self._lock:
             logs = list(self._logs.values())
         for log in logs:
-            log.flush_if_older(monotonic_ms)
+            try:
+                log.flush_if_older(monotonic_ms)
+            except Exception:
+                # A mistake in one log must not end the thread that tends them all.
+                self._log.exception("flushing %s failed", log.directory)
 
     def housekeep(self) -> None:
         """Seal rolled segments and apply retention, log by log; a log that fails does not keep others from it."""
@@ -173,6 +194,9 @@ class LogManager:
                 deleted = log.apply_retention(self._clock.wall_ms())
             except OSError as error:
                 self._log.error("housekeeping of %s failed: %s", partition, error)
+                continue
+            except Exception:
+                self._log.exception("housekeeping of %s failed", partition)
                 continue
             if deleted:
                 self._log.info("retention deleted %d segments of %s", deleted, partition)

@@ -76,7 +76,10 @@ class PartitionLog:
     """An append-only sequence of record batches, addressed by offset."""
 
     def __init__(self, directory: Path, filesystem: FileSystem, config: LogConfig, wall_ms: int) -> None:
-        """Open *directory*, whatever state it was left in; what a crash tore off the end is cut away."""
+        """Open *directory*, whatever state it was left in; what a crash tore off the end is cut away.
+
+        Where a marker is damaged, every use answers KAFKA_STORAGE_ERROR and names the file.
+        """
         self.directory = directory
         self._filesystem = filesystem
         self._config = config
@@ -98,6 +101,10 @@ class PartitionLog:
         # First offset of an open transaction → bytes appended before it, for those begun since the log was opened.
         self._appended_before: dict[int, int] = {}
         self._failure: ApiError | None = None
+        if recovered.damage is not None:
+            advice = "other logs go on; put a copy of the file back, or delete the topic"
+            self._log.error("it cannot be used: %s; %s", recovered.damage, advice)
+            self._failure = ApiError(recovered.damage, ErrorCode.KAFKA_STORAGE_ERROR)
 
     # --- appending ---------------------------------------------------------------------------------------------------
 
@@ -182,20 +189,20 @@ class PartitionLog:
             return AppendInfo(base_offset, base_offset, wall_ms, self._segments.start_offset, duplicate=False)
 
     def begin_verification(
-        self, producer_id: int, epoch: int, *, bumps_epoch: bool = False
+        self, producer_id: int, epoch: int, sequence: int, wall_ms: int, *, bumps_epoch: bool = False
     ) -> VerificationGuard | None:
         """What :meth:`append` needs to open a transaction here, None when this one is open already (KIP-890).
 
         Ask the coordinator after this call, and append only if it says that the partition is in the transaction.
-        Call :meth:`end_verification` when that is done. *bumps_epoch*: each transaction of this client has an epoch
-        of its own.
+        Call :meth:`end_verification` when that is done. *sequence* is the batch's first one. *bumps_epoch*: each
+        transaction of this client has an epoch of its own.
 
         :raises ApiError: INVALID_PRODUCER_EPOCH.
         """
         with self._lock:
             if self._producers.has_open_transaction(producer_id, epoch):
                 return None
-            return self._producers.begin_verification(producer_id, epoch, bumps_epoch=bumps_epoch)
+            return self._producers.begin_verification(producer_id, epoch, sequence, wall_ms, bumps_epoch=bumps_epoch)
 
     def end_verification(self, guard: VerificationGuard) -> None:
         """The batch is appended, or will not be; another one that comes under *guard* is refused from now on."""
@@ -276,7 +283,8 @@ class PartitionLog:
 
     def _last_stable_offset(self) -> int:
         unstable = self._producers.first_unstable_offset
-        return self._segments.end_offset if unstable is None else unstable
+        # An open transaction may have begun with records that were deleted (DeleteRecords).
+        return self._segments.end_offset if unstable is None else max(unstable, self._segments.start_offset)
 
     def producers(self) -> dict[int, ProducerState]:
         """A copy of what is known of the producers, by id (DescribeProducers)."""
@@ -372,10 +380,23 @@ class PartitionLog:
                     return
                 segment = self._segments.unsealed[0]
             # Outside the lock: a flush may take seconds, and nobody appends to a rolled segment.
-            segment.seal()
+            flushed = self._flush_if_there(segment)
             with self._lock:
-                if segment in self._segments.unsealed:
+                # It may be deleted by now, and another topic's log be in its directory: no index must get there.
+                if flushed and self._failure is None and segment in self._segments.unsealed:
+                    segment.seal()
                     self._segments.unsealed.remove(segment)
+
+    def _flush_if_there(self, segment: Segment) -> bool:
+        """Flush without the lock; False for a segment that was closed meanwhile. :raises OSError: it was not."""
+        try:
+            segment.flush()
+        except OSError:
+            with self._lock:
+                if self._failure is None and segment in self._segments:
+                    raise
+            return False
+        return True
 
     def flush_if_older(self, monotonic_ms: int) -> None:
         """Flush what has waited for ``flush.ms`` since a call first saw it. A failure ends the log, as in an append."""
@@ -392,7 +413,7 @@ class PartitionLog:
         try:
             # Outside the lock: it may take seconds, and nobody's answer waits for it.
             for segment in pending:
-                segment.flush()
+                self._flush_if_there(segment)
         except OSError as error:
             with self._lock:
                 if self._failure is None:
@@ -447,14 +468,29 @@ class PartitionLog:
                 self._release("handed over", ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def close(self) -> None:
-        """Flush everything, seal it and release the files; the next start need not check what is vouched for."""
+        """Flush everything, seal it and release the files; the next start need not check what is vouched for.
+
+        It is closed even if that fails. :raises OSError: not everything is on the disk.
+        """
         with self._lock:
-            if self._failure is None and not all(segment.is_sealed for segment in self._segments):
-                end = self._segments.end_offset
-                for segment in self._segments:
-                    segment.seal()
-                recovery.write_snapshot(self.directory, self._filesystem, end, self._producers)
-            self._release("closed")
+            try:
+                if self._failure is None and not all(segment.is_sealed for segment in self._segments):
+                    end = self._segments.end_offset
+                    for segment in self._segments:
+                        segment.seal()
+                    recovery.write_snapshot(self.directory, self._filesystem, end, self._producers)
+            finally:
+                self._release("closed")
+
+    def move_away(self, target: Path) -> None:
+        """Give the directory another name, to be removed there, and release the files.
+
+        :raises OSError: it cannot be renamed; the log is as it was.
+        """
+        with self._lock:
+            # In one go: nobody must find an open log whose directory is gone.
+            self._filesystem.rename(self.directory, target)
+            self._release("removed")
 
     def abandon(self) -> None:
         """Release the files as they are: they are about to be removed."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -54,7 +53,8 @@ class ProducerState:
 
     epoch: int
     last_wall_ms: int
-    batches: deque[AppendedBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_REMEMBERED))
+    #: The newest ones, at most :data:`BATCHES_REMEMBERED`; a deque would take half a kilobyte.
+    batches: list[AppendedBatch] = field(default_factory=list)
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
     #: Of its newest record or marker, ms since 1970.
     last_timestamp: int = NO_TIMESTAMP
@@ -85,6 +85,15 @@ class VerificationGuard:
         return self.bumps_epoch and self.epoch == marker.producer_epoch
 
 
+@dataclass(slots=True)
+class _AskedAbout:
+    """What the coordinator was asked about and has not let in yet: the lowest sequence of an epoch."""
+
+    epoch: int
+    lowest_sequence: int
+    last_wall_ms: int
+
+
 class ProducerStateManager:
     """Decides whether a producer's batch is the next one, one that is already there, or has lost its predecessor.
 
@@ -100,6 +109,8 @@ class ProducerStateManager:
         self._aborted: list[AbortedTransaction] = []
         # Producer id → questions that are still worth something.
         self._guards: dict[int, set[VerificationGuard]] = {}
+        # By producer id: batches of a transaction that is not open here yet.
+        self._asked_about: dict[int, _AskedAbout] = {}
 
     # --- data --------------------------------------------------------------------------------------------------------
 
@@ -112,6 +123,7 @@ class ProducerStateManager:
         state = self._states.get(header.producer_id)
         if state is None:
             # Nothing is known of it (new here, or forgotten): any sequence may start, as in Kafka.
+            self._check_lowest_sequence(header)
             return None
         self._check_epoch(state, header.producer_id, header.producer_epoch)
         if header.producer_epoch > state.epoch:
@@ -131,6 +143,17 @@ class ProducerStateManager:
                 f"producer {header.producer_id} wrote outside of its open transaction", ErrorCode.INVALID_TXN_STATE
             )
         return None
+
+    def _check_lowest_sequence(self, header: BatchHeader) -> None:
+        # A batch before it was here and has to come again; stored after this one it would be out of order (KIP-890).
+        asked = self._asked_about.get(header.producer_id)
+        if asked is None or not header.is_transactional or asked.epoch != header.producer_epoch:
+            return
+        if header.base_sequence > asked.lowest_sequence:
+            raise OutOfOrderSequenceError(
+                f"producer {header.producer_id} epoch {header.producer_epoch}: "
+                f"sequence {header.base_sequence} before {asked.lowest_sequence}, which is not stored yet"
+            )
 
     @staticmethod
     def _check_epoch(state: ProducerState, producer_id: int, epoch: int) -> None:
@@ -154,6 +177,8 @@ class ProducerStateManager:
         state.last_timestamp = header.max_timestamp
         sequences = header.base_sequence, header.last_sequence
         state.batches.append(AppendedBatch(*sequences, base_offset, last_offset, header.max_timestamp))
+        del state.batches[:-BATCHES_REMEMBERED]
+        self._asked_about.pop(header.producer_id, None)
         if header.is_transactional and state.transaction_first_offset == NO_OFFSET:
             state.transaction_first_offset = self._open[header.producer_id] = base_offset
 
@@ -195,6 +220,7 @@ class ProducerStateManager:
         state = self._state_in_epoch(marker.producer_id, marker.producer_epoch, wall_ms)
         state.coordinator_epoch = marker.coordinator_epoch
         state.last_timestamp = wall_ms
+        self._asked_about.pop(marker.producer_id, None)
         for guard in tuple(self._guards.get(marker.producer_id, ())):
             if not guard.is_about_the_next(marker):
                 self.end_verification(guard)
@@ -228,8 +254,12 @@ class ProducerStateManager:
         if self._aborted and self._aborted[0].last_offset < start_offset:
             self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= start_offset]
 
-    def begin_verification(self, producer_id: int, epoch: int, *, bumps_epoch: bool = False) -> VerificationGuard:
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, wall_ms: int, *, bumps_epoch: bool = False
+    ) -> VerificationGuard:
         """Note that the coordinator is asked; the end of the transaction asked about makes the guard worthless.
+
+        Until a batch is let in, :meth:`check` refuses those that follow the lowest *sequence* asked about.
 
         *bumps_epoch*: transactions of this client have an epoch each, and a marker the one after its transaction's
         (KIP-890). Such a client begins its next transaction as soon as it knows how the last one ends, maybe before
@@ -240,6 +270,12 @@ class ProducerStateManager:
         state = self._states.get(producer_id)
         if state is not None:
             self._check_epoch(state, producer_id, epoch)
+        asked = self._asked_about.get(producer_id)
+        if asked is None or epoch > asked.epoch:
+            self._asked_about[producer_id] = _AskedAbout(epoch, sequence, wall_ms)
+        elif epoch == asked.epoch:
+            asked.lowest_sequence = min(asked.lowest_sequence, sequence)
+            asked.last_wall_ms = wall_ms
         guard = VerificationGuard(producer_id, epoch, bumps_epoch=bumps_epoch)
         self._guards.setdefault(producer_id, set()).add(guard)
         return guard
@@ -272,6 +308,9 @@ class ProducerStateManager:
         ]
         for producer in gone:
             del self._states[producer]
+        self._asked_about = {
+            producer: asked for producer, asked in self._asked_about.items() if asked.last_wall_ms >= oldest
+        }
 
     def to_bytes(self) -> bytes:
         """A snapshot for :meth:`load`."""
@@ -304,7 +343,7 @@ class ProducerStateManager:
                 int(producer): ProducerState(
                     int(epoch),
                     int(wall_ms),
-                    deque((AppendedBatch(*map(int, batch)) for batch in batches), maxlen=BATCHES_REMEMBERED),
+                    [AppendedBatch(*map(int, batch)) for batch in batches[-BATCHES_REMEMBERED:]],
                     *map(int, transaction),
                 )
                 for producer, epoch, wall_ms, batches, *transaction in content["producers"]

@@ -16,8 +16,10 @@ from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.producer_state import ProducerStateManager
 from kafka_sink.broker.log.segment import LOG_SUFFIX, Segment, segment_path
 from kafka_sink.broker.log.segments import Segments, start_files
+from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.records.control import read_marker
+from kafka_sink.records.batch import BatchHeader, verify_crc
+from kafka_sink.records.control import EndTransactionMarker, read_marker
 
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 #: The newest snapshot may turn out to lie beyond the recovered end; then the one before it serves.
@@ -31,6 +33,8 @@ class RecoveredLog:
     segments: Segments
     producers: ProducerStateManager
     truncated_bytes: int
+    #: What keeps the state of its producers from being known: nobody may write to it or read it.
+    damage: str | None
 
 
 def open_log(
@@ -73,11 +77,15 @@ def open_log(
         segments.clear()
     if not segments:
         segments.append(Segment(directory, start, filesystem, index_interval_bytes))
-    producers = _load_producers(directory, filesystem, segments, producer_expiration_ms, wall_ms)
+    producers, damage = ProducerStateManager(producer_expiration_ms), None
+    try:
+        _load_producers(producers, directory, filesystem, segments, wall_ms)
+    except CorruptRecordError as error:
+        damage = str(error)
     start = max(start, segments[0].base_offset)
     producers.forget_aborted_before(start)
     found = Segments(directory, filesystem, index_interval_bytes, segments, start)
-    return RecoveredLog(found, producers, truncated)
+    return RecoveredLog(found, producers, truncated, damage)
 
 
 def _load_segment(segment: Segment, epoch_before: int) -> int:
@@ -94,9 +102,9 @@ def _load_segment(segment: Segment, epoch_before: int) -> int:
 
 
 def _load_producers(
-    directory: Path, filesystem: FileSystem, segments: list[Segment], expiration_ms: int, wall_ms: int
-) -> ProducerStateManager:
-    producers = ProducerStateManager(expiration_ms)
+    producers: ProducerStateManager, directory: Path, filesystem: FileSystem, segments: list[Segment], wall_ms: int
+) -> None:
+    """:raises CorruptRecordError: a control batch is damaged, so nobody knows which transactions are over."""
     end = segments[-1].next_offset
     covered = segments[0].base_offset
     for offset in reversed(_offsets(filesystem, directory, SNAPSHOT_SUFFIX)):
@@ -118,11 +126,18 @@ def _load_producers(
             if not header.is_control:
                 producers.update(header, header.base_offset, wall_ms)
                 continue
-            marker = read_marker(segment.read_batch(position, header))
+            marker = _marker_at(segment, position, header)
             if marker is not None:
                 producers.complete(marker, header.base_offset, wall_ms)
     producers.expire(wall_ms)
-    return producers
+
+
+def _marker_at(segment: Segment, position: int, header: BatchHeader) -> EndTransactionMarker | None:
+    batch = segment.read_batch(position, header)
+    if not verify_crc(memoryview(batch)):
+        where = f"{segment.path} is damaged at byte {position}"
+        raise CorruptRecordError(f"{where}: the control batch at offset {header.base_offset} fails its checksum")
+    return read_marker(batch)
 
 
 def write_snapshot(directory: Path, filesystem: FileSystem, end_offset: int, producers: ProducerStateManager) -> None:

@@ -94,7 +94,7 @@ def test_connections_are_dealt_out_in_turn(made: list[Bench]) -> None:
     bench.acceptor.run_once()
     assert [[servers.index(item.sock) for item in queue.got] for queue in bench.queues] == [[0, 3, 6], [1, 4], [2, 5]]
     assert bench.listener.waits == [SELECT_TIMEOUT_MS]
-    assert bench.quotas.count("127.0.0.1") == 7
+    assert bench.quotas.counts().get("PLAINTEXT", 0) == 7
 
 
 def test_a_full_processor_is_passed_over_and_the_last_one_asked_blocks(made: list[Bench]) -> None:
@@ -112,7 +112,7 @@ def test_one_connection_too_many_of_an_address_is_closed(made: list[Bench]) -> N
     servers = [bench.client() for _ in range(3)]
     bench.acceptor.run_once()
     assert [server.fileno() == -1 for server in servers] == [False, False, True]
-    assert bench.quotas.count("127.0.0.1") == 2
+    assert bench.quotas.counts().get("PLAINTEXT", 0) == 2
 
 
 def test_a_throttled_connection_is_closed_after_its_delay(made: list[Bench]) -> None:
@@ -125,7 +125,7 @@ def test_a_throttled_connection_is_closed_after_its_delay(made: list[Bench]) -> 
     bench.clock.advance(12_000)
     bench.acceptor.run_once()
     assert last.fileno() == -1
-    assert bench.quotas.count("127.0.0.1") == 10
+    assert bench.quotas.counts().get("PLAINTEXT", 0) == 10
 
 
 def test_throttled_connections_are_closed_in_the_middle_of_a_storm(made: list[Bench]) -> None:
@@ -147,7 +147,7 @@ def test_a_system_that_refuses_does_not_make_the_acceptor_spin(made: list[Bench]
     bench.acceptor.run_once()
     assert bench.clock.waits == [100]
     bench.acceptor.run_once()
-    assert bench.quotas.count("127.0.0.1") == 1
+    assert bench.quotas.counts().get("PLAINTEXT", 0) == 1
 
 
 def test_a_connection_that_is_gone_already_is_forgotten(made: list[Bench]) -> None:
@@ -155,7 +155,7 @@ def test_a_connection_that_is_gone_already_is_forgotten(made: list[Bench]) -> No
     bench.client().close()
     bench.client()
     bench.acceptor.run_once()
-    assert bench.quotas.count("127.0.0.1") == 1
+    assert bench.quotas.counts().get("PLAINTEXT", 0) == 1
 
 
 def test_the_loop_survives_what_escapes_and_closes_everything_at_the_end(

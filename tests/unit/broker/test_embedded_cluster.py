@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import threading
+from pathlib import Path
 
 import pytest
 
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.broker.log.filesystem import OsFileSystem
+from kafka_sink.broker.membership import Membership
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.producer_record import ProducerRecord
 
 
 @pytest.mark.parametrize(
@@ -40,11 +47,128 @@ def test_free_ports_and_ports_that_are_apart_are_nobodys_trouble() -> None:
     ],
 )
 def test_addresses_that_lead_nowhere_are_not_advertised(advertised: str, text: str) -> None:
-    config = parse(BrokerConfig, {"listeners": "A://127.0.0.1:0", "advertised.listeners": advertised})
+    protocols = {"listener.security.protocol.map": "A:PLAINTEXT"}
+    config = parse(BrokerConfig, {"listeners": "A://127.0.0.1:0", "advertised.listeners": advertised, **protocols})
     with pytest.raises(ConfigError, match=re.escape(text)):
         EmbeddedCluster(config=config).start()
+
+
+@pytest.mark.parametrize("name", ["SASL_SLL", "sasl_ssl", "Sasl_Ssl", "TLS", "SECURE"])
+def test_a_listener_without_a_security_protocol_is_refused(name: str) -> None:
+    config = parse(
+        BrokerConfig,
+        {
+            "listeners": f"{name}://127.0.0.1:0",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "sasl.jaas.config": 'PlainLoginModule required user_alice="pw";',
+        },
+    )
+    text = f"listener.security.protocol.map: no security protocol is defined for listener '{name}'; add {name}:PROTOCOL"
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        EmbeddedCluster(config=config).start()
+
+
+def test_a_listener_of_any_name_is_served_as_the_map_says() -> None:
+    properties = {"listeners": "INTERNAL://127.0.0.1:0", "listener.security.protocol.map": "INTERNAL:PLAINTEXT"}
+    with EmbeddedCluster(config=parse(BrokerConfig, properties)) as cluster:
+        cluster.create_topic("t", 1)
+        with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+            assert producer.send(ProducerRecord("t", b"x")).get(30_000).offset == 0
 
 
 def test_where_version_6_is_spoken_clients_are_told_so() -> None:
     with EmbeddedCluster(host="::1") as cluster:
         assert re.fullmatch(r"\[::1\]:[0-9]+", cluster.bootstrap_servers)
+
+
+def test_a_broker_at_every_address_says_whom_it_can_serve(caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedCluster(host="0.0.0.0") as cluster:
+        port = cluster.nodes[1]["PLAINTEXT"].port
+        assert cluster.bootstrap_servers == f"127.0.0.1:{port}"
+    assert f"PLAINTEXT://0.0.0.0:{port} takes connections at every address, but clients are told to" in caplog.text
+    assert f"connect to 127.0.0.1:{port}" in caplog.text and "advertised.listeners" in caplog.text
+
+
+def test_a_broker_that_says_where_it_is_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    listeners = {"listeners": "PLAINTEXT://0.0.0.0:0", "advertised.listeners": "PLAINTEXT://127.0.0.1:0"}
+    with EmbeddedCluster(config=parse(BrokerConfig, listeners)):
+        assert caplog.text == ""
+
+
+class FullDisk(OsFileSystem):
+    is_full = False
+
+    def replace_file(self, path: Path, data: bytes) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().replace_file(path, data)
+
+
+def test_a_process_of_several_stops_on_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before, disk = set(threading.enumerate()), FullDisk()
+    cluster = EmbeddedCluster(node_id=1, data_dir=tmp_path, filesystem=disk)
+    cluster.start()
+    cluster.create_topic("t", 2)
+    port = cluster.nodes[1]["PLAINTEXT"].port
+    disk.is_full = True
+    cluster.stop()
+    assert "broker 1 cannot tell the others that it stops" in caplog.text
+    assert set(threading.enumerate()) == before
+    disk.is_full = False
+    with EmbeddedCluster(node_id=1, data_dir=tmp_path, port=port) as again:
+        assert again.bootstrap_servers == f"127.0.0.1:{port}"
+
+
+def test_a_start_that_fails_on_a_full_disk_can_be_tried_again(tmp_path: Path) -> None:
+    before, disk = set(threading.enumerate()), FullDisk()
+    cluster = EmbeddedCluster(node_id=1, data_dir=tmp_path, filesystem=disk)
+    disk.is_full = True
+    with pytest.raises(OSError, match="No space left"):
+        cluster.start()
+    assert set(threading.enumerate()) == before
+    disk.is_full = False
+    with cluster:
+        cluster.create_topic("t", 1)
+
+
+def test_a_node_that_cannot_be_stopped_on_a_full_disk_runs_on(tmp_path: Path) -> None:
+    before, disk = set(threading.enumerate()), FullDisk()
+    cluster = EmbeddedCluster(2, data_dir=tmp_path, filesystem=disk)
+    cluster.start()
+    cluster.create_topic("t", 2, replication_factor=2)
+    disk.is_full = True
+    with pytest.raises(OSError, match="No space left"):
+        cluster.stop_node(1)
+    assert sorted(cluster.nodes) == [1, 2]
+    disk.is_full = False
+    with KafkaProducer({"bootstrap.servers": cluster.nodes[1]["PLAINTEXT"].address}) as producer:
+        assert producer.send(ProducerRecord("t", b"x", partition=0)).get(30_000).offset == 0
+    disk.is_full = True
+    cluster.stop()
+    assert set(threading.enumerate()) == before
+
+
+def test_a_node_goes_on_looking_whatever_it_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks, really_look = iter(range(10_000)), Membership.look
+    enough = threading.Event()
+
+    def look(membership: Membership) -> None:
+        number = next(looks)
+        if number == 2:
+            raise KeyError("nobody thought of this")
+        really_look(membership)
+        if number > 3:
+            enough.set()
+
+    monkeypatch.setattr(Membership, "look", look)
+    with EmbeddedCluster(node_id=1, data_dir=tmp_path):
+        assert enough.wait(30)
+    assert "nobody thought of this" in caplog.text
+
+
+def test_fetches_that_wait_are_counted_once_for_all_nodes() -> None:
+    with EmbeddedCluster(2) as cluster:
+        found = [metric for metric in cluster.metrics() if metric.name == "PurgatorySize"]
+        assert [(metric.value, metric.tags) for metric in found] == [(0, (("delayedOperation", "Fetch"),))]

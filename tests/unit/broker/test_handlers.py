@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
@@ -16,6 +18,7 @@ from kafka_sink.broker.request_channel import (
     StartThrottlingResponse,
 )
 from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.create_topics import (
@@ -404,6 +407,12 @@ def test_a_fetch_counts_what_is_there_already(node: BrokerNode) -> None:
     assert len(values(fetched(node.answer(ApiKey.FETCH, 12)))) == 2
 
 
+def test_a_fetch_waits_for_no_more_than_it_may_get(node: BrokerNode) -> None:
+    produced(node, 9, produce(node, values=(b"x" * 300,)))
+    part = fetched(node.call(ApiKey.FETCH, 11, fetch(node, max_wait_ms=500, min_bytes=10_000, max_bytes=200)))
+    assert len(values(part)) == 1
+
+
 def test_a_fetch_is_answered_when_its_time_is_up(node: BrokerNode) -> None:
     node.send(ApiKey.FETCH, 12, fetch(node, max_wait_ms=500))
     node.timer.run_due(node.clock.now_ms + 499)
@@ -426,8 +435,8 @@ def test_a_waiting_fetch_hears_that_its_topic_went_away(node: BrokerNode, what: 
     node.send(ApiKey.FETCH, 12, request)
     assert node.responses == []
     if what == "moved":
-        for partition in node.cluster.node_down(1):
-            node.purgatory.check(partition)
+        node.cluster.node_down(1)
+        node.purgatory.check(TopicPartition("other", 1))
         expected = 6
     else:
         node.send(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["other"]))
@@ -599,6 +608,35 @@ def test_delete_topics(node: BrokerNode, version: int) -> None:
     # The name is free again, and nothing of the old topic shows.
     node.cluster.create_topic("t", assignment=[[1]])
     assert produced(node, 9, produce(node)).base_offset == 0
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_a_topic_that_cannot_be_removed_whole_is_still_there(
+    node: BrokerNode, failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.cluster.create_topic("three", assignment=[[1]] * 3)
+    for partition in range(3):
+        produced(node, 9, produce(node, partition, topic="three"))
+    renames: list[Path] = []
+    rename = node.disk.rename
+
+    def fail_once(source: Path, target: Path) -> None:
+        renames.append(source)
+        if len(renames) == failing + 1:
+            raise OSError(errno.EIO, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(node.disk, "rename", fail_once)
+    request = DeleteTopicsRequest(topic_names=["three"])
+    answer = of(DeleteTopicsResponse, node.call(ApiKey.DELETE_TOPICS, 5, request))
+    assert [result.error_code for result in answer.responses] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    # What could not be removed is served, the rest is gone.
+    assert len(renames) == 3 and node.cluster.topic("three") is not None
+    logs = [node.logs.get(TopicPartition("three", partition)) for partition in range(3)]
+    assert [log.end_offset if log is not None else 0 for log in logs] == [int(n == failing) for n in range(3)]
+    answer = of(DeleteTopicsResponse, node.call(ApiKey.DELETE_TOPICS, 5, request))
+    assert [result.error_code for result in answer.responses] == [ErrorCode.NONE]
+    assert node.disk.list_directory(DIRECTORY / "logs") == []
 
 
 def test_a_topic_to_delete_is_named_once_and_in_one_way(node: BrokerNode) -> None:

@@ -88,7 +88,7 @@ def test_readers_of_committed_records_are_not_sent_into_an_open_transaction(node
     assert topic is not None
     log = node.context.log_of(topic, 0)
     batch, header = with_header([b"open"], producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
-    log.append(batch, header, 0, 0, log.begin_verification(5, 0))
+    log.append(batch, header, 0, 0, log.begin_verification(5, 0, 0, 0))
     asked = (-1, -3, 1001)
     assert [listed(node, timestamp) for timestamp in asked] == [(3, -1), (1, 1001), (1, 1001)]
     assert [listed(node, timestamp, committed=True) for timestamp in asked] == [(2, -1), (1, 1001), (1, 1001)]
@@ -106,7 +106,7 @@ def test_a_fetch_of_committed_records_ends_at_the_open_transaction_and_names_the
         batch, header = with_header(
             [b"x"], producer_id=producer, producer_epoch=0, base_sequence=0, is_transactional=True
         )
-        log.append(batch, header, 0, 0, log.begin_verification(producer, 0))
+        log.append(batch, header, 0, 0, log.begin_verification(producer, 0, 0, 0))
         if aborts:
             log.append_marker(EndTransactionMarker(producer, 0, False, 0), 0, 0)
     seen = []

@@ -16,12 +16,13 @@ from kafka_sink.network.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader,
 from kafka_sink.network.sasl.mechanism import ClientExchange
 from kafka_sink.network.sasl.plain import PlainClient, PlainServer
 from kafka_sink.network.sasl.scram import ScramClient, ScramCredential, ScramServer
+from kafka_sink.network.transport import READ, WRITE
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.header import decode_request_header, decode_response, encode_request
+from kafka_sink.protocol.header import decode_request_header, decode_response, encode_request, encode_response
 from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.metadata import MetadataRequest
 from kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.clock import FakeClock
 
@@ -31,7 +32,7 @@ VERSIONS = [ApiVersion(17, 0, 1), ApiVersion(36, 0, 2)]
 
 
 class End:
-    """One end of a pipe; *room* bytes may be written before nothing is taken."""
+    """One end of a pipe; *room* bytes leave before nothing does. What cannot leave is not taken, or held."""
 
     is_connected = ready = True
     handshake_events = 0
@@ -41,7 +42,8 @@ class End:
         self.incoming = bytearray()
         self.other: End
         self.room = 1 << 30
-        self.requests: list[bytes] = []
+        self.holds = False
+        self.held = bytearray()
 
     def read_into(self, target: memoryview) -> int:
         count = min(len(target), len(self.incoming))
@@ -50,10 +52,16 @@ class End:
         return count
 
     def write(self, buffers: Sequence[memoryview]) -> int:
-        data = b"".join(buffers)[: self.room]
-        self.room -= len(data)
-        self.other.incoming += data
-        return len(data)
+        data = b"".join(buffers)
+        self.held += data if self.holds else data[: self.room]
+        leaves = self.held[: self.room]
+        del self.held[: self.room]
+        self.room -= len(leaves)
+        self.other.incoming += leaves
+        return len(data) if self.holds else len(leaves)
+
+    def has_pending_writes(self) -> bool:
+        return bool(self.held)
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"an authenticator needs no {name}")
@@ -106,8 +114,10 @@ def scram(name: str = "alice", password: str = "secret") -> ClientExchange:
 
 @pytest.mark.parametrize(("mechanism", "begin"), [("PLAIN", None), ("SCRAM-SHA-256", scram())])
 @pytest.mark.parametrize("room", [1, 5, 1 << 30])
-def test_both_are_content_whatever_pieces_the_bytes_come_in(mechanism: str, begin: Any, room: int) -> None:
+@pytest.mark.parametrize("holds", [False, True])
+def test_both_are_content_whatever_pieces_the_bytes_come_in(mechanism: str, begin: Any, room: int, holds: bool) -> None:
     world = World(begin, mechanism)
+    world.ours.holds = world.theirs.holds = holds
     assert (world.client.complete, world.server.complete, world.server.principal) == (False, False, "User:ANONYMOUS")
     for _ in range(3000):
         world.ours.room = world.theirs.room = room
@@ -242,6 +252,65 @@ def test_a_session_is_renewed_before_it_ends(mechanism: str, begin: Any) -> None
     assert not world.server.session_expired
     world.clock.advance(2)
     assert world.server.session_expired
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_answers_are_taken_while_the_handshake_cannot_leave(holds: bool) -> None:
+    world = World(connections_max_reauth_ms=10_000)
+    world.run()
+    world.ours.room, world.ours.holds = 3, holds
+    assert world.client.begin_reauthentication(None)
+    world.client.authenticate()
+    assert world.client.wanted_events == READ | WRITE
+    world.ours.incoming += b"\0\0\0\5\0\0\0\x07x"
+    world.client.authenticate()
+    received = world.client.take_received()
+    assert received is not None
+    assert bytes(received.payload) == b"\0\0\0\x07x"
+    world.ours.room = 1 << 30
+    world.client.authenticate()
+    assert (world.client.wanted_events, world.ours.held) == (READ, b"")
+
+
+def test_an_answer_before_its_request_has_left_is_refused() -> None:
+    world = World(connections_max_reauth_ms=10_000)
+    world.run()
+    world.ours.room = 3
+    assert world.client.begin_reauthentication(None)
+    world.client.authenticate()
+    asked = MIN_RESERVED_CORRELATION_ID + 3
+    segments = encode_response(ApiKey.SASL_HANDSHAKE, 1, asked, SaslHandshakeResponse(mechanisms=["PLAIN"]))
+    answer = b"".join(map(bytes, segments))
+    world.ours.incoming += len(answer).to_bytes(4, "big") + answer
+    with pytest.raises(ProtocolError, match="answered before it was asked"):
+        world.client.authenticate()
+
+
+def test_a_broker_that_cannot_answer_reads_nothing_more() -> None:
+    world = World()
+    world.theirs.room = 3
+    world.asks(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+    world.server.authenticate()
+    assert world.server.wanted_events == WRITE
+    world.asks(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"))
+    waiting = len(world.theirs.incoming)
+    world.server.authenticate()
+    assert len(world.theirs.incoming) == waiting
+    world.theirs.room = 1 << 30
+    world.server.authenticate()
+    assert (world.server.wanted_events, len(world.answers())) == (READ, 2)
+
+
+def test_a_refusal_that_is_partly_written_goes_on() -> None:
+    world = World()
+    world.theirs.room, world.theirs.holds = 3, True
+    world.asks(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="GSSAPI"))
+    with pytest.raises(AuthenticationError, match="none of PLAIN"):
+        world.server.authenticate()
+    world.theirs.room = 1 << 30
+    world.server.send_failure()
+    [answer] = world.answers()
+    assert decode_response(ApiKey.SASL_HANDSHAKE, 1, answer)[0] == 7
 
 
 def test_whoever_authenticates_again_stays_who_they_are() -> None:

@@ -39,8 +39,10 @@ def servers() -> Iterator[list[SocketServer]]:
 
 
 def make(servers: list[SocketServer], endpoints: list[EndPoint], **properties: object) -> SocketServer:
+    properties = {"listener_security_protocol_map": "CLIENTS:PLAINTEXT,CONTROL:PLAINTEXT", **properties}
     config = parse(BrokerConfig, {name.replace("_", "."): value for name, value in properties.items()})
-    server = SocketServer("test", config, endpoints, SYSTEM_CLOCK, kselector_factory(config, SYSTEM_CLOCK, no_versions))
+    selectors = kselector_factory(config, endpoints, SYSTEM_CLOCK, no_versions)
+    server = SocketServer("test", config, endpoints, SYSTEM_CLOCK, selectors)
     servers.append(server)
     return server
 
@@ -136,6 +138,7 @@ def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServe
         ([CLIENTS], {"max_connections_per_listener": "CLIENT:5"}, "no listener CLIENT, only CLIENTS"),
         ([CLIENTS], {"max_connection_creation_rate_per_listener": "CLIENT:5"}, "no listener CLIENT, only CLIENTS"),
         ([CLIENTS], {"listener_security_protocol_map": "CLIENTS:TLS"}, "'TLS' of listener CLIENTS"),
+        ([CLIENTS], {"listener_security_protocol_map": "CLIENT:SASL_SSL"}, "is defined for listener 'CLIENTS'"),
     ],
 )
 def test_listeners_that_contradict_each_other(endpoints: list[EndPoint], properties: dict[str, str], text: str) -> None:

@@ -65,6 +65,17 @@ def test_a_check_completes_what_is_satisfied_once() -> None:
     assert (waiting.finished, purgatory.watched) == (1, 0)
 
 
+def test_what_is_over_is_watched_nowhere_any_more() -> None:
+    purgatory = DelayedOperationPurgatory(Timer(ManualClock()))
+    cold = [TopicPartition("cold", number) for number in range(100)]
+    for _ in range(5):
+        waiting = Waiting()
+        purgatory.watch(waiting.operation, [KEY, *cold], deadline_ms=60_000)
+        waiting.ready = True
+        purgatory.check(KEY)
+        assert (waiting.finished, purgatory.watched) == (1, 0)
+
+
 def test_the_deadline_completes_what_nobody_satisfied() -> None:
     purgatory = DelayedOperationPurgatory(timer := Timer(ManualClock()))
     waiting = Waiting()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from kafka_sink.broker.coordinator.store import FILE_NAME, CoordinatorStore
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
+from kafka_sink.common.threads import start_thread
 from tests.conftest import Figure
 
 INSERT = "INSERT INTO groups VALUES (?, 'consumer', 1, NULL, NULL, 0)"
@@ -62,6 +65,59 @@ def test_a_file_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(ConfigError, match="format 7"):
         CoordinatorStore(tmp_path, flush_writes=False)
+
+
+class _FullDisk(sqlite3.Connection):
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+
+def test_a_full_disk_is_not_called_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=_FullDisk))
+    with pytest.raises(OSError, match="cannot be used now: database or disk is full; nothing in it is lost"):
+        CoordinatorStore(tmp_path, flush_writes=False)
+
+
+def test_a_file_that_another_program_has_locked_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    CoordinatorStore(tmp_path, flush_writes=False).close()
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode=EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0))
+        with pytest.raises(OSError, match="cannot be used now: database is locked"):
+            CoordinatorStore(tmp_path, flush_writes=False)
+    CoordinatorStore(tmp_path, flush_writes=False).close()
+
+
+def test_a_writer_that_only_looks_on_does_not_keep_a_store_from_opening(tmp_path: Path) -> None:
+    first = CoordinatorStore(tmp_path, flush_writes=False)
+    with first.transaction():
+        CoordinatorStore(tmp_path, flush_writes=False).close()
+    first.close()
+
+
+def test_stores_of_several_processes_are_prepared_one_after_the_other(tmp_path: Path) -> None:
+    outcomes: list[BaseException | None] = []
+
+    def open_store() -> None:
+        try:
+            CoordinatorStore(tmp_path, flush_writes=False, shared=True).close()
+            outcomes.append(None)
+        except BaseException as error:
+            outcomes.append(error)
+
+    first = CoordinatorStore(tmp_path, flush_writes=False, shared=True)
+    with first.exclusive():
+        opening = start_thread("opens the store", open_store)
+        opening.join(0.05)
+        assert opening.is_alive()
+    opening.join(30)
+    first.close()
+    assert outcomes == [None]
 
 
 def test_rows_that_make_no_sense_are_refused_by_the_name_of_their_file(tmp_path: Path) -> None:

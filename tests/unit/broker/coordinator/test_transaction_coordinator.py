@@ -113,6 +113,24 @@ def test_a_transaction_may_begin_while_the_markers_of_the_last_one_are_written(
     assert log is not None and log.last_stable_offset == log.end_offset == 4
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_abort_waits_for_the_markers_of_the_transaction_before(node: BrokerNode, committed: bool) -> None:
+    lost = TopicPartition("lost", 0)
+    producer = begin(node, lost)
+    node.cluster.node_down(2)
+    after = end(node, producer, committed=committed)
+    # Its batches of the next transaction were refused, and it gives them up.
+    assert write(node, after) == ErrorCode.CONCURRENT_TRANSACTIONS
+    with pytest.raises(ApiError) as caught:
+        end(node, after, committed=False)
+    assert caught.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+    node.cluster.nodes_up({2: node.cluster.nodes[1]})
+    pass_time(node, MARKER_RETRY_MS)
+    third = end(node, after, committed=False)
+    assert third == after._replace(epoch=after.epoch + 1)
+    assert write(node, third) == 0
+
+
 def test_a_question_is_over_with_its_request_whatever_came_of_it(node: BrokerNode) -> None:
     producer = begin(node)
     assert write(node, producer) == 0

@@ -90,9 +90,9 @@ def test_init_with_an_older_epoch_is_fenced_but_ends_an_open_transaction(
     assert outcome(lambda: init(in_state(state), ProducerIdAndEpoch(7, 1))) == expected
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_init_with_another_producer_id_is_fenced(state: TransactionState) -> None:
-    assert outcome(lambda: init(in_state(state), ProducerIdAndEpoch(99, 3))) is FENCED
+@pytest.mark.parametrize(("state", "expected"), by_state(FENCED, FENCED, CONCURRENT, CONCURRENT, FENCED, FENCED))
+def test_init_with_another_producer_id_is_fenced(state: TransactionState, expected: Outcome) -> None:
+    assert outcome(lambda: init(in_state(state), ProducerIdAndEpoch(99, 3))) == expected
 
 
 @pytest.mark.parametrize(("state", "expected"), by_state(OPEN, OPEN, CONCURRENT, CONCURRENT, OPEN, OPEN))
@@ -135,8 +135,8 @@ def test_missing_partitions(state: TransactionState) -> None:
     [
         (EMPTY, STATE, STATE),
         (ONGOING, (PREPARE_COMMIT, 7, 3), ABORTING),
-        (PREPARE_COMMIT, CONCURRENT, STATE),
-        (PREPARE_ABORT, STATE, CONCURRENT),
+        (PREPARE_COMMIT, CONCURRENT, CONCURRENT),
+        (PREPARE_ABORT, CONCURRENT, CONCURRENT),
         (COMPLETE_COMMIT, (COMPLETE_COMMIT, 7, 3), STATE),
         (COMPLETE_ABORT, STATE, (COMPLETE_ABORT, 7, 3)),
     ],
@@ -153,8 +153,8 @@ def test_end_in_version_1(state: TransactionState, commit: Outcome, abort: Outco
     [
         (EMPTY, STATE, ABORTING_BUMPED),
         (ONGOING, (PREPARE_COMMIT, 7, 4), ABORTING_BUMPED),
-        (PREPARE_COMMIT, FENCED, FENCED),
-        (PREPARE_ABORT, FENCED, FENCED),
+        (PREPARE_COMMIT, CONCURRENT, CONCURRENT),
+        (PREPARE_ABORT, CONCURRENT, CONCURRENT),
         (COMPLETE_COMMIT, STATE, ABORTING_BUMPED),
         (COMPLETE_ABORT, STATE, ABORTING_BUMPED),
     ],
@@ -162,7 +162,10 @@ def test_end_in_version_1(state: TransactionState, commit: Outcome, abort: Outco
 def test_end_in_version_2(state: TransactionState, commit: Outcome, abort: Outcome) -> None:
     assert outcome(lambda: end(in_state(state), PRODUCER, 2, True)) == commit
     assert outcome(lambda: end(in_state(state), PRODUCER, 2, False)) == abort
-    assert outcome(lambda: end(in_state(state), ProducerIdAndEpoch(9, 3), 2, True)) is MAPPING
+    mapping, fenced = (CONCURRENT, CONCURRENT) if state.is_deciding else (MAPPING, FENCED)
+    assert outcome(lambda: end(in_state(state), ProducerIdAndEpoch(9, 3), 2, True)) is mapping
+    assert outcome(lambda: end(in_state(state), ProducerIdAndEpoch(7, 1), 2, False)) is fenced
+    assert outcome(lambda: end(in_state(state), ProducerIdAndEpoch(7, 4), 2, False)) is fenced
 
 
 @pytest.mark.parametrize(
@@ -170,8 +173,8 @@ def test_end_in_version_2(state: TransactionState, commit: Outcome, abort: Outco
     [
         (EMPTY, FENCED, FENCED),
         (ONGOING, FENCED, FENCED),
-        (PREPARE_COMMIT, CONCURRENT, STATE),
-        (PREPARE_ABORT, STATE, CONCURRENT),
+        (PREPARE_COMMIT, CONCURRENT, CONCURRENT),
+        (PREPARE_ABORT, CONCURRENT, CONCURRENT),
         (COMPLETE_COMMIT, (COMPLETE_COMMIT, 7, 4), STATE),
         (COMPLETE_ABORT, STATE, (COMPLETE_ABORT, 7, 4)),
     ],
@@ -209,6 +212,8 @@ def test_a_producer_that_has_the_next_id_already_waits_for_the_markers() -> None
     prepared = end(in_state(ONGOING, epoch=LAST_PRODUCER_EPOCH), last, 2, True)
     after = ProducerIdAndEpoch(NEW_ID, 0)
     assert outcome(lambda: add(prepared, after, OTHER)) is CONCURRENT
+    assert outcome(lambda: end(prepared, after, 2, False)) is CONCURRENT
+    assert outcome(lambda: init(prepared, after)) is CONCURRENT
     assert outcome(lambda: add(prepared.completed(NOW), after, OTHER)) == (ONGOING, NEW_ID, 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,55 @@ def test_appending_reading_and_truncating(place: tuple[FileSystem, Path]) -> Non
     again = filesystem.open(directory / "f")
     assert (again.size, again.read(0, 10)) == (3, b"abX")
     again.close()
+
+
+def test_a_closed_file_refuses_everything(place: tuple[FileSystem, Path]) -> None:
+    filesystem, directory = place
+    file = filesystem.open(directory / "f")
+    file.append([b"ab"])
+    file.close()
+    for use in (file.flush, lambda: file.read(0, 1), lambda: file.append([b"c"]), lambda: file.truncate(0)):
+        with pytest.raises(OSError, match="is closed"):
+            use()
+
+
+def test_a_file_that_is_being_flushed_is_closed_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = OsFileSystem().open(tmp_path / "f")
+    file.append([b"ab"])
+
+    def flush(fd: int) -> None:
+        file.close()
+        with (tmp_path / "another").open("wb") as another:
+            assert another.fileno() != fd
+        os.fsync(fd)
+
+    monkeypatch.setattr("kafka_sink.broker.log.filesystem._flush_to_disk", flush)
+    file.flush()
+    with pytest.raises(OSError, match="is closed"):
+        file.flush()
+
+
+def test_no_more_files_are_open_than_may_be(tmp_path: Path) -> None:
+    filesystem = OsFileSystem(open_files=3)
+    before = open_descriptors()
+    files = [filesystem.open(tmp_path / str(number)) for number in range(10)]
+    for number in (0, 5, 9, 0):
+        for file in files:
+            file.append([b"%d" % number])
+    assert open_descriptors() - before == 3
+    assert [file.read(0, 10) for file in files] == [b"0590"] * 10
+    files[4].flush()
+    # Gone from its place while it was not open: it must not be made anew.
+    (tmp_path / "0").unlink()
+    with pytest.raises(FileNotFoundError):
+        files[0].read(0, 1)
+    for file in files:
+        file.close()
+    assert open_descriptors() == before
+
+
+def open_descriptors() -> int:
+    return sum(1 for _ in Path("/dev/fd").iterdir())
 
 
 def test_many_buffers_go_in_as_one_append(place: tuple[FileSystem, Path]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
+from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.log.producer_state import ProducerStateManager
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.records.batch import BatchHeader
@@ -120,3 +123,19 @@ def test_a_damaged_snapshot_is_refused_and_changes_nothing(snapshot: bytes) -> N
     before = producers.to_bytes()
     assert not producers.load(snapshot)
     assert producers.to_bytes() == before
+
+
+def test_producers_that_come_once_take_little_and_not_for_long() -> None:
+    producers, hour_ms = ProducerStateManager(BrokerConfig().producer_id_expiration_ms), 3_600_000
+    batches = [header(0, producer=number) for number in range(1000)]
+    tracemalloc.start()
+    try:
+        for batch in batches:
+            producers.update(batch, 0, wall_ms=0)
+        assert tracemalloc.get_traced_memory()[0] < 600 * len(batches)
+    finally:
+        tracemalloc.stop()
+    producers.expire(hour_ms)
+    assert len(producers.states) == 1000
+    producers.expire(hour_ms + 1)
+    assert len(producers.states) == 0

@@ -12,6 +12,7 @@ from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
 from kafka_sink.broker.log.producer_state import AbortedTransaction, VerificationGuard
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.records.control import EndTransactionMarker, read_marker
+from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reader import read_batches
 from tests.fakes.memory_filesystem import MemoryFileSystem
 from tests.fakes.record_batches import with_header
@@ -48,7 +49,7 @@ def write(
         base_sequence=sequence,
         is_transactional=transactional,
     )
-    guard = log.begin_verification(producer, epoch) if transactional else None
+    guard = log.begin_verification(producer, epoch, sequence, 0) if transactional else None
     return log.append(batch, header, 0, 0, guard).base_offset
 
 
@@ -157,7 +158,7 @@ def test_a_batch_that_nobody_verified_is_refused(log: PartitionLog) -> None:
 
 def test_a_marker_between_question_and_append_keeps_the_batch_out(log: PartitionLog) -> None:
     batch, header = with_header([b"v"], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
-    guard = log.begin_verification(1, 0)
+    guard = log.begin_verification(1, 0, 0, 0)
     end(log, 1, committed=False)
     refused(lambda: log.append(batch, header, 0, 0, guard), ErrorCode.INVALID_TXN_STATE)
     assert log.last_stable_offset == log.end_offset == 1
@@ -173,7 +174,7 @@ def test_the_marker_of_the_last_transaction_does_not_keep_out_the_next_of_a_clie
         batch, header = with_header(
             [b"v"], producer_id=producer, producer_epoch=last + 1, base_sequence=0, is_transactional=True
         )
-        guard = log.begin_verification(producer, last + 1, bumps_epoch=True)
+        guard = log.begin_verification(producer, last + 1, 0, 0, bumps_epoch=True)
         # Decided before the question, written after it: the coordinator says yes once this marker is everywhere.
         end(log, producer, committed=True, epoch=last + 1)
         assert not log.append(batch, header, 0, 0, guard).duplicate
@@ -184,11 +185,11 @@ def test_the_marker_of_the_last_transaction_does_not_keep_out_the_next_of_a_clie
 
 def test_the_marker_of_the_transaction_itself_keeps_the_batch_out_of_the_next(log: PartitionLog) -> None:
     batch, header = with_header([b"v"], producer_id=1, producer_epoch=4, base_sequence=0, is_transactional=True)
-    guard = log.begin_verification(1, 4, bumps_epoch=True)
+    guard = log.begin_verification(1, 4, 0, 0, bumps_epoch=True)
     end(log, 1, committed=False, epoch=5)
     refused(lambda: log.append(batch, header, 0, 0, guard), ErrorCode.INVALID_PRODUCER_EPOCH)
     # Without an epoch for each, nothing tells the next transaction's marker from the last one's.
-    guard = log.begin_verification(1, 5)
+    guard = log.begin_verification(1, 5, 0, 0)
     end(log, 1, committed=False, epoch=5)
     batch, header = with_header([b"v"], producer_id=1, producer_epoch=5, base_sequence=0, is_transactional=True)
     refused(lambda: log.append(batch, header, 0, 0, guard), ErrorCode.INVALID_TXN_STATE)
@@ -210,7 +211,7 @@ def test_a_marker_that_comes_twice_does_not_end_the_next_transaction(log: Partit
 
 
 def test_questions_of_two_requests_do_not_end_each_other(log: PartitionLog) -> None:
-    first, second = (log.begin_verification(1, 0) for _ in range(2))
+    first, second = (log.begin_verification(1, 0, 0, 0) for _ in range(2))
     assert first is not None
     log.end_verification(first)
     batch, header = with_header([b"v"], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
@@ -219,11 +220,11 @@ def test_questions_of_two_requests_do_not_end_each_other(log: PartitionLog) -> N
 
 
 def test_only_the_first_batch_of_a_transaction_needs_a_question(log: PartitionLog) -> None:
-    assert log.begin_verification(1, 0) is not None
+    assert log.begin_verification(1, 0, 0, 0) is not None
     write(log, 1, 0)
-    assert log.begin_verification(1, 0) is None
+    assert log.begin_verification(1, 0, 0, 0) is None
     end(log, 1, committed=True)
-    guard = log.begin_verification(1, 0)
+    guard = log.begin_verification(1, 0, 0, 0)
     assert guard is not None
     log.end_verification(guard)
     batch, header = with_header([b"v"], producer_id=1, producer_epoch=0, base_sequence=1, is_transactional=True)
@@ -234,7 +235,7 @@ def test_a_marker_fences_older_epochs_and_begins_its_own(log: PartitionLog) -> N
     write(log, 1, 0)
     end(log, 1, committed=True, epoch=1)
     refused(lambda: write(log, 1, 1, epoch=0), ErrorCode.INVALID_PRODUCER_EPOCH)
-    refused(lambda: log.begin_verification(1, 0), ErrorCode.INVALID_PRODUCER_EPOCH)
+    refused(lambda: log.begin_verification(1, 0, 0, 0), ErrorCode.INVALID_PRODUCER_EPOCH)
     refused(lambda: write(log, 1, 1, epoch=1), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert write(log, 1, 0, epoch=1) == 2
 
@@ -326,3 +327,77 @@ def _reopened(rng: random.Random, disk: MemoryFileSystem, log: PartitionLog) -> 
         data = disk.files[newest].data
         del data[rng.randrange(len(data) + 1) :]
     return open_log(disk)
+
+
+def test_the_last_stable_offset_is_never_below_the_start_of_the_log(log: PartitionLog) -> None:
+    for sequence in range(3):
+        write(log, 1, sequence)
+    write(log, 2, 0, transactional=False)
+    assert log.last_stable_offset == 0
+    assert log.delete_records_before(2) == 2
+    assert log.last_stable_offset == 2
+    found = log.read(log.last_stable_offset, 1 << 20, whole_first_batch=True, committed=True)
+    assert (found.records, found.last_stable_offset, found.start_offset) == (b"", 2, 2)
+    end(log, 1, committed=True)
+    assert log.last_stable_offset == log.end_offset == 5
+    assert committed_values(log) == [b"v", b"v"]
+
+
+def ask(log: PartitionLog, sequence: int, *, epoch: int = 1, wall_ms: int = 0) -> None:
+    """The coordinator is asked about a batch, and says CONCURRENT_TRANSACTIONS."""
+    guard = log.begin_verification(1, epoch, sequence, wall_ms, bumps_epoch=True)
+    assert guard is not None
+    log.end_verification(guard)
+
+
+def test_no_batch_is_stored_before_the_lowest_one_that_was_asked_about(log: PartitionLog) -> None:
+    ask(log, 1)
+    ask(log, 0)
+    refused(lambda: write(log, 1, 1, epoch=1), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert [write(log, 1, sequence, epoch=1) for sequence in (0, 1, 2)] == [0, 1, 2]
+
+
+def test_the_lowest_sequence_counts_for_its_epoch_and_until_a_marker_comes(log: PartitionLog) -> None:
+    ask(log, 0)
+    # The newer epoch begins with what it has, as nothing is known of the producer here.
+    assert write(log, 1, 7, epoch=2) == 0
+    end(log, 1, committed=False, epoch=2)
+    ask(log, 8, epoch=2)
+    end(log, 1, committed=False, epoch=2)
+    refused(lambda: write(log, 1, 9, epoch=2), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert write(log, 1, 8, epoch=2) == 3
+
+
+def test_the_lowest_sequence_is_forgotten_with_its_producer(log: PartitionLog) -> None:
+    ask(log, 0, wall_ms=1000)
+    log.apply_retention(1000 + CONFIG.producer_expiration_ms)
+    refused(lambda: write(log, 1, 1, epoch=1), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    log.apply_retention(2001 + CONFIG.producer_expiration_ms)
+    assert write(log, 1, 1, epoch=1) == 0
+
+
+def test_a_damaged_marker_keeps_its_log_alone_from_being_used(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    write(log, 1, 0)
+    sound = bytes(disk.files[DIRECTORY / f"{0:020d}.log"].data)
+    end(log, 1, committed=True)
+    log.close()
+    for path in [path for path in disk.files if path.suffix == ".snapshot"]:
+        del disk.files[path]
+    stored = disk.files[DIRECTORY / f"{0:020d}.log"].data
+    for position in range(len(sound) + HEADER_BYTES, len(stored)):
+        stored[position] ^= 0xFF
+    again = open_log(disk)
+    where = f"{DIRECTORY}/{0:020d}.log is damaged at byte {len(sound)}"
+    assert f"it cannot be used: {where}: the control batch at offset 1 fails its checksum" in caplog.text
+    for use in (
+        lambda: again.read(0, 100, whole_first_batch=True),
+        lambda: write(again, 2, 0),
+        lambda: end(again, 1, committed=True),
+        lambda: again.delete_records_before(1),
+    ):
+        refused(use, ErrorCode.KAFKA_STORAGE_ERROR)
+    again.apply_retention(2**62)
+    again.close()
+    assert bytes(disk.files[DIRECTORY / f"{0:020d}.log"].data) == bytes(stored)

@@ -1,0 +1,125 @@
+"""How many files of logs are open at the same time, whatever number of segments there is.
+
+A file is opened when it is used and stays open until others need its place: the least recently used one that nobody is
+at goes first. Used by handler threads and the housekeeping thread, each under its partition's lock or, for a flush,
+under none. Must never close a descriptor that somebody is using: its number may be another file's a moment later.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import resource
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from kafka_sink.common.threads import at_fork
+
+#: With fewer than these no log could be rolled, copied and read at once.
+_FEWEST: Final = 16
+_MOST: Final = 1 << 15
+_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+
+
+def allowed_descriptors() -> int:
+    """Half of what the process may open: the other half is for connections."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if soft == resource.RLIM_INFINITY else min(max(soft // 2, _FEWEST), _MOST)
+
+
+class Descriptor:
+    """One file of :class:`Descriptors`: ``with`` it, it is open, under the number that the block is given.
+
+    :raises OSError: it was closed (EBADF), or cannot be opened again.
+    """
+
+    __slots__ = ("_all", "closed", "fd", "path", "users")
+
+    def __init__(self, path: Path, all_of_them: Descriptors) -> None:
+        self.path = path
+        self._all = all_of_them
+        self.fd = -1
+        self.users = 0
+        self.closed = False
+
+    def __enter__(self) -> int:
+        return self._all.acquire(self)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._all.release(self)
+
+    def close(self) -> None:
+        """Nobody uses it any more from now on; who does at the moment ends undisturbed. May be called again."""
+        self._all.close(self)
+
+
+class Descriptors:
+    """At most *limit* open files beside those that are being used."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        # Guarded by the lock: what is open, least recently used first.
+        self._open: OrderedDict[Descriptor, None] = OrderedDict()
+        at_fork(self, Descriptors._forked)
+
+    def create(self, path: Path) -> Descriptor:
+        """The file at *path*, made if need be. :raises OSError: it cannot be opened."""
+        entry = Descriptor(path, self)
+        with self._lock:
+            self._make_room()
+            entry.fd = os.open(path, _FLAGS | os.O_CREAT, 0o644)
+            self._open[entry] = None
+        return entry
+
+    def acquire(self, entry: Descriptor) -> int:
+        """Open *entry* if it is not, and keep it open until :meth:`release`. :raises OSError: as its own block does."""
+        with self._lock:
+            if entry.closed:
+                raise OSError(errno.EBADF, f"{entry.path} is closed")
+            if entry.fd < 0:
+                self._make_room()
+                entry.fd = os.open(entry.path, _FLAGS)
+                self._open[entry] = None
+            else:
+                self._open.move_to_end(entry)
+            entry.users += 1
+            return entry.fd
+
+    def release(self, entry: Descriptor) -> None:
+        """Whoever acquired it is done."""
+        with self._lock:
+            entry.users -= 1
+            if entry.closed and not entry.users:
+                self._close(entry)
+
+    def close(self, entry: Descriptor) -> None:
+        """See :meth:`Descriptor.close`."""
+        with self._lock:
+            entry.closed = True
+            if not entry.users:
+                self._close(entry)
+
+    def _make_room(self) -> None:
+        surplus = len(self._open) - self._limit + 1
+        if surplus <= 0:
+            return
+        for entry in tuple(itertools.islice((entry for entry in self._open if not entry.users), surplus)):
+            self._close(entry)
+
+    def _close(self, entry: Descriptor) -> None:
+        if entry.fd >= 0:
+            del self._open[entry]
+            os.close(entry.fd)
+            entry.fd = -1
+
+    def _forked(self) -> None:
+        # The logs are the parent's: the child neither writes to them nor keeps the space of deleted ones.
+        self._lock = threading.Lock()
+        for entry in tuple(self._open):
+            entry.closed = True
+            self._close(entry)

@@ -1,0 +1,97 @@
+"""A process forked while an embedded cluster runs: it holds nothing of the cluster, and cannot hurt it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.producer_record import ProducerRecord
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+
+@contextlib.contextmanager
+def forked(act: Callable[[], str]) -> Iterator[str]:
+    """A child that does *act*, says what came of it, and lives until the block ends."""
+    (answers, answer), (told, tell) = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(tell)
+        try:
+            said = act()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(answer, said.encode() or b"-")
+        os.read(told, 1)
+        os._exit(0)
+    os.close(told)
+    try:
+        yield os.read(answers, 1 << 16).decode()
+    finally:
+        for fd in (tell, answers, answer):
+            os.close(fd)
+        os.waitpid(pid, 0)
+
+
+def produce(cluster: EmbeddedCluster, partition: int) -> int:
+    with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        return producer.send(ProducerRecord("t", b"x", partition=partition)).get(30_000).offset
+
+
+@pytest.mark.parametrize("node_id", [None, 1], ids=["alone", "one of several"])
+def test_a_forked_child_keeps_neither_lock_nor_port_nor_connections(tmp_path: Path, node_id: int | None) -> None:
+    cluster = EmbeddedCluster(data_dir=tmp_path, node_id=node_id)
+    cluster.start()
+    cluster.create_topic("t", 1)
+    produce(cluster, 0)
+    port = cluster.nodes[1]["PLAINTEXT"].port
+    with socket.create_connection(("127.0.0.1", port), 10) as client, forked(lambda: "") as said:
+        assert said == "-"
+        cluster.stop()
+        client.settimeout(30)
+        assert client.recv(1) == b""
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 10).close()
+        with EmbeddedCluster(data_dir=tmp_path, node_id=node_id, port=port) as again:
+            assert produce(again, 0) == 1
+
+
+def test_a_forked_child_that_leaves_the_block_takes_nothing_away() -> None:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", 2)
+        produce(cluster, 0)
+
+        def leave() -> str:
+            servers = cluster.bootstrap_servers
+            try:
+                cluster.create_topic("by the child")
+            except RuntimeError as error:
+                cluster.stop()
+                return f"{servers} {error}"
+            return "it created a topic"
+
+        with forked(leave) as said:
+            assert said.startswith(f"{cluster.bootstrap_servers} the cluster runs in the process")
+        assert [produce(cluster, 0), produce(cluster, 1)] == [1, 0]
+        cluster.create_topic("u", 1)
+
+
+def test_a_forked_child_can_run_a_cluster_of_its_own(tmp_path: Path) -> None:
+    cluster = EmbeddedCluster(data_dir=tmp_path)
+    cluster.start()
+
+    def run_another() -> str:
+        with EmbeddedCluster() as own:
+            own.create_topic("t", 1)
+            return str(produce(own, 0))
+
+    with forked(run_another) as said:
+        assert said == "0"
+    cluster.stop()

@@ -1,0 +1,56 @@
+"""Data of clusters without a data directory; another process is another open file here, as for any lock."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.broker.temporary_directory import TemporaryDirectory
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def die(directory: TemporaryDirectory) -> None:
+    """Its process was killed: the system has let go of the lock, and nothing else has happened."""
+    directory._lock.release()
+
+
+def test_what_a_dead_process_left_goes_at_the_next_start(place: Path) -> None:
+    left = TemporaryDirectory()
+    (left.path / "logs").mkdir()
+    die(left)
+    with EmbeddedCluster():
+        assert not left.path.exists()
+    assert list(place.iterdir()) == []
+
+
+def test_what_is_in_use_or_was_not_made_here_stays(place: Path) -> None:
+    used, mine = TemporaryDirectory(), place / "kafkalite-mine"
+    with EmbeddedCluster(data_dir=mine):
+        pass
+    other = TemporaryDirectory()
+    assert used.path.exists() and (mine / "cluster.json").exists()
+    for each in (used, other):
+        each.remove()
+        each.remove()
+    assert list(place.iterdir()) == [mine]
+
+
+def test_two_starts_that_tidy_up_at_once_get_in_nobodys_way(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [TemporaryDirectory() for _ in range(3)]
+    for each in left:
+        die(each)
+    found = sorted(place.glob("*/.temporary"))
+    # This one looked before the other one removed them.
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: iter(found))
+    left[0].path.joinpath("logs").mkdir()
+    TemporaryDirectory().remove()
+    TemporaryDirectory().remove()
+    assert list(place.iterdir()) == []
