@@ -13,24 +13,31 @@
 #   scripts/bench.sh report    README's table and chart from what was measured last
 #
 # Each takes options of its own: scripts/bench.sh spark --help. Kafka and Spark's connector are fetched once into .work.
-# KAFKALITE_BENCH_BOOTSTRAP=host:port uses a Kafka that runs already.
+# spark --security SSL (or SASL_SSL) writes over that listener. KAFKALITE_BENCH_BOOTSTRAP=host:port uses a Kafka that runs
+# already, and KAFKALITE_BENCH_LISTENERS=FILE its other listeners: client properties by name of the security, in JSON.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Sets bootstrap and broker_pids: a Kafka that runs already, or one that ends with this script.
+# Sets bootstrap, listeners and broker_pids: a Kafka that runs already, or one that ends with this script.
 find_kafka() {
+    local line arguments=()
     bootstrap=${KAFKALITE_BENCH_BOOTSTRAP:-}
+    listeners=${KAFKALITE_BENCH_LISTENERS:-}
     broker_pids=""
     if [ -z "$bootstrap" ]; then
         mkdir -p "$WORK"
         kafka_dir=$(mktemp -d "$WORK/bench-kafka.XXXXXX")
         trap 'stop_kafka "$kafka_dir"' EXIT
         trap 'exit 130' INT TERM
+        python -m tests.bench.listeners "$kafka_dir" >"$kafka_dir/arguments"
+        while IFS= read -r line; do arguments+=("$line"); done <"$kafka_dir/arguments"
         # Deleted topics and old segments go at once: runs follow each other, and the disk is finite.
-        bootstrap=$("$ROOT/scripts/kafka.sh" start --port 0 --dir "$kafka_dir" \
+        bootstrap=$("$ROOT/scripts/kafka.sh" start --port 0 --dir "$kafka_dir" "${arguments[@]}" \
             log.segment.delete.delay.ms=1000 log.retention.check.interval.ms=2000)
         bootstrap=${bootstrap#bootstrap.servers=}
+        python -m tests.bench.listeners "$kafka_dir" "$bootstrap"
+        listeners="$kafka_dir/listeners.json"
         broker_pids=$(head -n 1 "$kafka_dir/node-1/pid")
     fi
 }
@@ -47,9 +54,16 @@ bench() {
     python -m "tests.bench.$module" --bootstrap-servers "$bootstrap" "$@"
 }
 
+bench_spark() {
+    bench bench_spark --jars "$jars" --broker-pids "$broker_pids" ${listeners:+--listeners "$listeners"} "$@"
+}
+
 bench_all() {
-    local results="$ROOT/tests/bench/results"
-    bench bench_spark --jars "$jars" --broker-pids "$broker_pids" --goals --runs 5 --results "$results" "$@"
+    local results="$ROOT/tests/bench/results" security
+    bench_spark --goals --runs 5 --results "$results" "$@"
+    for security in SSL SASL_SSL; do
+        bench_spark --security "$security" --rows 10000000 --runs 5 --results "$results"
+    done
     bench bench_columns --runs 5 --results "$results"
     bench bench_records --runs 5 --results "$results"
     bench bench_stream --jars "$jars" --results "$results"
@@ -75,7 +89,7 @@ case "$command" in
     spark)
         prepare
         find_kafka
-        bench bench_spark --jars "$jars" --broker-pids "$broker_pids" "$@"
+        bench_spark "$@"
         ;;
     jars)
         prepare

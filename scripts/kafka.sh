@@ -1,20 +1,26 @@
 #!/usr/bin/env bash
 # A real Apache Kafka for tests, benchmarks and comparisons: KRaft brokers on the loopback interface.
 #
-#   scripts/kafka.sh start [--nodes N] [--port P] [--dir DIR] [--listener NAME:PORT …] [property=value …]
+#   scripts/kafka.sh start [--version V] [--nodes N] [--port P] [--dir DIR] [--listener NAME:PORT …] [property=value …]
 #   scripts/kafka.sh status [--dir DIR]
 #   scripts/kafka.sh stop [--dir DIR]
 #   scripts/kafka.sh stop-node N [--dir DIR]    one node of several, in good order
 #   scripts/kafka.sh kill-node N [--dir DIR]    one node, as a crash would (kill -9)
 #   scripts/kafka.sh start-node N [--dir DIR]   start it again; returns at once
-#   scripts/kafka.sh fetch                      get the jars, where they are not there yet
-#   scripts/kafka.sh run CLASS [argument …]     one of Kafka's own tools, as org.apache.kafka.tools.DumpLogSegments
+#   scripts/kafka.sh fetch [--version V]        get the jars, where they are not there yet
+#   scripts/kafka.sh run [--version V] CLASS [argument …]
+#                                               one of Kafka's own tools, as org.apache.kafka.tools.DumpLogSegments; a class
+#                                               that an older version has in another package is found there
+#   scripts/kafka.sh versions                   the versions that tests/compat is run on, the default last
 #
+# V is a version of Apache Kafka, 3.3 or newer; a minor version, as 3.9, stands for its newest patch release among those that
+# `versions` prints. KAFKALITE_KAFKA_VERSION is the default of --version.
 # start prints `bootstrap.servers=…` when every node serves. Node i listens on P+i-1 (--port 0: on free ports), and for
 # every --listener on PORT+i-1; its NAME is its protocol: SSL, SASL_PLAINTEXT or SASL_SSL. DIR
 # (default .work/kafka/cluster) keeps data and logs, and a later start goes on with them. Every property=value is
-# added to each node's server.properties. The jars are fetched once into .work/kafka/libs; KAFKALITE_KAFKA_LIBS names a
-# folder that has them already. KAFKALITE_KAFKA_HEAP is the heap of one node (default 1g).
+# added to each node's server.properties. The jars are fetched once, into .work/kafka/libs (libs-V for versions other than the
+# default); KAFKALITE_KAFKA_LIBS names a folder that has them already. KAFKALITE_KAFKA_HEAP is the heap of one node
+# (default 1g), KAFKA_OPTS are further options of Java, for nodes and tools.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -29,6 +35,9 @@ refuse() {
 
 # Where it is only to stop or to look, neither an environment nor Java is set up.
 prepare() {
+    local version
+    # By itself, as what dies in an argument ends nobody else.
+    version=$(full_version "$VERSION")
     # shellcheck disable=SC2119 # no extras are wanted here
     ensure_venv
     ensure_java
@@ -36,18 +45,64 @@ prepare() {
         LIBS=$KAFKALITE_KAFKA_LIBS
         ls "$LIBS"/kafka_2.13-*.jar >/dev/null 2>&1 || die "KAFKALITE_KAFKA_LIBS=$LIBS holds no Kafka."
     else
-        LIBS="$WORK/kafka/libs"
-        fetch_jars "$ROOT/scripts/kafka-ivy.xml" "$LIBS"
+        fetch_version "$version"
     fi
+}
+
+# full_version V: as X.Y.Z.
+full_version() {
+    local known
+    if [[ $1 =~ ^(3\.([3-9]|[1-9][0-9])|[4-9]\.[0-9]+)(\.[0-9]+)?$ ]]; then
+        [ -z "${BASH_REMATCH[3]}" ] || { echo "$1" && return; }
+        for known in $VERSIONS; do
+            [ "${known%.*}" != "$1" ] || { echo "$known" && return; }
+        done
+    fi
+    die "--version wants a version of Kafka from 3.3 on, as 3.9.2, or the minor version of one of $VERSIONS; not $1."
+}
+
+fetch_version() { # X.Y.Z
+    local ivy_file="$ROOT/scripts/kafka-ivy.xml" own
+    if [ "$1" = "$DEFAULT_VERSION" ]; then
+        LIBS="$WORK/kafka/libs"
+    else
+        LIBS="$WORK/kafka/libs-$1"
+        own="$WORK/kafka/kafka-$1-ivy.xml"
+        mkdir -p "$WORK/kafka"
+        # Written aside and moved: several may do this at once.
+        sed "s/rev=\"$DEFAULT_VERSION\"/rev=\"$1\"/" "$ivy_file" >"$own.$$" && mv "$own.$$" "$own"
+        ivy_file=$own
+    fi
+    fetch_jars "$ivy_file" "$LIBS"
+}
+
+# class_path: Kafka's jars; before 4.0 they have a logger of their own, and the one that comes first is taken.
+class_path() {
+    local simple
+    simple=$(ls "$LIBS"/slf4j-simple-*.jar 2>/dev/null | head -n 1)
+    echo "${simple:+$simple:}$LIBS/*"
+}
+
+# class_of NAME: a tool's class by the name that this version has for it; many were moved between 3.3 and 4.0.
+class_of() {
+    "$PYTHON_BIN" - "$LIBS" "$1" <<'PYTHON'
+import pathlib, sys, zipfile
+libs, name = pathlib.Path(sys.argv[1]), sys.argv[2]
+simple = name.rpartition(".")[2]
+known = {entry for jar in libs.glob("kafka*.jar") for entry in zipfile.ZipFile(jar).namelist()}
+found = (each for each in (name, f"kafka.tools.{simple}", f"kafka.admin.{simple}") if f"{each.replace('.', '/')}.class" in known)
+print(next(found, name))
+PYTHON
 }
 
 # kafka_java LEVEL ARGUMENT…: run a class with Kafka's jars; LEVEL is the least one that is logged to stderr.
 kafka_java() {
     local level=$1
     shift
-    java -Djava.awt.headless=true -Dorg.slf4j.simpleLogger.defaultLogLevel="$level" \
+    # shellcheck disable=SC2086 # a list of options
+    java ${KAFKA_OPTS:-} -Djava.awt.headless=true -Dorg.slf4j.simpleLogger.defaultLogLevel="$level" \
         -Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS \
-        -cp "$LIBS/*" "$@"
+        -cp "$(class_path)" "$@"
 }
 
 # A pid may have gone to another process since: the time it started tells. Small images have no ps, macOS has no /proc.
@@ -126,6 +181,7 @@ start() {
     local nodes=1 port=9092 listeners="" properties=() node ports all controllers voters="" bootstrap="" pids="" cluster_id
     while [ $# -gt 0 ]; do
         case "$1" in
+            --version) VERSION=$2 && shift 2 ;;
             --nodes) nodes=$2 && shift 2 ;;
             --port) port=$2 && shift 2 ;;
             --dir) DIR=$2 && shift 2 ;;
@@ -138,6 +194,7 @@ start() {
     prepare
     mkdir -p "$DIR"
     DIR=$(cd "$DIR" && pwd)
+    echo "$VERSION" >"$DIR/version"
     for node in "$DIR"/node-*/pid; do
         ! is_ours "$node" || die "Kafka runs already in $DIR: scripts/kafka.sh stop --dir $DIR"
     done
@@ -182,9 +239,10 @@ print(base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode().replace
 
 kafka_java_in_background() { # NODE
     local home="$DIR/node-$1"
-    nohup java "-Xmx${KAFKALITE_KAFKA_HEAP:-1g}" -Djava.awt.headless=true \
+    # shellcheck disable=SC2086 # a list of options
+    nohup java "-Xmx${KAFKALITE_KAFKA_HEAP:-1g}" ${KAFKA_OPTS:-} -Djava.awt.headless=true \
         -Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS \
-        -cp "$LIBS/*" kafka.Kafka "$home/server.properties" </dev/null >>"$home/server.log" 2>&1 &
+        -cp "$(class_path)" kafka.Kafka "$home/server.properties" </dev/null >>"$home/server.log" 2>&1 &
     BACKGROUND_PID=$!
     printf '%s\n%s\n' "$BACKGROUND_PID" "$(started_at "$BACKGROUND_PID")" >"$home/pid"
 }
@@ -237,16 +295,30 @@ one_node() {
         kill-node) stop_nodes KILL "node-$node" ;;
         start-node)
             ! is_ours "$DIR/node-$node/pid" || die "node $node runs already."
+            VERSION=$(cat "$DIR/version")
             prepare
             kafka_java_in_background "$node"
             ;;
     esac
 }
 
+# only_version [--version V …]: takes it in, and says in HAS_VERSION whether it was there.
+only_version() {
+    HAS_VERSION=0
+    if [ "${1:-}" = --version ]; then
+        [ $# -ge 2 ] || refuse
+        VERSION=$2 HAS_VERSION=1
+    fi
+}
+
 only_dir() {
     if [ $# = 2 ] && [ "$1" = --dir ]; then DIR=$2; elif [ $# != 0 ]; then refuse; fi
 }
 
+# Oldest first, each with the newest patch release that Maven Central has.
+DEFAULT_VERSION=$(sed -n 's/.*name="kafka_2.13" rev="\([^"]*\)".*/\1/p' "$ROOT/scripts/kafka-ivy.xml")
+VERSIONS="3.3.2 3.5.2 3.6.2 3.9.2 4.0.2 4.1.2 $DEFAULT_VERSION"
+VERSION=${KAFKALITE_KAFKA_VERSION:-$DEFAULT_VERSION}
 DIR="$WORK/kafka/cluster"
 command=${1:-}
 [ $# = 0 ] || shift
@@ -256,11 +328,20 @@ case "$command" in
     stop-node | kill-node | start-node) one_node "$command" "$@" ;;
     status) only_dir "$@" && status ;;
     run)
+        only_version "$@"
+        shift $((2 * HAS_VERSION))
         [ $# -ge 1 ] || refuse
         prepare
-        kafka_java warn "$@"
+        class=$(class_of "$1")
+        shift
+        kafka_java warn "$class" "$@"
         ;;
-    fetch) prepare ;;
+    fetch)
+        only_version "$@"
+        [ $# = $((2 * HAS_VERSION)) ] || refuse
+        prepare
+        ;;
+    versions) echo "$VERSIONS" ;;
     -h | --help) usage ;;
     *) refuse ;;
 esac

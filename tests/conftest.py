@@ -4,11 +4,17 @@ signals are what they would be by themselves."""
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.support.amounts import amount
+from tests.support.scheduling import longest_first, make_scheduler
 
 # How long an example takes says more about the machine than about us.
 settings.register_profile("kafkalite", deadline=None)
@@ -16,8 +22,9 @@ settings.load_profile("kafkalite")
 
 _FIGURE = "figure"
 
-#: About half a minute on an idle core.
-_SIMULATED_RUNS = 400
+_SIMULATED_RUNS = amount("KAFKALITE_SIMULATED_RUNS", 200, long=4_000)
+
+_SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _LOGGERS = ("", "kafka_sink", "kafka_sink.client", "kafka_sink.network", "kafka_sink.producer")
 
@@ -29,9 +36,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _spare_the_processor()
     # A shell starts what runs in its background deaf to Ctrl-C, and so would be every program that a test interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _spare_the_processor() -> None:
+    """JVMs and Pythons that tests start live for seconds, and most of those go into compiling.
+
+    A JVM without its optimizing compiler needs half of the processor's time; a Python that may keep bytecode compiles
+    our sources once and not at every start.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS", "KAFKA_OPTS"):
+        os.environ.setdefault(variable, _SHORT_LIVED_JVM)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return make_scheduler(config, log)
 
 
 @pytest.fixture(autouse=True)

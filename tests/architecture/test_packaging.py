@@ -35,3 +35,10 @@ def test_spark_finds_the_sink_by_its_module_name() -> None:
 def test_what_pyspark_itself_wants_for_its_arrow_functions_comes_with_the_sink() -> None:
     required = {re.split(r"[<>=]", line, maxsplit=1)[0] for line in setup_cfg()["options"]["install_requires"].split()}
     assert {"pyspark", "pyarrow", "pandas"} <= required
+
+
+def test_only_systems_that_can_run_it_are_named() -> None:
+    metadata = setup_cfg()["metadata"]
+    systems = re.findall(r"Operating System :: (?:POSIX :: )?(\w+)", metadata["classifiers"])
+    assert sorted(metadata["platforms"].split()) == ["Linux", "macOS"]
+    assert sorted(systems) == ["Linux", "MacOS"]

@@ -40,7 +40,7 @@ def write(spark: SparkSession, bootstrap_servers: str, shape: str, count: int, t
     return count / seconds
 
 
-def memory(spark: SparkSession, bootstrap_servers: str, scale: float, runs: int) -> dict[str, Any]:
+def memory(spark: SparkSession, bootstrap_servers: str, scale: float, runs: int, sizes: int) -> dict[str, Any]:
     """Resident memory of the worker that writes 10 GB through the default 32 MB of buffer.memory."""
     count = max(int(10_000_000 * scale), 1000)
     write(spark, bootstrap_servers, "1 kB", max(count // 100, 1000), 1, 4)
@@ -60,7 +60,7 @@ def memory(spark: SparkSession, bootstrap_servers: str, scale: float, runs: int)
     }
 
 
-def growth_of_rows(spark: SparkSession, bootstrap_servers: str, scale: float, runs: int) -> dict[str, Any]:
+def growth_of_rows(spark: SparkSession, bootstrap_servers: str, scale: float, runs: int, sizes: int) -> dict[str, Any]:
     """Beside a sink that does nothing: what Spark takes to begin weighs more the fewer the rows are."""
 
     def nothing(count: int) -> float:
@@ -69,7 +69,7 @@ def growth_of_rows(spark: SparkSession, bootstrap_servers: str, scale: float, ru
         SINKS["null"](data, "", bootstrap_servers, {})
         return count / (time.perf_counter() - started)
 
-    counts = [max(int(count * scale), 1000) for count in (1_000_000, 10_000_000, 100_000_000)]
+    counts = [max(int(count * scale), 1000) for count in (1_000_000, 10_000_000, 100_000_000)[:sizes]]
     write(spark, bootstrap_servers, "keyed", counts[0], 4, 4)
     found = _rates(counts, runs, lambda count: write(spark, bootstrap_servers, "keyed", count, 4, 4))
     nothing(counts[0])
@@ -77,13 +77,19 @@ def growth_of_rows(spark: SparkSession, bootstrap_servers: str, scale: float, ru
     return {**found, "nothing_rows_per_s": floor["rows_per_s"], "least_of_most_of_nothing": floor["least_of_most"]}
 
 
-def growth_of_partitions(spark: SparkSession, bootstrap_servers: str, scale: float, runs: int) -> dict[str, Any]:
+def growth_of_partitions(
+    spark: SparkSession, bootstrap_servers: str, scale: float, runs: int, sizes: int
+) -> dict[str, Any]:
     count = max(int(5_000_000 * scale), 1000)
     write(spark, bootstrap_servers, "keyed", count, 4, 4)
-    return _rates([1, 10, 100, 1000], runs, lambda parts: write(spark, bootstrap_servers, "keyed", count, 4, parts))
+    return _rates(
+        [1, 10, 100, 1000][:sizes], runs, lambda parts: write(spark, bootstrap_servers, "keyed", count, 4, parts)
+    )
 
 
-def growth_of_brokers(spark: SparkSession, bootstrap_servers: str, scale: float, runs: int) -> dict[str, Any]:
+def growth_of_brokers(
+    spark: SparkSession, bootstrap_servers: str, scale: float, runs: int, sizes: int
+) -> dict[str, Any]:
     count = max(int(5_000_000 * scale), 1000)
 
     def with_brokers(nodes: int) -> float:
@@ -91,7 +97,7 @@ def growth_of_brokers(spark: SparkSession, bootstrap_servers: str, scale: float,
             return write(spark, cluster.bootstrap_servers, "keyed", count, 4, 8)
 
     with_brokers(1)
-    return _rates([1, 2, 4, 8], runs, with_brokers)
+    return _rates([1, 2, 4, 8][:sizes], runs, with_brokers)
 
 
 def _rates(sizes: list[int], runs: int, run: Callable[[int], float]) -> dict[str, Any]:
@@ -106,7 +112,7 @@ def _rates(sizes: list[int], runs: int, run: Callable[[int], float]) -> dict[str
     return {"rows_per_s": rates, "least_of_most": round(min(rates.values()) / max(rates.values()), 3)}
 
 
-LIMITS: Final[Mapping[str, Callable[[SparkSession, str, float, int], dict[str, Any]]]] = {
+LIMITS: Final[Mapping[str, Callable[[SparkSession, str, float, int, int], dict[str, Any]]]] = {
     "memory": memory,
     "rows": growth_of_rows,
     "partitions": growth_of_partitions,
@@ -121,6 +127,7 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=2, help="local[CORES]")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows")
+    parser.add_argument("--sizes", type=int, default=4, help="the so many smallest of each growth")
     parser.add_argument("--limits", default=",".join(LIMITS))
     parser.add_argument("--results", type=Path, help="folder for a JSON file of each limit")
     options = parser.parse_args()
@@ -129,7 +136,7 @@ def main() -> None:
     spark = session(options.jars, options.cores)
     try:
         for limit in options.limits.split(","):
-            found[limit] = LIMITS[limit](spark, options.bootstrap_servers, options.scale, options.runs)
+            found[limit] = LIMITS[limit](spark, options.bootstrap_servers, options.scale, options.runs, options.sizes)
             print(limit, found[limit], flush=True)
             if options.results is not None:
                 results.save(f"limit {limit}", found[limit], options.results)

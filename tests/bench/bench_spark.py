@@ -4,6 +4,9 @@ Run by ``scripts/bench.sh spark``, which starts the broker and gives Spark its o
 sinks take turns, so that whatever else the machine does falls on all. Every write goes to a fresh topic whose end
 offsets are then counted: a fast write that loses rows is no result. CPU seconds are those of this process and of all
 below it (JVM, Python workers), and apart from them the broker's.
+
+With ``--security`` the sinks write over that listener of the same broker, kafkalite over its PLAINTEXT one as well, and
+what it takes until a connection is ready is measured for each.
 """
 
 from __future__ import annotations
@@ -22,9 +25,16 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from kafka_sink import KafkaProducer
 from tests.bench import resources, results
 from tests.bench.spark_sinks import CONFLUENT, KAFKA_PYTHON, KAFKA_TUNED, SHAPES, SINKS, WITHOUT_RECORDS, rows, session
 from tests.bench.topics import fresh_topic, records_in
+
+PLAINTEXT: Final = "PLAINTEXT"
+OVER: Final = " over "
+#: Who is compared with --security unless told otherwise.
+_SECURE_SINKS: Final = f"kafkalite,kafka,kafka-tuned,kafkalite{OVER}{PLAINTEXT}"
+_HANDSHAKES: Final = 50
 
 #: Of rows of a loop in Python this share is enough to tell its speed.
 _ROW_LOOPS: Final[Mapping[str, int]] = {"confluent": 10, "kafka-python": 40}
@@ -41,6 +51,8 @@ class Comparison:
     options: Mapping[str, str] = field(default_factory=dict)
     partitions: int = 4
     tasks: int = 4
+    #: Of the listener that all sinks write to, but for those whose name ends in OVER and another one's.
+    security: str = PLAINTEXT
 
     def rows_of(self, sink: str) -> int:
         return max(self.rows // _ROW_LOOPS.get(sink, 1), self.tasks)
@@ -76,20 +88,38 @@ class Bench:
     spark: SparkSession
     bootstrap_servers: str
     broker_pids: Sequence[int]
+    #: Properties of clients by the name of the security.
+    listeners: Mapping[str, Mapping[str, str]]
 
     def run(self, comparison: Comparison, sink: str, count: int) -> Run:
         """One write of *count* rows; RuntimeError when not every one is in the topic afterwards."""
         with fresh_topic(self.bootstrap_servers, comparison.partitions) as topic:
             data = rows(self.spark, comparison.shape, count, comparison.tasks)
+            name, _, security = sink.partition(OVER)
+            listener = dict(self.listeners[security or comparison.security])
+            server = listener.pop("bootstrap.servers")
+            options = {**comparison.options, **{f"kafka.{key}": value for key, value in listener.items()}}
             client, broker = self._client_cpu_s(), resources.cpu_seconds(self.broker_pids)
             started = time.perf_counter()
-            SINKS[sink](data, topic, self.bootstrap_servers, comparison.options)
+            SINKS[name](data, topic, server, options)
             seconds = time.perf_counter() - started
             done = Run(seconds, self._client_cpu_s() - client, resources.cpu_seconds(self.broker_pids) - broker)
             found = records_in(self.bootstrap_servers, topic, comparison.partitions)
         if sink not in WITHOUT_RECORDS and found != count:
             raise RuntimeError(f"{sink} wrote {found:,} of {count:,} rows")
         return done
+
+    def handshakes(self, securities: Sequence[str]) -> dict[str, float]:
+        """Median ms from a new producer to its first answer, over each of *securities* in turns: one connection."""
+        taken: dict[str, list[float]] = {security: [] for security in securities}
+        with fresh_topic(self.bootstrap_servers, 1) as topic:
+            for _ in range(_HANDSHAKES):
+                for security in securities:
+                    started = time.perf_counter()
+                    with KafkaProducer(self.listeners[security]) as producer:
+                        producer.partitions_for(topic)
+                        taken[security].append((time.perf_counter() - started) * 1000)
+        return {security: round(statistics.median(found), 2) for security, found in taken.items()}
 
     @staticmethod
     def _client_cpu_s() -> float:
@@ -140,6 +170,9 @@ def show(result: Mapping[str, Any], console: Console) -> None:
             f"{figures['broker_cpu_s_per_million']:.2f}",
         )
     console.print(table)
+    if "handshake_ms" in result:
+        shown = ", ".join(f"{security} {ms:.1f} ms" for security, ms in result["handshake_ms"].items())
+        console.print(f"a connection until its first answer, which a task makes to each broker: {shown}")
 
 
 def _comparisons(options: argparse.Namespace) -> list[Comparison]:
@@ -159,17 +192,30 @@ def _comparisons(options: argparse.Namespace) -> list[Comparison]:
             for item in named
         ]
     properties = dict(pair.split("=", 1) for pair in options.properties)
+    is_secure = options.security != PLAINTEXT
+    sinks = options.sinks or (_SECURE_SINKS if is_secure else "kafkalite,kafka")
     return [
         Comparison(
-            options.shape,
+            f"over {options.security}" if is_secure else options.shape,
             options.shape,
             options.rows,
-            tuple(options.sinks.split(",")),
+            tuple(sinks.split(",")),
             {f"kafka.{name}": value for name, value in properties.items()},
             options.partitions,
             options.tasks,
+            options.security,
         )
     ]
+
+
+def _listeners(options: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, dict[str, str]]:
+    """Properties of clients by security, as the file has them; without one there is PLAINTEXT."""
+    found = {PLAINTEXT: {"bootstrap.servers": options.bootstrap_servers}}
+    if options.listeners is not None:
+        found |= json.loads(options.listeners.read_text())
+    if options.security not in found:
+        parser.error(f"--security {options.security}: expected one of {', '.join(found)}, as --listeners has them")
+    return found
 
 
 def main() -> None:
@@ -180,7 +226,9 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=2, help="local[CORES]")
     parser.add_argument("--runs", type=int, default=3, help="timed writes of each sink")
     parser.add_argument("--shape", choices=tuple(SHAPES), default="keyed")
-    parser.add_argument("--sinks", default="kafkalite,kafka", help=f"of {', '.join(SINKS)}")
+    parser.add_argument(
+        "--sinks", help=f"of {', '.join(SINKS)}; SINK{OVER}{PLAINTEXT} writes there (kafkalite,kafka; {_SECURE_SINKS})"
+    )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--tasks", type=int, default=4, help="Spark partitions")
@@ -192,22 +240,30 @@ def main() -> None:
         metavar="NAME=VALUE",
         help="a producer property for all, as -X compression.type=lz4",
     )
+    parser.add_argument(
+        "--security", default=PLAINTEXT, help=f"of the listener that is written to, as SSL ({PLAINTEXT})"
+    )
+    parser.add_argument("--listeners", type=Path, help="JSON file: properties of clients by the name of the security")
     parser.add_argument("--goals", nargs="*", metavar="NAME", help="instead: the comparisons of README, all or some")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows that --goals writes")
     parser.add_argument("--results", type=Path, help="folder for a JSON file of each comparison")
     options = parser.parse_args()
+    listeners = _listeners(options, parser)
 
     console = Console(highlight=False)
     found = []
     spark = session(options.jars, options.cores)
     try:
-        bench = Bench(spark, options.bootstrap_servers, [int(pid) for pid in options.broker_pids.split(",") if pid])
+        pids = [int(pid) for pid in options.broker_pids.split(",") if pid]
+        bench = Bench(spark, options.bootstrap_servers, pids, listeners)
         for comparison in _comparisons(options):
             result = compare(bench, comparison, options.runs, console)
             result |= {
                 "cores": options.cores,
                 "peers": {"kafka-tuned": KAFKA_TUNED, "confluent": CONFLUENT, "kafka-python": KAFKA_PYTHON},
             }
+            if comparison.security != PLAINTEXT:
+                result["handshake_ms"] = bench.handshakes((PLAINTEXT, comparison.security))
             show(result, console)
             found.append(result)
             if options.results is not None:

@@ -35,6 +35,18 @@ def test_met_missed_and_missing_goals_are_told_apart(tmp_path: Path) -> None:
     assert "not measured" in missing
 
 
+def test_rows_over_tls_show_goals_and_what_tls_costs(tmp_path: Path) -> None:
+    result = spark_result(1_200_000, 600_000)
+    rates = {"kafka-tuned": 1_100_000, "kafkalite over PLAINTEXT": 1_500_000}
+    result["sinks"] |= {name: {"rows_per_s": rate} for name, rate in rates.items()}
+    result["handshake_ms"] = {"PLAINTEXT": 2.0, "SSL": 5.5}
+    lines = [line for line in table(saved(tmp_path, "spark over SSL", result)).splitlines() if " SSL" in line]
+    assert lines[0].endswith("| ≥ 1.5× | 2.00× (1.20 M/s against 600 k/s) | ✓ |")
+    assert lines[1].endswith("| ≥ 1.2× | 1.09× (1.20 M/s against 1.10 M/s) | missed |")
+    assert lines[2].endswith("| itself, PLAINTEXT |  | 0.80× (1.20 M/s against 1.50 M/s) |  |")
+    assert lines[3].endswith("| PLAINTEXT |  | + 3.5 ms (5.5 ms against 2.0 ms) |  |")
+
+
 def test_the_embedded_broker_is_held_against_kafka(tmp_path: Path) -> None:
     brokers = {"kafkalite": {"records_per_s": 300_000.0}, "kafka": {"records_per_s": 200_000.0}}
     works = {work.name: {"brokers": brokers} for work in WORKS}

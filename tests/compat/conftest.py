@@ -1,4 +1,4 @@
-"""A real Kafka for the tests of this folder: one node, started once a run by scripts/kafka.sh, stopped at its end.
+"""A real Kafka for the tests of this folder, of one node and of three, started by scripts/kafka.sh for those that ask.
 
 Where no Kafka can be had (no network to fetch it, no Java) these tests fail with the reason, because what they prove
 would be missing unseen; KAFKALITE_NO_KAFKA=1 (``scripts/test.sh --no-kafka``) skips them.
@@ -11,8 +11,12 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.compat.kafka_cluster import KafkaCluster
 
 KAFKA_SCRIPT = Path(__file__).parents[2] / "scripts" / "kafka.sh"
 START_TIMEOUT_S = 280
@@ -58,7 +62,8 @@ class RealKafka:
         return self.directory / "node-1" / "data" / f"{topic}-{partition}"
 
 
-@pytest.fixture(scope="session")
+# Both end with the last test of this folder: an idle Kafka takes a fiftieth of a processor.
+@pytest.fixture(scope="package")
 def real_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
     if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
         pytest.skip("KAFKALITE_NO_KAFKA is set")
@@ -68,3 +73,13 @@ def real_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
         yield RealKafka(printed.strip().removeprefix("bootstrap.servers="), directory)
     finally:
         run_script("stop", "--dir", str(directory), timeout_s=TOOL_TIMEOUT_S)
+
+
+@pytest.fixture(scope="package")
+def kafka_of_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    from tests.compat.kafka_cluster import running_cluster
+
+    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
+        pytest.skip("KAFKALITE_NO_KAFKA is set")
+    with running_cluster(tmp_path_factory.mktemp("kafka-cluster")) as running:
+        yield running

@@ -15,6 +15,7 @@ from confluent_kafka.admin import NewPartitions
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.errors import KafkaError
 from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, run_script
+from tests.support.securities import SASL_SSL, SecureServer, free_ports, kafka_arguments, kafka_server, make_keys
 
 NODES = (1, 2, 3)
 WAIT_S = 60.0
@@ -44,6 +45,8 @@ class KafkaCluster:
 
     bootstrap_servers: str
     directory: Path
+    #: Its listeners: PLAINTEXT and SASL_SSL.
+    server: SecureServer
 
     def admin(self) -> AdminClient:
         return AdminClient(self.bootstrap_servers, {"default.api.timeout.ms": 20_000})
@@ -113,10 +116,11 @@ class KafkaCluster:
 
 @contextlib.contextmanager
 def running_cluster(directory: Path) -> Iterator[KafkaCluster]:
+    keys, ports = make_keys(directory), {SASL_SSL: free_ports(len(NODES))}
+    common = ("--port", "0", "--nodes", str(len(NODES)), "--dir", str(directory))
     try:
-        printed = run_script(
-            "start", "--port", "0", "--nodes", "3", "--dir", str(directory), *PROPERTIES, timeout_s=START_TIMEOUT_S
-        )
-        yield KafkaCluster(printed.strip().removeprefix("bootstrap.servers="), directory)
+        printed = run_script("start", *common, *kafka_arguments(keys, ports), *PROPERTIES, timeout_s=START_TIMEOUT_S)
+        bootstrap_servers = printed.strip().removeprefix("bootstrap.servers=")
+        yield KafkaCluster(bootstrap_servers, directory, kafka_server(keys, bootstrap_servers, ports))
     finally:
         run_script("stop", "--dir", str(directory), timeout_s=TOOL_TIMEOUT_S)

@@ -32,7 +32,7 @@ def bench(real_kafka: RealKafka, *arguments: str) -> Any:
 
 def test_every_sink_writes_every_row(real_kafka: RealKafka) -> None:
     sinks = "kafkalite,kafka,kafka-tuned,confluent,kafka-python,null"
-    result = bench(real_kafka, "spark", "--rows", "2000", "--runs", "1", "--sinks", sinks)
+    result = bench(real_kafka, "spark", "--rows", "2000", "--tasks", "1", "--runs", "1", "--sinks", sinks)
     assert set(result["sinks"]) == set(sinks.split(","))
     assert all(figures["rows_per_s"] > 0 for figures in result["sinks"].values())
 

@@ -15,9 +15,12 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from tests.compat.conftest import RealKafka
+from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
 from tests.support.differential import Broker, Table, differences, name_of
 from tests.support.differential_scenarios import SCENARIOS, TOPICS
+
+modelled_on = requires_kafka("4.3", "the APIs and answers that the embedded broker is modelled on")
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ def shared(ours: Broker, theirs: Broker) -> Table:
     }
 
 
+@modelled_on
 def test_the_same_bytes_get_the_same_answers(pair: tuple[Broker, Broker], figure: Figure) -> None:
     ours, theirs = pair
     # Produce is told of from 0 on, which neither serves.
@@ -155,6 +159,7 @@ def test_the_same_bytes_get_the_same_answers(pair: tuple[Broker, Broker], figure
     figure("answers that differ, all in a way that is meant", len(differ))
 
 
+@modelled_on
 def test_what_is_not_served_is_known(pair: tuple[Broker, Broker], figure: Figure) -> None:
     ours, theirs = pair
     assert theirs.versions.keys() - ours.versions.keys() == NOT_SERVED.keys()

@@ -16,16 +16,26 @@ from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from tests.compat.conftest import RealKafka
+from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
 from tests.exactly_once.lives import run_in_process
+from tests.support.amounts import amount
 from tests.support.readback import read_topic
 
-LIVES = int(os.environ.get("KAFKALITE_DRIVER_LIVES", "4"))
+LIVES = amount("KAFKALITE_DRIVER_LIVES", 4, long=30)
 TIMEOUT_S = 60.0
 
+pytestmark = requires_kafka("3.6", "the verification of transactions (KIP-890, part 1)")
 
-@pytest.mark.timeout(60 + 10 * LIVES)
-@pytest.mark.parametrize("version", ["2", "1"], ids=["version 2", "version 1"])
+
+@pytest.mark.timeout(200 + 20 * LIVES)
+@pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param("2", id="version 2", marks=requires_kafka("4.0", "transactions version 2 (KIP-890, part 2)")),
+        pytest.param("1", id="version 1"),
+    ],
+)
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 def test_whatever_dies_nothing_is_lost_torn_or_there_twice_on_kafka(
     real_kafka: RealKafka, protocol: str, version: str, figure: Figure

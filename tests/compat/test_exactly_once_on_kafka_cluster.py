@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,12 +19,13 @@ from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from kafka_sink.protocol.messages.find_coordinator import GROUP, TRANSACTION
-from tests.compat.kafka_cluster import NODES, KafkaCluster, running_cluster, until
+from tests.compat.kafka_cluster import NODES, KafkaCluster, until
 from tests.conftest import Figure
 from tests.exactly_once.lives import run_in_process
+from tests.support.amounts import amount
 from tests.support.readback import read_topic
 
-ROUNDS = int(os.environ.get("KAFKALITE_INTERRUPTIONS", "0"))
+ROUNDS = amount("KAFKALITE_INTERRUPTIONS", 0, long=1)
 
 #: Enough for every node to lead some.
 _PARTITIONS = 12
@@ -33,14 +33,12 @@ _PARTITIONS = 12
 pytestmark = pytest.mark.timeout(300 + 600 * ROUNDS)
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
-        pytest.skip("KAFKALITE_NO_KAFKA is set")
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> KafkaCluster:
     if not ROUNDS:
         pytest.skip("KAFKALITE_INTERRUPTIONS is not set")
-    with running_cluster(tmp_path_factory.mktemp("kafka-cluster")) as running:
-        yield running
+    found: KafkaCluster = request.getfixturevalue("kafka_of_three")
+    return found
 
 
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])

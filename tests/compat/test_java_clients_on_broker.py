@@ -21,16 +21,22 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafka_sink import EmbeddedCluster
 from tests.compat.conftest import KAFKA_SCRIPT, TOOL_TIMEOUT_S, run_script
+from tests.compat.kafka_version import is_at_least
 from tests.conftest import Figure
+from tests.support.amounts import amount
 
 TOOLS = "org.apache.kafka.tools."
+#: For what the console producer reads, and the console consumer shows; before Kafka 4.2 (KIP-1147) they have one name.
+READER, FORMATTER = (
+    ("--reader-property", "--formatter-property") if is_at_least("4.2") else ("--property", "--property")
+)
 PARTITIONS = 3
 WAIT_S = 60.0
 
 
 def with_nodes(default: int) -> pytest.MarkDecorator:
     """How many nodes the cluster of a test has."""
-    asked = os.environ.get("KAFKALITE_JAVA_NODES", str(default))
+    asked = amount("KAFKALITE_JAVA_NODES", str(default), long="1,3")
     return pytest.mark.parametrize(
         "cluster", [int(each) for each in asked.split(",")], indirect=True, ids="nodes={}".format
     )
@@ -123,12 +129,18 @@ def values(cluster: EmbeddedCluster, topic: str, *, isolation: str = "read_commi
 @with_nodes(3)
 def test_the_performance_test_of_producers(cluster: EmbeddedCluster, topic: str, figure: Figure) -> None:
     """Idempotent, as it is by default, and with transactions of a tenth of a second."""
-    common = ("--topic", topic, "--record-size", "200", "--throughput", "-1")
-    printed = tool(cluster, "ProducerPerformance", *common, "--num-records", "20000")
+    server = ("--producer-props", f"bootstrap.servers={cluster.bootstrap_servers}")
+
+    def send(count: int, *further: str) -> str:
+        arguments = ("--topic", topic, "--record-size", "200", "--throughput", "-1", "--num-records", str(count))
+        name = f"{TOOLS}ProducerPerformance"
+        return run_script("run", name, *arguments, *further, *server, timeout_s=TOOL_TIMEOUT_S)
+
+    printed = send(20_000)
     assert "20000 records sent" in printed
     figure("records/s", re.findall(r"([\d.]+) records/sec", printed)[-1])
     transactions = ("--transactional-id", f"perf-{topic}", "--transaction-duration-ms", "100")
-    assert "5000 records sent" in tool(cluster, "ProducerPerformance", *common, *transactions, "--num-records", "5000")
+    assert "5000 records sent" in send(5000, *transactions)
     assert len(values(cluster, topic)) == 25_000
 
 
@@ -140,7 +152,7 @@ def test_console_clients_and_offsets(cluster: EmbeddedCluster, topic: str) -> No
         [
             *("bash", str(KAFKA_SCRIPT), "run", f"{TOOLS}ConsoleProducer"),
             *("--bootstrap-server", cluster.bootstrap_servers, "--topic", topic),
-            *(part for each in parsing for part in ("--reader-property", each)),
+            *(part for each in parsing for part in (READER, each)),
         ],
         input="\n".join(lines) + "\n",
         text=True,
@@ -154,7 +166,7 @@ def test_console_clients_and_offsets(cluster: EmbeddedCluster, topic: str) -> No
         "consumer.ConsoleConsumer",
         *("--topic", topic, "--from-beginning", "--max-messages", str(len(lines)), "--group", f"console-{topic}"),
         *("--isolation-level", "read_committed"),
-        *(part for each in printing for part in ("--formatter-property", each)),
+        *(part for each in printing for part in (FORMATTER, each)),
     )
     assert sorted(line.replace("\t", "|") for line in shown.splitlines()) == sorted(lines)
     offsets = tool(cluster, "GetOffsetShell", "--topic", topic)

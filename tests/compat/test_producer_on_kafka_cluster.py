@@ -6,36 +6,37 @@ order. KAFKALITE_LOAD_RECORDS sets how many records the two long tests send (100
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kafka_sink import KafkaProducer, ProducerRecord
 from kafka_sink.common.errors import ApiError, KafkaTimeoutError, UnknownTopicOrPartitionError
-from tests.compat.kafka_cluster import NODES, KafkaCluster, running_cluster
+from tests.compat.kafka_cluster import NODES, KafkaCluster
+from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
+from tests.support.amounts import LONG, amount
 from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import read_topic
+from tests.support.securities import PLAINTEXT, SASL_SSL, Security, create_scram_user
 
-RECORDS = int(os.environ.get("KAFKALITE_LOAD_RECORDS", "50000"))
+RECORDS = amount("KAFKALITE_LOAD_RECORDS", 20_000, long=500_000)
+KILLS = amount("KAFKALITE_LEADER_KILLS", 1, long=10)
+MOVES = amount("KAFKALITE_LEADER_MOVES", 2, long=10)
 #: The load is spread over this many portions, a tenth of a second apart, and goes on for as long as the trouble does.
-PORTIONS = 250
+PORTIONS = 100
 PARTITIONS = 6
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = pytest.mark.timeout(1800 if LONG else 280)
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
-        pytest.skip("KAFKALITE_NO_KAFKA is set")
-    with running_cluster(tmp_path_factory.mktemp("kafka-cluster")) as running:
-        yield running
+@pytest.fixture
+def cluster(kafka_of_three: KafkaCluster) -> KafkaCluster:
+    return kafka_of_three
 
 
 @pytest.fixture
@@ -106,11 +107,18 @@ def test_a_rolling_restart_loses_and_repeats_nothing(cluster: KafkaCluster, topi
     figure("records sent again", int(retries))
 
 
-def test_killed_leaders_lose_and_repeat_nothing(cluster: KafkaCluster, topic: str, figure: Figure) -> None:
-    kills = 4
-
+@pytest.mark.parametrize(
+    "security",
+    [
+        pytest.param(PLAINTEXT, id="PLAINTEXT"),
+        pytest.param(SASL_SSL, id="SASL_SSL", marks=requires_kafka("3.5", "SCRAM without ZooKeeper (KIP-900)")),
+    ],
+)
+def test_killed_leaders_lose_and_repeat_nothing(
+    cluster: KafkaCluster, security: Security, topic: str, figure: Figure
+) -> None:
     def kill_leaders() -> None:
-        for round_number in range(kills):
+        for round_number in range(KILLS):
             with cluster.admin() as admin:
                 victim = cluster.leaders(topic, admin)[round_number % PARTITIONS]
             cluster.kill(victim)
@@ -118,13 +126,15 @@ def test_killed_leaders_lose_and_repeat_nothing(cluster: KafkaCluster, topic: st
             cluster.start(victim)
             cluster.await_replicas(topic)
 
-    with make_producer(cluster) as producer:
+    if security.mechanism:
+        create_scram_user(cluster.bootstrap_servers)
+    with make_producer(cluster, **cluster.server.client_properties(security)) as producer:
         load = OrderedLoad(producer, topic)
         send_through(kill_leaders, load)
         producer.flush(60_000)
         retries = producer.metrics()["record-retry-total"]
     check(cluster, topic, load, figure)
-    figure("kills", kills)
+    figure("kills", KILLS)
     figure("records sent again", int(retries))
 
 
@@ -133,7 +143,7 @@ def test_leaders_that_are_moved_are_followed(cluster: KafkaCluster, topic: str, 
 
     def move() -> None:
         nonlocal moved
-        for shift in (1, 2, 3):
+        for shift in range(1, MOVES + 1):
             moved += cluster.move_leaders(topic, shift, tmp_path)
 
     with make_producer(cluster) as producer:
@@ -198,7 +208,7 @@ def test_a_topic_that_is_deleted_while_sending_fails_its_records_and_no_others(
     doomed = f"doomed-{uuid.uuid4().hex[:8]}"
     cluster.create_topic(doomed, 3)
     with make_producer(
-        cluster, delivery_timeout_ms=5_000, request_timeout_ms=3_000, max_block_ms=3_000, metadata_max_age_ms=2_000
+        cluster, delivery_timeout_ms=10_000, request_timeout_ms=5_000, max_block_ms=10_000, metadata_max_age_ms=2_000
     ) as producer:
         for number in range(300):
             producer.send(ProducerRecord(doomed, b"%d" % number))
@@ -212,18 +222,18 @@ def test_a_topic_that_is_deleted_while_sending_fails_its_records_and_no_others(
             future = producer.send(ProducerRecord(doomed, b"late"))
             began = time.monotonic()
             try:
-                future.get(20_000)
+                future.get(60_000)
             except ApiError as refusal:
                 error = refusal
         assert isinstance(error, KafkaTimeoutError | UnknownTopicOrPartitionError), error
         figure("failed after", f"{time.monotonic() - began:.1f} s with {type(error).__name__}")
-        assert producer.send(ProducerRecord(topic, b"other")).get(20_000).topic == topic
+        assert producer.send(ProducerRecord(topic, b"other")).get(60_000).topic == topic
         cluster.create_topic(doomed, 3)
         began = time.monotonic()
         while True:
             assert time.monotonic() < began + 60
             try:
-                assert producer.send(ProducerRecord(doomed, b"again")).get(20_000).topic == doomed
+                assert producer.send(ProducerRecord(doomed, b"again")).get(60_000).topic == doomed
                 break
             except ApiError:
                 continue

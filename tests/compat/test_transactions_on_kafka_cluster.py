@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer
@@ -16,8 +14,9 @@ from confluent_kafka import TopicPartition as ForeignPartition
 from kafka_sink import KafkaProducer, ProducerRecord
 from kafka_sink.common.errors import KafkaError, TransactionAbortableError
 from kafka_sink.common.model import TopicPartition
-from tests.compat.kafka_cluster import NODES, WAIT_S, KafkaCluster, running_cluster
+from tests.compat.kafka_cluster import NODES, WAIT_S, KafkaCluster
 from tests.conftest import Figure
+from tests.support.amounts import LONG, amount
 from tests.support.readback import read_topic
 
 PARTITIONS = 6
@@ -25,17 +24,14 @@ RECORDS_PER_ROUND = 60
 #: Every fifth round is written twice, and aborted the first time.
 ABORT_EVERY = 5
 
-ROUNDS = int(os.environ.get("KAFKALITE_INTERRUPTIONS", "0"))
+ROUNDS = amount("KAFKALITE_INTERRUPTIONS", 0, long=1)
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = pytest.mark.timeout(1800 if LONG else 280)
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
-        pytest.skip("KAFKALITE_NO_KAFKA is set")
-    with running_cluster(tmp_path_factory.mktemp("kafka-cluster")) as running:
-        yield running
+@pytest.fixture
+def cluster(kafka_of_three: KafkaCluster) -> KafkaCluster:
+    return kafka_of_three
 
 
 class Writer:

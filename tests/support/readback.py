@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-_IDLE_LIMIT_S = 20.0
+_IDLE_LIMIT_S = 60.0
 #: consume() waits this long for a full load, so it is short.
-_LOAD_WAIT_S = 0.1
+_LOAD_WAIT_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def read_topic(bootstrap_servers: str, topic: str, *, isolation: str = "read_com
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
         open_partitions = set(partitions)
         found: list[Message] = []

@@ -14,6 +14,7 @@ from kafka_sink.producer.producer_record import ProducerRecord
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MAX_BLOCK_MS = 20_000
 USER = "al,ice=1"
 #: Unlike any other text, so that it can be looked for.
 PASSWORD = 'S3cr3t,"x\\y=ü'
@@ -61,9 +62,9 @@ def client_properties(cluster: EmbeddedCluster, listener: str, **properties: Any
     return {
         "bootstrap.servers": address(cluster, listener),
         "security.protocol": listener,
-        "max.block.ms": 5_000,
-        "delivery.timeout.ms": 15_000,
-        "request.timeout.ms": 5_000,
+        "max.block.ms": MAX_BLOCK_MS,
+        "delivery.timeout.ms": 30_000,
+        "request.timeout.ms": 10_000,
         **{name.replace("_", "."): value for name, value in properties.items()},
     }
 
@@ -71,7 +72,7 @@ def client_properties(cluster: EmbeddedCluster, listener: str, **properties: Any
 def produce(properties: Mapping[str, Any], count: int = 10, topic: str = "t") -> int:
     """Send *count* records; how many were acknowledged. The first error is raised, and then no more are sent."""
     with KafkaProducer(properties) as producer:
-        producer.send(ProducerRecord(topic, b"first")).get(10_000)
+        producer.send(ProducerRecord(topic, b"first")).get(60_000)
         futures = [producer.send(ProducerRecord(topic, b"%d" % number)) for number in range(1, count)]
         producer.flush()
-        return 1 + len([future.get(10_000) for future in futures])
+        return 1 + len([future.get(60_000) for future in futures])

@@ -1,0 +1,17 @@
+"""Files that share what takes long to start go to one process of a run."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.scheduling import ROOT, group
+
+
+@pytest.mark.parametrize(("folder", "fixture"), [("spark", "spark"), ("compat", "real_kafka")])
+def test_files_that_share_a_fixture_of_the_run_share_a_process(folder: str, fixture: str) -> None:
+    files = sorted((ROOT / "tests" / folder).glob("test_*.py"))
+    users = [file for file in files if re.search(rf"^def test_.*\n?.*\b{fixture}: ", file.read_text(), re.MULTILINE)]
+    assert len(users) > 3
+    assert len({group(str(file.relative_to(ROOT))) for file in users}) == 1

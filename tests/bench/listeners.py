@@ -1,0 +1,54 @@
+"""The listeners of a benchmark's Kafka: what it has to be started with, and what clients need for each.
+
+python -m tests.bench.listeners FOLDER              before the start: keys; prints arguments of scripts/kafka.sh start
+python -m tests.bench.listeners FOLDER BOOTSTRAP    after it: the user for SCRAM, and FOLDER/listeners.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.securities import (
+    SASL_SSL,
+    SSL,
+    Keys,
+    SecureServer,
+    create_scram_user,
+    free_ports,
+    kafka_arguments,
+    kafka_server,
+    make_keys,
+)
+
+SECURITIES = (SSL, SASL_SSL)
+LISTENERS = "listeners.json"
+_PORTS = "ports.json"
+
+
+def write_listeners(server: SecureServer, path: Path) -> None:
+    """*path* with the properties of clients by the name of the security."""
+    found: Mapping[str, Mapping[str, str]] = {
+        security.name: server.client_properties(security) for security in server.addresses
+    }
+    path.write_text(json.dumps(found))
+
+
+def main() -> None:
+    folder, *rest = Path(sys.argv[1]), *sys.argv[2:]
+    if not rest:
+        ports = {security.name: free_ports(1) for security in SECURITIES}
+        (folder / _PORTS).write_text(json.dumps(ports))
+        arguments = kafka_arguments(make_keys(folder), {each: ports[each.name] for each in SECURITIES})
+        print("\n".join(arguments))
+        return
+    ports = json.loads((folder / _PORTS).read_text())
+    create_scram_user(rest[0])
+    server = kafka_server(Keys(folder), rest[0], {each: ports[each.name] for each in SECURITIES})
+    write_listeners(server, folder / LISTENERS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Which version of Apache Kafka the tests of this folder run on, and what they ask of it.
+
+``scripts/test.sh --kafka V`` chooses another than the default. A test that needs what older versions lack names it, so
+that its skip says which version it takes and why.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+IVY_FILE = Path(__file__).parents[2] / "scripts" / "kafka-ivy.xml"
+
+
+def _version() -> str:
+    libs = os.environ.get("KAFKALITE_KAFKA_LIBS")
+    if libs:
+        (jar,) = (path for path in Path(libs).glob("kafka_2.13-*.jar") if re.fullmatch(r".*-[\d.]+", path.stem))
+        return jar.stem.removeprefix("kafka_2.13-")
+    pinned = re.search(r'name="kafka_2\.13" rev="([\d.]+)"', IVY_FILE.read_text())
+    assert pinned is not None
+    return os.environ.get("KAFKALITE_KAFKA_VERSION") or pinned[1]
+
+
+#: As 4.3.0, or as 4.3 where the newest patch release is meant.
+VERSION = _version()
+
+
+def is_at_least(oldest: str) -> bool:
+    return _parsed(VERSION) >= _parsed(oldest)
+
+
+def requires_kafka(oldest: str, what: str) -> pytest.MarkDecorator:
+    """Skip the test on versions before *oldest*, which is the first one with *what*."""
+    return pytest.mark.skipif(
+        not is_at_least(oldest), reason=f"Apache Kafka {VERSION} lacks what came with {oldest}: {what}"
+    )
+
+
+def _parsed(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split("."))

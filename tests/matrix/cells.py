@@ -1,0 +1,69 @@
+"""Which combinations of security, path, codec, broker and memory there are, and a choice in which every pair occurs."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+from tests.support.securities import SECURITIES
+
+PATHS = ("send", "send_columns", "df.write", "writeStream", "exactly once parallel", "exactly once atomic")
+CODECS = ("none", "lz4")
+BROKERS = ("embedded", "kafka")
+MEMORIES = ("default", "small")
+_SECURITIES = tuple(security.name for security in SECURITIES)
+_VALUES: tuple[tuple[str, ...], ...] = (BROKERS, _SECURITIES, PATHS, CODECS, MEMORIES)
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One way to write; *memory* ``small`` is a buffer.memory that holds a hundredth of what is written."""
+
+    broker: str
+    security: str
+    path: str
+    codec: str
+    memory: str
+
+    def __str__(self) -> str:
+        return "-".join(value.replace(" ", "_") for value in astuple(self))
+
+
+def all_cells() -> list[Cell]:
+    """Every combination once, half of them with little memory: of each value of another dimension the half as well."""
+    found = []
+    for indices in itertools.product(*(range(len(values)) for values in _VALUES[:-1])):
+        broker, security, path, codec = (values[index] for values, index in zip(_VALUES, indices, strict=False))
+        found.append(Cell(broker, security, path, codec, MEMORIES[sum(indices) % 2]))
+    return found
+
+
+def pairwise_cells() -> list[Cell]:
+    """As few cells as a greedy choice needs so that every two values of different dimensions meet in one of them."""
+    candidates = [Cell(*values) for values in itertools.product(*_VALUES)]
+    open_pairs = {pair for cell in candidates for pair in pairs_of(cell)}
+    chosen: list[Cell] = []
+    while open_pairs:
+        used = Counter(value for cell in chosen for value in astuple(cell))
+
+        def gain(cell: Cell, used: Counter[str] = used) -> tuple[int, int]:
+            # Of equals the one whose values are rare so far, then the first: always the same choice.
+            return len(open_pairs.intersection(pairs_of(cell))), -sum(used[value] for value in astuple(cell))
+
+        best = max(candidates, key=gain)
+        chosen.append(best)
+        open_pairs.difference_update(pairs_of(best))
+    # One broker after the other, as each is started when it is first needed.
+    return sorted(chosen)
+
+
+def pairs_of(cell: Cell) -> set[tuple[tuple[int, str], tuple[int, str]]]:
+    """The values that meet in *cell*, each with its dimension."""
+    return set(itertools.combinations(enumerate(astuple(cell)), 2))
+
+
+def count_of(cells: Sequence[Cell], value: str) -> int:
+    """How many of *cells* have *value*."""
+    return sum(value in astuple(cell) for cell in cells)

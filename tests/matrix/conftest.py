@@ -1,0 +1,140 @@
+"""What the matrix shares: keys, an embedded cluster and a real Kafka with all listeners, a Spark session, the rows.
+
+KAFKALITE_MATRIX=full (``scripts/test.sh --matrix``) has every cell instead of a choice, KAFKALITE_MATRIX_MB is how many
+MB each of them writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kafka_sink import register
+from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, run_script
+from tests.matrix.cells import PATHS
+from tests.matrix.payload import Payload, make_payload
+from tests.support.amounts import amount
+from tests.support.securities import (
+    CUT,
+    PLAINTEXT,
+    SECURITIES,
+    Keys,
+    SecureServer,
+    advertised,
+    create_scram_user,
+    embedded_server,
+    free_ports,
+    kafka_arguments,
+    kafka_server,
+    make_keys,
+)
+
+IS_FULL = os.environ.get("KAFKALITE_MATRIX", "") == "full"
+MEGABYTES = amount("KAFKALITE_MATRIX_MB", 2, long=20)
+#: Names of the properties that carry a cell to the table.
+CELL = "cell"
+
+#: Deleted topics go at once: cells follow each other, and the disk is finite.
+KAFKA_PROPERTIES = (
+    "log.segment.delete.delay.ms=1000",
+    "log.retention.check.interval.ms=2000",
+    "offsets.topic.num.partitions=5",
+    "transaction.state.log.num.partitions=5",
+)
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    return make_keys(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="session")
+def embedded(keys: Keys) -> Iterator[SecureServer]:
+    with embedded_server(keys) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka(keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
+    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
+        pytest.skip("KAFKALITE_NO_KAFKA is set")
+    with running_kafka(keys, tmp_path_factory.mktemp("secure-kafka")) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def running_kafka(keys: Keys, directory: Path) -> Iterator[SecureServer]:
+    ports = {each: free_ports(1) for each in (*SECURITIES, CUT)}
+    front, behind, plaintext = free_ports(1), ports[CUT], ports.pop(PLAINTEXT)
+    told = {**ports, CUT: front}
+    try:
+        printed = run_script(
+            "start", "--port", str(plaintext), "--dir", str(directory), *kafka_arguments(keys, ports),
+            advertised({PLAINTEXT: plaintext, **told}), *KAFKA_PROPERTIES,
+            timeout_s=START_TIMEOUT_S,
+        )  # fmt: skip
+        bootstrap_servers = printed.strip().removeprefix("bootstrap.servers=")
+        create_scram_user(bootstrap_servers)
+        yield kafka_server(keys, bootstrap_servers, told, {front: behind})
+    finally:
+        run_script("stop", "--dir", str(directory), timeout_s=TOOL_TIMEOUT_S)
+
+
+@pytest.fixture(scope="session")
+def payload(tmp_path_factory: pytest.TempPathFactory) -> Payload:
+    return make_payload(tmp_path_factory.mktemp("rows"), MEGABYTES)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("kafkalite-matrix")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    register(session)
+    yield session
+    session.stop()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of cells: a line for each broker, security and codec, the seconds of each path."""
+    cells: dict[tuple[str, str, str], dict[str, str]] = {}
+    count, rows, megabytes, seconds, red = 0, 0, 0.0, 0.0, []
+    for outcome, reports in terminalreporter.stats.items():
+        for report in reports:
+            told = dict(getattr(report, "user_properties", ())).get(CELL)
+            if told is None or report.when != "call":
+                continue
+            cell = json.loads(str(told))
+            is_red = outcome != "passed"
+            line = cells.setdefault((cell["broker"], cell["security"], cell["codec"]), {})
+            line[cell["path"]] = "RED" if is_red else f"{cell['seconds']:.1f}{'*' if cell['memory'] == 'small' else ''}"
+            count, seconds = count + 1, seconds + report.duration
+            if is_red:
+                red.append(report.nodeid)
+            else:
+                rows, megabytes = rows + cell["rows"], megabytes + cell["megabytes"]
+    if not cells:
+        return
+    terminalreporter.section("matrix: seconds of each write (* with little memory)")
+    write = terminalreporter.line
+    write(f"{'broker':<10}{'security':<16}{'codec':<7}" + "".join(f"{path:>23}" for path in PATHS))
+    for (broker, security, codec), line in sorted(cells.items()):
+        write(f"{broker:<10}{security:<16}{codec:<7}" + "".join(f"{line.get(path, '–'):>23}" for path in PATHS))
+    write(f"{count} cells, {rows:,} rows and {megabytes:,.0f} MB whole, {seconds:,.0f} s, {len(red)} red")
+    for name in red:
+        write(f"RED {name}")

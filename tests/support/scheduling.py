@@ -1,0 +1,51 @@
+"""How the processes of a run (pytest-xdist) share its tests: by files, those that share a Spark or a Kafka together.
+
+What takes longest comes first, so that no process works alone in the end.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+ROOT = Path(__file__).parents[2]
+#: Fixtures of a whole run, as tests take them: each process that needs one starts one of its own.
+_SHARED = ("SecureServer", "spark: SparkSession", "real_kafka: RealKafka", "kafka_of_three")
+#: Folders whose files take long; the last file to end should be a short one.
+_LONG = ("tests/spark", "tests/compat", "tests/bench", "tests/exactly_once", "tests/integration", "tests/sim")
+
+
+@cache
+def group(file: str) -> str:
+    """What goes to one process with *file*, a path below the project's folder."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    return next((shared for shared in _SHARED if shared in text), file)
+
+
+class Scheduling(LoadFileScheduling):
+    """One unit of work for each group of files."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(super()._split_scope(nodeid))
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Put the groups of several files in front, then the folders whose files take long."""
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    file = item.nodeid.split("::", 1)[0]
+    if group(file) != file:
+        return 0
+    folder = file.rpartition("/")[0]
+    return 1 + _LONG.index(folder) if folder in _LONG else 1 + len(_LONG)
+
+
+def make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    """None where files are not what is shared."""
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -1,0 +1,41 @@
+"""Sessions of authentication that clients renew long before their end.
+
+A client renews a session when 5 to 15 % of it are left. The sessions of a test are short, and a busy machine may stand
+still for longer than that: the broker then cuts the connection off, and the client warns of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_sink.client import sasl_authenticator
+from kafka_sink.client.sasl_authenticator import SaslClientAuthenticator
+
+#: Of 3 s: a broker does not let a client authenticate again more often than once a second.
+_RENEWED_AFTER = (0.4, 0.45)
+_LIMIT_S = 60.0
+
+
+def renew_early(patch: pytest.MonkeyPatch) -> list[int]:
+    """Let clients renew a session before half of it is over; the list gets the lifetime in ms of each that begins."""
+    patch.setattr(sasl_authenticator, "_REAUTHENTICATE_AFTER", _RENEWED_AFTER)
+    lifetimes: list[int] = []
+    complete = SaslClientAuthenticator._complete
+
+    def noted(authenticator: SaslClientAuthenticator, session_lifetime_ms: int) -> None:
+        lifetimes.append(session_lifetime_ms)
+        complete(authenticator, session_lifetime_ms)
+
+    patch.setattr(SaslClientAuthenticator, "_complete", noted)
+    return lifetimes
+
+
+def outlasting(session_s: float, sessions: list[int], least: int) -> Iterator[None]:
+    """Go on until the first session would have run out, and there were at least so many."""
+    began = time.monotonic()
+    while (elapsed := time.monotonic() - began) < 1.5 * session_s or len(sessions) < least:
+        assert elapsed < _LIMIT_S, f"{len(sessions)} sessions within {_LIMIT_S} s"
+        yield
