@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.amounts import only_long
+
 if TYPE_CHECKING:
     from tests.compat.conftest import RealKafka
 
@@ -30,6 +32,7 @@ def bench(real_kafka: RealKafka, *arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@only_long
 def test_every_sink_writes_every_row(real_kafka: RealKafka) -> None:
     sinks = "kafkalite,kafka,kafka-tuned,confluent,kafka-python,null"
     result = bench(real_kafka, "spark", "--rows", "2000", "--tasks", "1", "--runs", "1", "--sinks", sinks)

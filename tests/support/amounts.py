@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from typing import TypeVar
 
+import pytest
+
 Amount = TypeVar("Amount", int, float, str)
 
 #: The run has time for what takes long for what it proves.
 LONG = os.environ.get("KAFKALITE_LONG", "") not in ("", "0")
+#: For tests that have no smaller form that would be worth its time.
+only_long = pytest.mark.skipif(not LONG, reason="only with --long")
 
 
 def amount(variable: str, normal: Amount, *, long: Amount) -> Amount:
