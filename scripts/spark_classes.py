@@ -1,13 +1,13 @@
 """Use the parts of Spark that the tests use, so that the JVM can archive their classes at its exit (CDS).
 
-Run by ``scripts/test.sh`` once: a Spark that takes its classes from the archive starts with little more than half of the
-processor's time.
+Run by ``scripts/test.sh`` once: a Spark that takes its classes from the archive starts with little more than half of
+the processor's time.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Hand on what comes."""
     yield from batches
 
@@ -32,8 +32,8 @@ def main() -> None:
     rows.mapInArrow(same, "value string").write.format("noop").mode("append").save()
     with tempfile.TemporaryDirectory() as folder:
         rows.write.text(f"{folder}/source")
-        stream = spark.readStream.text(f"{folder}/source").writeStream.option("checkpointLocation", f"{folder}/checkpoint")
-        stream.trigger(availableNow=True).foreachBatch(count).start().awaitTermination()
+        stream = spark.readStream.text(f"{folder}/source").writeStream.trigger(availableNow=True)
+        stream.option("checkpointLocation", f"{folder}/checkpoint").foreachBatch(count).start().awaitTermination()
     spark.stop()
 
 

@@ -115,9 +115,9 @@ if [ -z "$folder" ]; then
     checks=$!
 fi
 case " $* " in *" tests/"*) folder="" ;; esac
-# Four processes keep two processors busy, as each often waits for a Spark, a Kafka or a time-out. How they share the tests
+# Five processes keep two processors busy, as each often waits for a Spark, a Kafka or a time-out. How they share the tests
 # stands in tests/support/scheduling.py.
-step "pytest" python -m pytest -n 4 --dist loadfile --no-loadscope-reorder ${pytest_options+"${pytest_options[@]}"} \
+step "pytest" python -m pytest -n 5 --dist loadfile --no-loadscope-reorder ${pytest_options+"${pytest_options[@]}"} \
     ${folder:+"$folder"} "$@"
 if [ -n "$checks" ]; then
     wait "$checks" || failed="${failed:+$failed, }static checks"

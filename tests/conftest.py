@@ -26,7 +26,8 @@ _FIGURE = "figure"
 _SIMULATED_RUNS = amount("KAFKALITE_SIMULATED_RUNS", 200, long=4_000)
 
 _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-#: Where ``scripts/test.sh`` has archived Spark's classes; a JVM with other jars passes over it, and would say so on stdout.
+#: Where ``scripts/test.sh`` has archived Spark's classes. A JVM with other jars passes over it, and would say so on
+#: stdout.
 _SPARK_CLASSES = Path(__file__).parents[1] / ".work" / "spark-classes.jsa"
 
 _LOGGERS = ("", "kafka_sink", "kafka_sink.client", "kafka_sink.network", "kafka_sink.producer")
@@ -48,14 +49,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def _spare_the_processor() -> None:
     """JVMs and Pythons that tests start live for seconds, and most of those go into compiling.
 
-    A JVM without its optimizing compiler needs half of the processor's time, and Spark's with its classes from an archive
-    half of that again; a Python that may keep bytecode compiles our sources once and not at every start.
+    A JVM without its optimizing compiler needs half of the processor's time, and Spark's with its classes from an
+    archive half of that again; a Python that may keep bytecode compiles our sources once and not at every start.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     # Spark cuts the options at spaces.
-    is_archived = _SPARK_CLASSES.exists() and " " not in str(_SPARK_CLASSES)
-    spark = f"{_SHORT_LIVED_JVM} -XX:SharedArchiveFile={_SPARK_CLASSES} -Xlog:disable" if is_archived else _SHORT_LIVED_JVM
+    spark = _SHORT_LIVED_JVM
+    if _SPARK_CLASSES.exists() and " " not in str(_SPARK_CLASSES):
+        spark += f" -XX:SharedArchiveFile={_SPARK_CLASSES} -Xlog:disable"
     for variable in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
         os.environ.setdefault(variable, spark)
     for variable in ("SPARK_LAUNCHER_OPTS", "KAFKA_OPTS"):

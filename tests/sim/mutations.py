@@ -105,6 +105,10 @@ def _nothing(true: Any, *args: Any, **options: Any) -> None:
     """The rule is left out."""
 
 
+def _not_asked_for(true: Any, self: Metadata) -> int:
+    return self.update_version
+
+
 def _finish_again(true: Any, self: ProducerBatch, *args: Any) -> bool:
     self.final_state = None
     true(self, *args)
@@ -211,7 +215,7 @@ MUTATIONS = (
     ),
     Mutation("no new epoch after a gap", IdempotenceManager, "request_epoch_bump", _nothing, likely_seed=29),
     Mutation(
-        "a new epoch while batches may be stored", IdempotenceManager, "failed", _new_epoch_at_once, likely_seed=290
+        "a new epoch while batches may be stored", IdempotenceManager, "failed", _new_epoch_at_once, likely_seed=400
     ),
     Mutation("the first batch may be overtaken", IdempotenceManager, "must_wait", _first_is_like_any, likely_seed=10),
     Mutation(
@@ -231,7 +235,7 @@ MUTATIONS = (
         "requests never time out", InFlightRequests, "nodes_with_timed_out_requests", _keep_waiting, likely_seed=17
     ),
     Mutation("nothing expires", InFlightBatches, "expire", _nothing, likely_seed=1),
-    Mutation("metadata is not refreshed on errors", Metadata, "request_update", _nothing, likely_seed=46),
+    Mutation("metadata is not refreshed on errors", Metadata, "request_update", _not_asked_for, likely_seed=46),
 )
 
 

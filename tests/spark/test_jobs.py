@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import signal
 import socket
 import subprocess
@@ -16,7 +15,6 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from pyspark.sql import SparkSession
 
 from kafka_sink.client.admin import AdminClient
 from tests.conftest import Figure
@@ -184,40 +182,3 @@ def test_ctrl_c_ends_foreach_batch_of_a_socket_well(
     else:
         assert "the micro-batch under way is left to the next start" in job.printed()
     assert values(broker, topic) == ended
-
-
-@pytest.mark.parametrize(
-    ("job", "arguments", "says"),
-    [
-        ("stream_to_kafka.py", ["--format", "json"], "a stream of json files needs --schema"),
-        ("stream_to_kafka.py", ["--source", "socket"], "--source socket wants HOST:PORT"),
-        ("foreach_batch_to_kafka.py", ["--key", "id"], "there is no column id; there are value"),
-        (
-            "stream_to_kafka.py",
-            ["--option", "kafka.compression.type=zip"],
-            "option kafka.compression.type: 'zip' is not allowed",
-        ),
-        ("batch_to_kafka.py", ["--name", "orders"], "give --version too"),
-    ],
-)
-def test_errors_are_one_line(
-    spark: SparkSession,
-    job: str,
-    arguments: list[str],
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "a.txt").write_text("1\n")
-    given = ["--bootstrap-servers", "127.0.0.1:1", "--topic", "t", "--input", str(tmp_path / "source"), *arguments]
-    if job != "batch_to_kafka.py":
-        given += ["--checkpoint", str(tmp_path / "checkpoint"), "--until-written"]
-    monkeypatch.setattr(sys, "argv", [job, *given])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(ROOT / "spark_jobs" / job), run_name="__main__")
-    # What SystemExit carries as text the interpreter prints.
-    said = str(ended.value.code) if isinstance(ended.value.code, str) else capsys.readouterr().err
-    assert says in said
-    assert len(said.splitlines()) == 1

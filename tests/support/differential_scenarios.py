@@ -15,10 +15,12 @@ from tests.support.differential import Ask, Json, topic_id
 
 _GOLDEN: Final = Path(__file__).parents[1] / "golden"
 #: Topics that are there at the beginning, and what CreateTopics is told of them.
+#: Kafka looks 30 s after its start, and then every 5 minutes, for what is too old: the records bear times of 2023.
+_FOR_EVER: Final = {"configs": [{"name": "retention.ms", "value": "-1"}]}
 TOPICS: Final[dict[str, Json]] = {
-    "diff-a": {"num_partitions": 3},
-    "diff-b": {"num_partitions": 1},
-    "diff-cut": {"num_partitions": 2},
+    "diff-a": {"num_partitions": 3, **_FOR_EVER},
+    "diff-b": {"num_partitions": 1, **_FOR_EVER},
+    "diff-cut": {"num_partitions": 2, **_FOR_EVER},
     "diff-settings": {"num_partitions": 1, "configs": [{"name": "retention.ms", "value": "1000000"}]},
 }
 A: Final = {"name": "diff-a", "topic": "diff-a", "topic_id": topic_id("diff-a"), "topic_name": "diff-a"}

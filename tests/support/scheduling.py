@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 #: Fixtures of a whole run, as tests take them: each process that needs one starts one of its own.
 _SHARED = ("SecureServer", "spark: SparkSession", "real_kafka: RealKafka", "kafka_of_three")
 #: Folders whose files take long; the last file to end should be a short one.
-_LONG = ("tests/spark", "tests/compat", "tests/bench", "tests/exactly_once", "tests/integration", "tests/sim")
+_LONG = ("tests/spark", "tests/compat", "tests/sim", "tests/bench", "tests/exactly_once", "tests/integration")
 
 
 @cache
