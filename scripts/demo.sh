@@ -38,7 +38,8 @@ job_pid="" broker_pid="" progress_pid=""
 clean_up() {
     local status=$? pid
     stop_progress
-    for pid in $job_pid $broker_pid; do
+    # The shell's own list, as a signal may come before what was started is written down. The broker goes last.
+    for pid in $(jobs -p | grep -vxF "$broker_pid" || true) $broker_pid; do
         kill "$pid" 2>/dev/null || true
         wait "$pid" 2>/dev/null || true
     done
