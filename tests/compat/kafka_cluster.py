@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient as ForeignAdmin
 from confluent_kafka.admin import NewPartitions
 
 from kafka_sink.client.admin import AdminClient
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import KafkaError, UnknownTopicOrPartitionError
 from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, run_script
 from tests.support.securities import SASL_SSL, SecureServer, free_ports, kafka_arguments, kafka_server, make_keys
 
@@ -69,8 +69,16 @@ class KafkaCluster:
 
     def leaders(self, topic: str, admin: AdminClient) -> dict[int, int]:
         """Partition → node that leads it, of those that have one."""
-        infos = admin.describe_topics([topic])[topic].partitions
-        return {info.partition: info.leader.id for info in infos if info.leader is not None}
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                infos = admin.describe_topics([topic])[topic].partitions
+                return {info.partition: info.leader.id for info in infos if info.leader is not None}
+            except UnknownTopicOrPartitionError:
+                # Asked is any node, and one that has just started may not have heard of the topic yet.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def await_replicas(self, topic: str) -> None:
         """Every partition has a leader and three replicas in sync."""
