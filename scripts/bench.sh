@@ -4,7 +4,9 @@
 #   scripts/bench.sh spark     format("kafkalite") beside Spark's own format("kafka"), loops over rows, and no sink at all
 #   scripts/bench.sh columns   KafkaProducer.send_columns beside Kafka's Java producer
 #   scripts/bench.sh records   KafkaProducer.send beside kafka-python, aiokafka and confluent-kafka
-#   scripts/bench.sh stream    micro-batches beside Spark's own sink and a sink that does nothing
+#   scripts/bench.sh stream    micro-batches beside Spark's own sink and a Python sink that does nothing
+#   scripts/bench.sh trigger   the same, the whole trigger with asyncProgressTrackingEnabled
+#   scripts/bench.sh small     df.write of 1,000 rows: again and again in a session, and the first of one
 #   scripts/bench.sh exactly-once  what transactions cost: none, one a task, one for all
 #   scripts/bench.sh limits    memory, and speed with more rows, partitions and brokers
 #   scripts/bench.sh broker    the embedded broker beside Kafka, written to and read by the same clients
@@ -13,8 +15,8 @@
 #   scripts/bench.sh report    README's table and chart from what was measured last
 #
 # Each takes options of its own: scripts/bench.sh spark --help. Kafka and Spark's connector are fetched once into .work.
-# spark --security SSL (or SASL_SSL) writes over that listener. KAFKALITE_BENCH_BOOTSTRAP=host:port uses a Kafka that runs
-# already, and KAFKALITE_BENCH_LISTENERS=FILE its other listeners: client properties by name of the security, in JSON.
+# spark, stream and trigger --security SSL (or SASL_SSL) write over that listener. KAFKALITE_BENCH_BOOTSTRAP=host:port uses a
+# Kafka that runs already, and KAFKALITE_BENCH_LISTENERS=FILE its other listeners: client properties by name of the security, in JSON.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -58,6 +60,10 @@ bench_spark() {
     bench bench_spark --jars "$jars" --broker-pids "$broker_pids" ${listeners:+--listeners "$listeners"} "$@"
 }
 
+bench_stream() {
+    bench bench_stream --jars "$jars" ${listeners:+--listeners "$listeners"} "$@"
+}
+
 bench_all() {
     local results="$ROOT/tests/bench/results" security
     bench_spark --goals --runs 5 --results "$results" "$@"
@@ -66,7 +72,10 @@ bench_all() {
     done
     bench bench_columns --runs 5 --results "$results"
     bench bench_records --runs 5 --results "$results"
-    bench bench_stream --jars "$jars" --results "$results"
+    bench_stream --results "$results"
+    bench_stream --security SASL_SSL --results "$results"
+    bench_stream --whole-trigger --results "$results"
+    bench bench_small --jars "$jars" --results "$results"
     bench bench_exactly_once --results "$results"
     bench bench_limits --results "$results"
     bench bench_broker --broker-pids "$broker_pids" --results "$results"
@@ -108,7 +117,17 @@ case "$command" in
     stream)
         prepare
         find_kafka
-        bench bench_stream --jars "$jars" "$@"
+        bench_stream "$@"
+        ;;
+    trigger)
+        prepare
+        find_kafka
+        bench_stream --whole-trigger "$@"
+        ;;
+    small)
+        prepare
+        find_kafka
+        bench bench_small --jars "$jars" "$@"
         ;;
     exactly-once)
         prepare

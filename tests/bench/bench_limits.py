@@ -73,8 +73,8 @@ def growth_of_rows(spark: SparkSession, bootstrap_servers: str, scale: float, ru
     write(spark, bootstrap_servers, "keyed", counts[0], 4, 4)
     found = _rates(counts, runs, lambda count: write(spark, bootstrap_servers, "keyed", count, 4, 4))
     nothing(counts[0])
-    floor = _rates(counts, runs, nothing)
-    return {**found, "nothing_rows_per_s": floor["rows_per_s"], "least_of_most_of_nothing": floor["least_of_most"]}
+    idle = _rates(counts, runs, nothing)
+    return {**found, "nothing_rows_per_s": idle["rows_per_s"], "least_of_most_of_nothing": idle["least_of_most"]}
 
 
 def growth_of_partitions(

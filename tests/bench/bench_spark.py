@@ -27,6 +27,7 @@ from rich.table import Table
 
 from kafka_sink import KafkaProducer
 from tests.bench import resources, results
+from tests.bench.listeners import read_listeners
 from tests.bench.spark_sinks import CONFLUENT, KAFKA_PYTHON, KAFKA_TUNED, SHAPES, SINKS, WITHOUT_RECORDS, rows, session
 from tests.bench.topics import fresh_topic, records_in
 
@@ -209,10 +210,7 @@ def _comparisons(options: argparse.Namespace) -> list[Comparison]:
 
 
 def _listeners(options: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, dict[str, str]]:
-    """Properties of clients by security, as the file has them; without one there is PLAINTEXT."""
-    found = {PLAINTEXT: {"bootstrap.servers": options.bootstrap_servers}}
-    if options.listeners is not None:
-        found |= json.loads(options.listeners.read_text())
+    found = read_listeners(options.bootstrap_servers, options.listeners)
     if options.security not in found:
         parser.error(f"--security {options.security}: expected one of {', '.join(found)}, as --listeners has them")
     return found

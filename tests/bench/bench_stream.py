@@ -1,7 +1,15 @@
-"""Time of a micro-batch: writeStream.format("kafkalite") beside a Python sink that does nothing and Spark's own sink.
+"""Time of a micro-batch: writeStream.format("kafkalite") beside Spark's own sink and a Python sink that does nothing.
 
-Run by ``scripts/bench.sh stream``. Every stream gets 1,000 rows per trigger from the source rate-micro-batch; what is
-compared is ``addBatch`` of Spark's own progress reports, the part of a trigger that a sink can do anything about.
+Run by ``scripts/bench.sh stream`` and, with ``--whole-trigger``, by ``scripts/bench.sh trigger``. Every stream gets
+1,000 rows per trigger from the source rate-micro-batch. What is compared comes from Spark's own progress reports:
+
+* ``addBatch``, the part of a trigger that a sink can do anything about, at least once and exactly once. With
+  ``--security`` all streams write over that listener.
+* ``triggerExecution``, the whole trigger, where the stream's progress is written beside the next batch
+  (``asyncProgressTrackingEnabled``), for all streams alike and at least once only.
+
+Streams take turns in one session, and each goes to a fresh topic whose rows are counted when it has ended. They share
+Spark's Python workers, so the sink that does nothing also profits from what kafkalite tunes in them.
 """
 
 from __future__ import annotations
@@ -11,6 +19,7 @@ import json
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,83 +29,147 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench import results
-from tests.bench.spark_sinks import session
-from tests.bench.topics import fresh_topic
+from tests.bench.listeners import read_listeners
+from tests.bench.spark_sinks import LABELS, session
+from tests.bench.topics import await_records, fresh_topic
 
 ROWS_PER_TRIGGER: Final = 1000
-#: Untimed at the start of every stream: workers start.
-WARM_UP_TRIGGERS: Final = 5
+PARTITIONS: Final = 4
+PLAINTEXT: Final = "PLAINTEXT"
+#: Spark's own sink, which the others are held against.
+SPARKS_OWN: Final = "kafka"
+_ONCE: Final = "kafkalite exactly once"
 
-#: ``format`` and options by name; the first is the floor that the others are held against.
+#: ``format`` and options by name.
 STREAMS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
-    "null": ("null-arrow", {}),
+    SPARKS_OWN: ("kafka", {}),
     "kafkalite": ("kafkalite", {}),
-    "kafkalite exactly once": (
-        "kafkalite",
-        {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "bench-stream"},
-    ),
-    "kafka": ("kafka", {}),
+    _ONCE: ("kafkalite", {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "bench-stream"}),
+    "null": ("null-arrow", {}),
 }
+#: Nothing arrives in its topic.
+_WITHOUT_ROWS: Final = "null"
 
 
-def add_batch_ms(spark: SparkSession, stream: str, bootstrap_servers: str, tasks: int, triggers: int) -> list[int]:
-    """``addBatch`` of *triggers* micro-batches, in ms, after the warm-up."""
-    kind, options = STREAMS[stream]
-    source = (
-        spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", ROWS_PER_TRIGGER)
-        .option("numPartitions", tasks)
-        .load()
-    )
-    key = col("value").cast("string")
-    rows = source.select(key.alias("key"), lpad(key, 100, "x").alias("value"))
-    with fresh_topic(bootstrap_servers, 4) as topic, tempfile.TemporaryDirectory() as checkpoint:
-        query = (
-            rows.writeStream.format(kind)
-            .option("kafka.bootstrap.servers", bootstrap_servers)
-            .option("topic", topic)
-            .option("checkpointLocation", checkpoint)
-            .options(**options)
-            .start()
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Which part of a trigger is compared."""
+
+    #: Begins the names of its results.
+    name: str
+    #: By Spark's name in ``durationMs``.
+    duration: str
+    streams: tuple[str, ...] = tuple(STREAMS)
+    #: What every stream gets besides its own.
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+ADD_BATCH: Final = Measure("stream", "addBatch")
+WHOLE_TRIGGER: Final = Measure(
+    "trigger",
+    "triggerExecution",
+    # Exactly once needs to know what is committed, so it refuses progress that is written later.
+    tuple(stream for stream in STREAMS if stream != _ONCE),
+    # Spark has a list of sinks that it lets do so, which has none in Python.
+    {"asyncProgressTrackingEnabled": "true", "_asyncProgressTrackingOverrideSinkSupportCheck": "true"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """How much is measured. What warms up is not timed: workers start, and the JVM compiles."""
+
+    triggers: int = 30
+    runs: int = 3
+    warm_up_triggers: int = 5
+    warm_up_runs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where it all takes place: topics are made and counted over *bootstrap_servers*, written to as *client* says."""
+
+    spark: SparkSession
+    bootstrap_servers: str
+    #: Properties of a client, ``bootstrap.servers`` among them.
+    client: Mapping[str, str]
+
+    def durations_ms(self, measure: Measure, stream: str, tasks: int, amounts: Amounts) -> list[int]:
+        """Of as many micro-batches as are wanted, after the warm-up; RuntimeError when rows are missing."""
+        kind, options = STREAMS[stream]
+        source = (
+            self.spark.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", ROWS_PER_TRIGGER)
+            .option("numPartitions", tasks)
+            .load()
         )
-        try:
-            wanted = WARM_UP_TRIGGERS + triggers
-            found: dict[int, int] = {}
-            while len(found) < wanted:
-                if query.awaitTermination(0.2):
-                    raise RuntimeError(f"the stream into {stream} ended by itself")
-                for progress in query.recentProgress:
-                    if progress["numInputRows"] == ROWS_PER_TRIGGER:
-                        found[progress["batchId"]] = progress["durationMs"]["addBatch"]
-        finally:
-            query.stop()
-    return [found[batch] for batch in sorted(found)][WARM_UP_TRIGGERS:wanted]
+        key = col("value").cast("string")
+        rows = source.select(key.alias("key"), lpad(key, 100, "x").alias("value"))
+        # A stream that is stopped may still be writing its progress.
+        checkpoints = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        with fresh_topic(self.bootstrap_servers, PARTITIONS) as topic, checkpoints as checkpoint:
+            query = (
+                rows.writeStream.format(kind)
+                .options(**{f"kafka.{name}": value for name, value in self.client.items()})
+                .option("topic", topic)
+                .option("checkpointLocation", checkpoint)
+                .options(**options)
+                .options(**measure.options)
+                .start()
+            )
+            try:
+                wanted = amounts.warm_up_triggers + amounts.triggers
+                found: dict[int, int] = {}
+                while len(found) < wanted:
+                    if query.awaitTermination(0.2):
+                        raise RuntimeError(f"the stream into {stream} ended by itself")
+                    for progress in query.recentProgress:
+                        if progress["numInputRows"] == ROWS_PER_TRIGGER:
+                            found[progress["batchId"]] = progress["durationMs"][measure.duration]
+            finally:
+                query.stop()
+            least = 0 if stream == _WITHOUT_ROWS else len(found) * ROWS_PER_TRIGGER
+            stored = await_records(self.bootstrap_servers, topic, PARTITIONS, least)
+        if stored < least:
+            raise RuntimeError(f"{stream} wrote {stored:,} of {least:,} rows")
+        return [found[batch] for batch in sorted(found)][amounts.warm_up_triggers : wanted]
+
+    def compare(self, measure: Measure, streams: Sequence[str], tasks: int, amounts: Amounts) -> dict[str, Any]:
+        """Streams in turns; p50 and p99 over all runs of each."""
+        taken: dict[str, list[int]] = {stream: [] for stream in streams}
+        for turn in range(-amounts.warm_up_runs, amounts.runs):
+            for stream in streams:
+                times = self.durations_ms(measure, stream, tasks, amounts)
+                taken[stream] += times if turn >= 0 else []
+        return {
+            "tasks": tasks,
+            "rows_per_trigger": ROWS_PER_TRIGGER,
+            "duration": measure.duration,
+            "options": dict(measure.options),
+            "streams": {stream: _summary(times, taken.get(SPARKS_OWN)) for stream, times in taken.items()},
+        }
 
 
-def compare(
-    spark: SparkSession, streams: Sequence[str], bootstrap_servers: str, tasks: int, triggers: int, runs: int
-) -> dict[str, Any]:
-    """Streams in turns; p50 and p99 of ``addBatch`` over all runs of each."""
-    taken: dict[str, list[int]] = {stream: [] for stream in streams}
-    for turn in range(-1, runs):
-        for stream in streams:
-            times = add_batch_ms(spark, stream, bootstrap_servers, tasks, triggers)
-            # The first turn warms up the JVM, which the first stream would pay for otherwise.
-            taken[stream] += times if turn >= 0 else []
-    floor = statistics.median(taken[streams[0]])
-    return {
-        "tasks": tasks,
-        "rows_per_trigger": ROWS_PER_TRIGGER,
-        "streams": {
-            stream: {
-                "p50_ms": statistics.median(times),
-                "p99_ms": sorted(times)[min(int(len(times) * 0.99), len(times) - 1)],
-                "of_floor": round(statistics.median(times) / floor, 3),
-                "triggers": len(times),
-            }
-            for stream, times in taken.items()
-        },
+def _summary(times: Sequence[int], of_sparks_own: Sequence[int] | None) -> dict[str, Any]:
+    p50_ms = statistics.median(times)
+    found: dict[str, Any] = {
+        "p50_ms": p50_ms,
+        "p99_ms": sorted(times)[min(int(len(times) * 0.99), len(times) - 1)],
+        "triggers": len(times),
     }
+    if of_sparks_own is not None:
+        found["times_sparks_own"] = round(p50_ms / statistics.median(of_sparks_own), 3)
+    return found
+
+
+def show(title: str, result: Mapping[str, Any], console: Console) -> None:
+    table = Table(title=title)
+    for heading in ("stream", "p50 ms", "p99 ms", "times Spark's own"):
+        table.add_column(heading, justify="left" if heading == "stream" else "right")
+    for stream, figures in result["streams"].items():
+        ratio = f"{figures['times_sparks_own']:.2f}" if "times_sparks_own" in figures else "–"
+        table.add_row(LABELS.get(stream, stream), f"{figures['p50_ms']:.0f}", f"{figures['p99_ms']:.0f}", ratio)
+    console.print(table)
 
 
 def main() -> None:
@@ -104,31 +177,38 @@ def main() -> None:
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--jars", required=True, help="Spark's own Kafka connector, comma-separated")
     parser.add_argument("--cores", type=int, default=2, help="local[CORES]")
-    parser.add_argument("--tasks", default="2,20", help="tasks per micro-batch, comma-separated")
-    parser.add_argument("--triggers", type=int, default=30, help="timed micro-batches of a run")
-    parser.add_argument("--runs", type=int, default=3, help="timed runs of each stream")
-    parser.add_argument("--streams", default=",".join(STREAMS))
+    parser.add_argument("--tasks", default="2,20", help="tasks per micro-batch, comma-separated (%(default)s)")
+    parser.add_argument("--triggers", type=int, default=Amounts().triggers, help="timed micro-batches of a run (30)")
+    parser.add_argument("--runs", type=int, default=Amounts().runs, help="timed runs of each stream (3)")
+    parser.add_argument("--whole-trigger", action="store_true", help="triggerExecution with asynchronous progress")
+    parser.add_argument("--streams", help=f"comma-separated, of {','.join(STREAMS)} (all that can be measured)")
+    parser.add_argument(
+        "--security", default=PLAINTEXT, help=f"of the listener that is written to, as SASL_SSL ({PLAINTEXT})"
+    )
+    parser.add_argument("--listeners", type=Path, help="JSON file: properties of clients by the name of the security")
     parser.add_argument("--results", type=Path, help="folder for a JSON file of each number of tasks")
     options = parser.parse_args()
+    listeners = read_listeners(options.bootstrap_servers, options.listeners)
+    if options.security not in listeners:
+        parser.error(f"--security {options.security}: expected one of {', '.join(listeners)}, as --listeners has them")
+    measure = WHOLE_TRIGGER if options.whole_trigger else ADD_BATCH
+    streams = options.streams.split(",") if options.streams else measure.streams
+    if unknown := set(streams) - set(measure.streams):
+        parser.error(f"--streams {', '.join(sorted(unknown))}: expected some of {', '.join(measure.streams)}")
 
     console = Console(highlight=False)
     found = []
+    over = "" if options.security == PLAINTEXT else f" over {options.security}"
     spark = session(options.jars, options.cores)
     try:
+        bench = Bench(spark, options.bootstrap_servers, listeners[options.security])
         for tasks in map(int, options.tasks.split(",")):
-            streams = options.streams.split(",")
-            result = compare(spark, streams, options.bootstrap_servers, tasks, options.triggers, options.runs)
-            table = Table(title=f"addBatch of {ROWS_PER_TRIGGER} rows, {tasks} tasks")
-            for heading in ("stream", "p50 ms", "p99 ms", "of the floor"):
-                table.add_column(heading, justify="left" if heading == "stream" else "right")
-            for stream, figures in result["streams"].items():
-                table.add_row(
-                    stream, f"{figures['p50_ms']:.0f}", f"{figures['p99_ms']:.0f}", f"{figures['of_floor']:.2f}"
-                )
-            console.print(table)
+            result = bench.compare(measure, streams, tasks, Amounts(options.triggers, options.runs))
+            result |= {"security": options.security, "cores": options.cores}
+            show(f"{measure.duration} of {ROWS_PER_TRIGGER:,} rows, {tasks} tasks{over}", result, console)
             found.append(result)
             if options.results is not None:
-                results.save(f"stream {tasks} tasks", result, options.results)
+                results.save(f"{measure.name} {tasks} tasks{over}", result, options.results)
     finally:
         spark.stop()
     # One line for whoever keeps the results.

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.securities import (
+    PLAINTEXT,
     SASL_SSL,
     SSL,
     Keys,
@@ -34,6 +35,14 @@ def write_listeners(server: SecureServer, path: Path) -> None:
         security.name: server.client_properties(security) for security in server.addresses
     }
     path.write_text(json.dumps(found))
+
+
+def read_listeners(bootstrap_servers: str, path: Path | None) -> dict[str, dict[str, str]]:
+    """Properties of clients by the name of the security, as *path* has them; without a file there is PLAINTEXT."""
+    found = {PLAINTEXT.name: {"bootstrap.servers": bootstrap_servers}}
+    if path is not None:
+        found |= json.loads(path.read_text())
+    return found
 
 
 def main() -> None:

@@ -35,7 +35,8 @@ KAFKA_PYTHON: Final[Mapping[str, Any]] = {"acks": "all", "linger_ms": 5, "batch_
 _FLUSH_S: Final = 300.0
 
 
-def session(jars: str, cores: int) -> SparkSession:
+def session(jars: str, cores: int, *, with_null: bool = True) -> SparkSession:
+    """A session with the sink that does nothing, unless it is to be registered later (:func:`register_null`)."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master(f"local[{cores}]")
@@ -50,11 +51,16 @@ def session(jars: str, cores: int) -> SparkSession:
     if jars:
         builder = builder.config("spark.jars", jars)
     spark = builder.getOrCreate()
+    if with_null:
+        register_null(spark)
+    return spark
+
+
+def register_null(spark: SparkSession) -> None:
     # Only now: the module of the class must be importable where Spark's workers start, and PYTHONPATH leads there.
     from tests.bench.null_source import NullSource
 
     spark.dataSource.register(NullSource)
-    return spark
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
@@ -173,3 +179,5 @@ SINKS: Final[Mapping[str, Sink]] = {
 }
 #: Sinks that write nothing, so that there is nothing to count.
 WITHOUT_RECORDS: Final = frozenset({"null"})
+#: What tables call the sinks whose names alone say little.
+LABELS: Final[Mapping[str, str]] = {"kafka": "Spark's own sink", "null": "a Python sink that does nothing"}

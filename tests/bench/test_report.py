@@ -57,6 +57,39 @@ def test_the_embedded_broker_is_held_against_kafka(tmp_path: Path) -> None:
     assert shown[-1].endswith("| < 80 MB | 52 MB | ✓ |")
 
 
+def test_micro_batches_and_small_writes_are_held_against_sparks_own_sink(tmp_path: Path) -> None:
+    streams = {"kafkalite": 150, "kafkalite exactly once": 210, "kafka": 100, "null": 80}
+    found = {
+        f"{name} tasks{over}": {"streams": {stream: {"p50_ms": ms} for stream, ms in streams.items()}}
+        for name in ("stream 2", "stream 20", "trigger 2")
+        for over in ("", " over SASL_SSL")
+    }
+    for name, result in found.items():
+        saved(tmp_path, name, result)
+    sinks = {"kafkalite": {"p50_ms": 140.0}, "kafka": {"p50_ms": 100.0}, "null": {"p50_ms": 90.0}}
+    saved(tmp_path, "small repeated", {"sinks": sinks})
+    first = {"kafkalite": {"median_s": 4.25}, "kafka": {"median_s": 0.9}, "null": {"median_s": 4.0}}
+    lines = table(saved(tmp_path, "small first", {"sinks": first})).splitlines()
+
+    def measured(work: str) -> str:
+        (line,) = [line for line in lines if line.startswith(f"| {work} |")]
+        return line.removeprefix(f"| {work} | ")
+
+    spark = 'Spark\'s own `format("kafka")`'
+    text = "1.50× (150 ms against 100 ms; a Python sink that does nothing 80 ms) | ✓ |"
+    assert measured("micro-batch of 1,000 rows, 2 tasks") == f"{spark} | ≤ 1.6× | {text}"
+    over = measured("micro-batch of 1,000 rows, 20 tasks, over SASL_SSL")
+    assert over == f"{spark}, over SASL_SSL | ≤ 2× | {text}"
+    once = measured("the same, exactly once, 20 tasks")
+    assert once == "itself, at least once | ≤ 1.3× | 1.40× (210 ms against 150 ms) | missed |"
+    trigger = measured("whole trigger, progress tracked asynchronously, 2 tasks")
+    assert trigger == f"{spark}, with the same | ≤ 1.5× | {text}"
+    again = measured("`df.write` of 1,000 rows, 2 tasks, again and again")
+    assert again == f"{spark} | ≤ 1.3× | 1.40× (140 ms against 100 ms) | missed |"
+    first_write = measured("the first `df.write` of a session")
+    assert first_write.endswith("≤ + 0.3 s | +0.25 s (4.2 s against 4.0 s; Spark's own sink 0.9 s) | ✓ |")
+
+
 def test_the_table_says_when_and_where_it_was_measured(tmp_path: Path) -> None:
     found = saved(tmp_path, "records", {"records_per_s": {"kafkalite": 2, "kafka-python": 1, "confluent-kafka": 3}})
     assert f"commit {found['records']['commit']}" in table(found)

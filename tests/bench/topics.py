@@ -51,6 +51,14 @@ def records_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
     return sum(high - low for low, high in _watermarks(bootstrap_servers, topic, partitions))
 
 
+def await_records(bootstrap_servers: str, topic: str, partitions: int, least: int) -> int:
+    """:func:`records_in`, once there are *least*: a committed transaction's markers may come a moment after its end."""
+    deadline = time.monotonic() + WAIT_S
+    while (found := records_in(bootstrap_servers, topic, partitions)) < least and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
 def _watermarks(bootstrap_servers: str, topic: str, partitions: int) -> list[tuple[int, int]]:
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench", "log_level": 3})
     try:

@@ -15,25 +15,16 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from tests.conftest import Figure
+from tests.support.spark_jars import connector_jars
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 3
 #: Of each six transactions the last is aborted.
 TRANSACTIONS = 12
 ROWS = 25
-FETCH_TIMEOUT_S = 240
 TIMEOUT_S = 200
 
 Row = list[Any]
-
-
-def jars() -> str:
-    command = ["bash", str(ROOT / "scripts" / "bench.sh"), "jars"]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def write(cluster: EmbeddedCluster, topic: str, first_ms: int) -> tuple[list[Row], list[Row]]:
@@ -113,7 +104,7 @@ def test_sparks_own_source_and_sink(tmp_path: Path, figure: Figure) -> None:
         since_ms = first_ms + 100_000
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "tests.support.spark_connector", jars(), cluster.bootstrap_servers),
+                *(sys.executable, "-m", "tests.support.spark_connector", connector_jars(), cluster.bootstrap_servers),
                 *("t", str(since_ms), str(tmp_path / "checkpoint")),
             ],
             cwd=ROOT,

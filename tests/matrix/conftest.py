@@ -35,8 +35,10 @@ from tests.support.securities import (
     kafka_server,
     make_keys,
 )
+from tests.support.spark_jars import connector_jars
 
 IS_FULL = os.environ.get("KAFKALITE_MATRIX", "") == "full"
+HAS_KAFKA = os.environ.get("KAFKALITE_NO_KAFKA", "") in ("", "0")
 MEGABYTES = amount("KAFKALITE_MATRIX_MB", 2, long=20)
 #: Names of the properties that carry a cell to the table.
 CELL = "cell"
@@ -63,7 +65,7 @@ def embedded(keys: Keys) -> Iterator[SecureServer]:
 
 @pytest.fixture(scope="session")
 def kafka(keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
-    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
+    if not HAS_KAFKA:
         pytest.skip("KAFKALITE_NO_KAFKA is set")
     with running_kafka(keys, tmp_path_factory.mktemp("secure-kafka")) as server:
         yield server
@@ -102,6 +104,8 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
+        # Spark's own sink, for the benchmarks.
+        .config("spark.jars", connector_jars() if HAS_KAFKA else "")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

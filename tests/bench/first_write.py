@@ -1,0 +1,32 @@
+"""The first ``df.write`` of a session: a program, for every session is to be a fresh one.
+
+    python -m tests.bench.first_write SINK BOOTSTRAP_SERVERS TOPIC ROWS TASKS JARS CORES
+
+Run by :mod:`tests.bench.bench_small`. Prints the seconds from a session that is ready to the last acknowledgement. They
+include Spark's own search for data sources in Python, which the first one that is named or registered waits for.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tests.bench.spark_sinks import SINKS, register_null, rows, session
+
+
+def main() -> None:
+    sink, bootstrap_servers, topic, count, tasks, jars, cores = sys.argv[1:]
+    spark = session(jars, int(cores), with_null=False)
+    try:
+        data = rows(spark, "keyed", int(count), int(tasks))
+        started = time.perf_counter()
+        if sink == "null":
+            register_null(spark)
+        SINKS[sink](data, topic, bootstrap_servers, {})
+        print(time.perf_counter() - started)
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
