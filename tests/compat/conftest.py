@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 KAFKA_SCRIPT = Path(__file__).parents[2] / "scripts" / "kafka.sh"
 START_TIMEOUT_S = 280
-TOOL_TIMEOUT_S = 60
+TOOL_TIMEOUT_S = 120
 
 
 def run_script(*arguments: str, timeout_s: int) -> str:

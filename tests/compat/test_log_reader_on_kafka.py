@@ -22,7 +22,7 @@ from kafka_sink.consumer.log_reader import LogReader
 if TYPE_CHECKING:
     from tests.compat.conftest import RealKafka
 
-LIMIT_S = 30
+LIMIT_S = 60
 
 
 @pytest.fixture

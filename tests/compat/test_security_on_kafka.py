@@ -203,7 +203,7 @@ def test_the_sink_writes_over_tls_and_scram_and_shows_no_password(secure_kafka: 
     (tmp_path / "options.json").write_text(json.dumps(options))
     done = subprocess.run(
         [sys.executable, "-c", SPARK_JOB, str(tmp_path / "options.json")],
-        capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[2],
+        capture_output=True, text=True, timeout=240, check=False, cwd=Path(__file__).parents[2],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -34,7 +34,7 @@ PARTITIONS = 3
 NODES = (1, 2, 3)
 QUIET = {"reconnect.backoff.max.ms": 200, "log_level": 0}
 #: A client gets no further for this long when a broker pauses or is killed.
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 class Numbers:

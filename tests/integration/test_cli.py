@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka_sink.cli.options import BOOTSTRAP_SERVERS_VARIABLE
 
 KAFKALITE = (sys.executable, "-m", "kafka_sink.cli")
-LIMIT_S = 30
+LIMIT_S = 60
 
 
 @dataclass

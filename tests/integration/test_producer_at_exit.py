@@ -25,7 +25,7 @@ from tests.support.readback import read_topic
 
 INTERRUPTS = amount("KAFKALITE_INTERRUPTS", 3, long=20)
 #: From the end of the program's own code to that of its process.
-EXIT_LIMIT_S = 30.0
+EXIT_LIMIT_S = 60.0
 COUNTED = re.compile(r"(never sent|sent, and maybe stored): (\d+) record")
 
 

@@ -41,7 +41,7 @@ def run_pytest(tmp_path: Path) -> RunPytest:
             env={**os.environ, "PYTHONPATH": f"{installed.parent}{os.pathsep}{ROOT}"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 

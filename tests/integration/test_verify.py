@@ -134,7 +134,7 @@ def test_errors_say_what_to_do(at: str, tmp_path: Path, arguments: list[str], sa
     file = tmp_path / "rows.parquet"
     pq.write_table(table(range(3)).append_column("number", pa.array([0.5, 1.5, 2.5])), file)
     command = [sys.executable, "-m", "kafka_sink.cli", "verify", "t", "--against", str(file), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert says in done.stderr
 

@@ -47,7 +47,7 @@ def test_an_installed_package_registers_itself(cluster: Any, new_topic: Callable
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
