@@ -135,11 +135,19 @@ is_ours() {
     [ -n "$started" ] && [ "$(started_at "$pid")" = "$started" ]
 }
 
+# free_ports COUNT: below those that systems give to connections (from 32768 or 49152 on), where any client of this machine
+# could have taken one before its node starts.
 free_ports() {
     "$PYTHON_BIN" -c '
-import socket, sys
-held = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
-print(*(s.getsockname()[1] for s in held))' "$1"
+import random, socket, sys
+held = {}
+while len(held) < int(sys.argv[1]):
+    port = random.randrange(15000, 32000)
+    try:
+        held[port] = held.get(port) or socket.create_server(("127.0.0.1", port))
+    except OSError:
+        continue
+print(*held)' "$1"
 }
 
 require_free_ports() { # FIRST COUNT

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support.ports import free_ports
 from tests.support.securities import (
     PLAINTEXT,
     SASL_SSL,
@@ -18,7 +19,6 @@ from tests.support.securities import (
     Keys,
     SecureServer,
     create_scram_user,
-    free_ports,
     kafka_arguments,
     kafka_server,
     make_keys,

@@ -15,7 +15,8 @@ from confluent_kafka.admin import NewPartitions
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.errors import KafkaError, UnknownTopicOrPartitionError
 from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, run_script
-from tests.support.securities import SASL_SSL, SecureServer, free_ports, kafka_arguments, kafka_server, make_keys
+from tests.support.ports import free_ports
+from tests.support.securities import SASL_SSL, SecureServer, kafka_arguments, kafka_server, make_keys
 
 NODES = (1, 2, 3)
 WAIT_S = 60.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from kafka_sink.producer.producer_record import ProducerRecord
 from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, RealKafka, run_script
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.support.certificates import Authority
+from tests.support.ports import free_ports
 from tests.support.readback import read_topic
 from tests.support.secure_cluster import users
 from tests.support.sessions import outlasting, renew_early
@@ -91,11 +91,6 @@ class SecureKafka:
             admin.create_topic(name, 1, 1)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 def create_scram_user(kafka: RealKafka) -> None:
     kafka.run_tool(
         "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter",
@@ -112,7 +107,7 @@ def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKaf
     keystore, truststore = directory / "broker.pem", directory / "trust.pem"
     keystore.write_text(AUTHORITY.issue("127.0.0.1").pem())
     truststore.write_text(AUTHORITY.pem)
-    ports = {name: free_port() for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")}
+    ports = {name: free_ports() for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")}
     scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     try:
         printed = run_script(

@@ -21,6 +21,7 @@ from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, run_script
 from tests.matrix.cells import PATHS
 from tests.matrix.payload import Payload, make_payload
 from tests.support.amounts import amount
+from tests.support.ports import free_ports
 from tests.support.securities import (
     CUT,
     PLAINTEXT,
@@ -30,7 +31,6 @@ from tests.support.securities import (
     advertised,
     create_scram_user,
     embedded_server,
-    free_ports,
     kafka_arguments,
     kafka_server,
     make_keys,

@@ -23,8 +23,9 @@ import pytest
 from kafka_sink.client.admin import AdminClient
 from tests.conftest import Figure
 from tests.support.amounts import amount
-from tests.support.broker_process import BrokerProcess, free_port
+from tests.support.broker_process import BrokerProcess
 from tests.support.killed_spark import kill_session
+from tests.support.ports import free_ports
 from tests.support.readback import read_topic
 
 KILLS = amount("KAFKALITE_EXECUTOR_KILLS", 0, long=3)
@@ -49,7 +50,7 @@ class StandaloneCluster:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.master = f"spark://127.0.0.1:{free_port()}"
+        self.master = f"spark://127.0.0.1:{free_ports()}"
         port = self.master.rpartition(":")[2]
         self._start("master", "org.apache.spark.deploy.master.Master", "--host", HOSTS[0], "--port", port)
         self._await("master", "I have been elected leader")
@@ -63,7 +64,7 @@ class StandaloneCluster:
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
         environment["SPARK_MASTER_OPTS"] = "-Dspark.master.rest.enabled=false -Dspark.deploy.maxExecutorRetries=-1"
         environment |= {"SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
-        command = [str(SPARK_HOME / "bin" / "spark-class"), class_name, "--webui-port", str(free_port()), *arguments]
+        command = [str(SPARK_HOME / "bin" / "spark-class"), class_name, "--webui-port", str(free_ports()), *arguments]
         with (self._folder / f"{name}.log").open("wb") as log:
             self._processes.append(
                 subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.common.config import parse
 from tests.support.certificates import Authority
+from tests.support.ports import free_ports
 from tests.support.secure_cluster import users
 
 HOST = "127.0.0.1"
@@ -176,19 +176,6 @@ def _cluster(keys: Keys, securities: Sequence[Security], client_auth: str, front
 
 
 # --- a real Kafka ----------------------------------------------------------------------------------------------------
-
-
-def free_ports(count: int) -> int:
-    """The first of *count* ports that follow each other and are free."""
-    while True:
-        with contextlib.ExitStack() as held:
-            first = int(held.enter_context(socket.create_server((HOST, 0))).getsockname()[1])
-            try:
-                for port in range(first + 1, first + count):
-                    held.enter_context(socket.create_server((HOST, port)))
-            except (OSError, OverflowError):
-                continue
-            return first
 
 
 def kafka_arguments(keys: Keys, ports: Mapping[Security, int]) -> list[str]:
