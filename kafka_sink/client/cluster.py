@@ -9,14 +9,17 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from operator import itemgetter
+from typing import NamedTuple
 
 from kafka_sink.common.model import Node, TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
-    """A partition: who leads it (None = nobody now), under which epoch (None = not known), who has copies."""
+class PartitionInfo(NamedTuple):
+    """A partition: who leads it (None = nobody now), under which epoch (None = not known), who has copies.
+
+    A tuple, because a topic may have 100,000 of them and each update of the metadata makes them anew.
+    """
 
     topic: str
     partition: int
@@ -79,14 +82,23 @@ class Cluster:
         self._by_partition: dict[TopicPartition, PartitionInfo] = {}
         by_topic: dict[str, list[PartitionInfo]] = {}
         by_node: dict[int, list[TopicPartition]] = {}
-        for info in sorted(partitions, key=lambda info: (info.topic, info.partition)):
-            self._by_partition[info.topic_partition] = info
-            by_topic.setdefault(info.topic, []).append(info)
-            if info.leader is not None:
-                by_node.setdefault(info.leader.id, []).append(info.topic_partition)
+        for info in sorted(partitions, key=itemgetter(0, 1)):
+            topic, partition, leader = info[:3]
+            topic_partition = TopicPartition(topic, partition)
+            self._by_partition[topic_partition] = info
+            of_topic = by_topic.get(topic)
+            if of_topic is None:
+                of_topic = by_topic[topic] = []
+            of_topic.append(info)
+            if leader is not None:
+                led = by_node.get(leader.id)
+                if led is None:
+                    led = by_node[leader.id] = []
+                led.append(topic_partition)
         self._by_topic = {topic: tuple(infos) for topic, infos in by_topic.items()}
         self._available = {
-            topic: tuple(info for info in infos if info.leader is not None) for topic, infos in by_topic.items()
+            topic: infos if all(info.leader for info in infos) else tuple(info for info in infos if info.leader)
+            for topic, infos in self._by_topic.items()
         }
         self._by_node = {node_id: tuple(led) for node_id, led in by_node.items()}
 

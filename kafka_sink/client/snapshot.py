@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.client.cluster import Cluster, PartitionInfo
@@ -77,6 +77,8 @@ class _Draft:
             for broker in response.brokers
             if has_address(broker.host, broker.port)
         }
+        #: Ids of replicas as partitions name them, which mostly repeat: their nodes.
+        self._known_nodes: dict[tuple[int, ...], tuple[Node, ...]] = {}
         self.epochs_are_reliable = version >= _RELIABLE_EPOCHS_FROM_VERSION
         self.partitions: list[PartitionInfo] = []
         self.topic_ids: dict[str, uuid.UUID] = {}
@@ -101,7 +103,8 @@ class _Draft:
             known = self._known(name, topic_id)
             for partition in topic.partitions:
                 # A partition in trouble still tells its newest epoch, so errors do not keep it out.
-                self.is_stale |= ErrorCode.of(partition.error_code).is_invalid_metadata
+                if partition.error_code:
+                    self.is_stale |= ErrorCode.of(partition.error_code).is_invalid_metadata
                 self.partitions.append(self._partition(name, partition, known.get(partition.partition_index)))
 
     def _known(self, name: str, topic_id: uuid.UUID | None) -> dict[int, PartitionInfo]:
@@ -132,7 +135,12 @@ class _Draft:
         return info
 
     def _nodes(self, ids: Iterable[int]) -> tuple[Node, ...]:
-        return tuple(self.nodes.get(node_id) or Node(node_id, "", -1) for node_id in ids)
+        key = tuple(ids)
+        found = self._known_nodes.get(key)
+        if found is None:
+            found = tuple(self.nodes.get(node_id) or Node(node_id, "", -1) for node_id in key)
+            self._known_nodes[key] = found
+        return found
 
     def keep(self, topic: str) -> None:
         """Take over what was known about *topic*; its brokers may have moved meanwhile."""
@@ -151,7 +159,7 @@ class _Draft:
 
     def _on_current_nodes(self, info: PartitionInfo) -> PartitionInfo:
         leader = None if info.leader is None else self.nodes.get(info.leader.id)
-        return info if leader == info.leader else replace(info, leader=leader)
+        return info if leader == info.leader else info._replace(leader=leader)
 
     def finish(self) -> Cluster:
         return Cluster(
@@ -189,7 +197,7 @@ def with_leaders(previous: Cluster, leaders: Mapping[TopicPartition, NewLeader],
         if known is None or leader is None:
             continue
         if known.leader_epoch is None or told.leader_epoch > known.leader_epoch:
-            changed[topic_partition] = replace(known, leader=leader, leader_epoch=told.leader_epoch)
+            changed[topic_partition] = known._replace(leader=leader, leader_epoch=told.leader_epoch)
     if not changed:
         return previous
     return Cluster(
