@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from struct import Struct as Layout
 from struct import calcsize, unpack_from
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kafka_sink.common.errors import ProtocolError
 from kafka_sink.protocol.primitives import (
@@ -35,6 +35,9 @@ from kafka_sink.protocol.schema import (
     Primitive,
     Struct,
 )
+
+#: Arrays of numbers up to this length have a layout of their own.
+_SHORT_ARRAY: Final = 8
 
 #: (data, position) → (value, position behind it)
 Read: TypeAlias = Callable[[memoryview, int], tuple[Any, int]]
@@ -201,9 +204,10 @@ def _nullable_struct_reader(read_struct: Read) -> Read:
 
 
 def _array_reader(element: Primitive | type[Struct], version: int, flexible: bool, nullable: bool) -> Read:
+    if isinstance(element, Primitive) and element.format:
+        return _numbers_reader(element.format, flexible, nullable)
     read_length = read_compact_length if flexible else read_int32_length
     smallest = max(1, _smallest_size(element, version, flexible))
-    layout = element.format if isinstance(element, Primitive) else ""
     read_element = _reader(element, version, flexible, False)
 
     def read(data: memoryview, pos: int) -> tuple[Any, int]:
@@ -211,14 +215,31 @@ def _array_reader(element: Primitive | type[Struct], version: int, flexible: boo
         if count < 0:
             _require_nullable(nullable)
             return None, pos
-        end = end_of(data, pos, count * smallest)
-        if layout:
-            return list(unpack_from(f">{count}{layout}", data, pos)), end
+        end_of(data, pos, count * smallest)
         items: list[Any] = []
         for _ in range(count):
             item, pos = read_element(data, pos)
             items.append(item)
         return items, pos
+
+    return read
+
+
+def _numbers_reader(format: str, flexible: bool, nullable: bool) -> Read:
+    """Of an array of fixed-size values. Most are short: a partition of a metadata answer has three of them."""
+    read_length = read_compact_length if flexible else read_int32_length
+    size = calcsize(">" + format)
+    short = [Layout(f">{count}{format}").unpack_from for count in range(_SHORT_ARRAY + 1)]
+
+    def read(data: memoryview, pos: int) -> tuple[Any, int]:
+        count, pos = read_length(data, pos)
+        if 0 <= count <= _SHORT_ARRAY:
+            return list(short[count](data, pos)), pos + count * size
+        if count < 0:
+            _require_nullable(nullable)
+            return None, pos
+        end = end_of(data, pos, count * size)
+        return list(unpack_from(f">{count}{format}", data, pos)), end
 
     return read
 
