@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from kafka_sink.client.blocking import BlockingClient
+from kafka_sink.client.blocking import BlockingClient, Question
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.client.coordinator_requests import AGAIN, CoordinatorRequests
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import DisconnectError, ErrorCode, error_for
+from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, error_for
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once import transaction_questions as questions
 from kafka_sink.exactly_once.model import Flow, Transaction
@@ -49,6 +49,11 @@ _IN_FLIGHT: Final = 1000
 
 #: Brokers learn of a new topic one after another; one that is not there now may be there in a moment.
 _PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400, 800, 1600)
+
+
+def _describing(transactional_ids: list[str]) -> Question:
+    request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
+    return Question(ApiKey.DESCRIBE_TRANSACTIONS, lambda version: request)
 
 
 class CoordinatorClient:
@@ -222,30 +227,33 @@ class CoordinatorClient:
             self._requests.locate([(TRANSACTION, name) for name in open_ids], deadline_ms)
             for name in open_ids:
                 by_node.setdefault(self._requests.coordinator((TRANSACTION, name)), []).append(name)
-            open_ids = []
-            for node, names in by_node.items():
-                open_ids += self._describe_at(node, names, found, deadline_ms)
+            open_ids = self._describe_at(by_node, found, deadline_ms)
             if open_ids:
                 self._requests.pause(attempts, deadline_ms, "DescribeTransactions")
                 attempts += 1
         return found
 
     def _describe_at(
-        self, node: Node, names: list[str], found: dict[str, TransactionDescription], deadline_ms: int
+        self, by_node: Mapping[Node, list[str]], found: dict[str, TransactionDescription], deadline_ms: int
     ) -> list[str]:
-        """Describe *names*; those that have to be asked for again."""
-        request = DescribeTransactionsRequest(transactional_ids=names)
-        try:
-            body = self._client.request(
-                node,
-                ApiKey.DESCRIBE_TRANSACTIONS,
-                lambda version: request,
-                timeout_ms=self._requests.left_ms(deadline_ms),
-            )
-        except DisconnectError:
-            self._requests.forget((TRANSACTION, name) for name in names)
-            return names
-        assert isinstance(body, DescribeTransactionsResponse)
+        """Ask each node for its ids, all at once; those that have to be asked for again."""
+        questions = [(node, _describing(names)) for node, names in by_node.items()]
+        answers = self._client.request_all(questions, timeout_ms=self._requests.left_ms(deadline_ms))
+        again: list[str] = []
+        for names, answer in zip(by_node.values(), answers, strict=True):
+            if isinstance(answer, DisconnectError):
+                self._requests.forget((TRANSACTION, name) for name in names)
+                again += names
+                continue
+            if isinstance(answer, ApiError):
+                raise answer
+            assert isinstance(answer, DescribeTransactionsResponse)
+            again += self._take_descriptions(answer, found)
+        return again
+
+    def _take_descriptions(
+        self, body: DescribeTransactionsResponse, found: dict[str, TransactionDescription]
+    ) -> list[str]:
         again: list[str] = []
         for state in body.transaction_states:
             code = ErrorCode.of(state.error_code)
@@ -273,14 +281,16 @@ class CoordinatorClient:
             return request
 
         names: list[str] = []
-        for node in self._nodes or self._fetch_nodes():
-            try:
-                body = self._client.request(node, ApiKey.LIST_TRANSACTIONS, build)
-            except DisconnectError:
+        question = Question(ApiKey.LIST_TRANSACTIONS, build)
+        nodes = self._nodes or self._fetch_nodes()
+        for answer in self._client.request_all([(node, question) for node in nodes], timeout_ms=self._timeout_ms):
+            if isinstance(answer, DisconnectError):
                 self._nodes = ()
                 continue
-            assert isinstance(body, ListTransactionsResponse)
-            names += [state.transactional_id for state in body.transaction_states]
+            if isinstance(answer, ApiError):
+                raise answer
+            assert isinstance(answer, ListTransactionsResponse)
+            names += [state.transactional_id for state in answer.transaction_states]
         return names
 
     def close(self) -> None:
