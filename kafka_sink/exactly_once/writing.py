@@ -38,6 +38,8 @@ class WriterTransactions:
         self._numbers = 0
         #: Sink → id → the version that it was used for last.
         self._used: dict[str, dict[str, int]] = {}
+        #: Sink → ids of those whose last transaction is known to be over: it stays so, as nobody else begins another.
+        self._over: dict[str, list[str]] = {}
 
     def begin(self, client: CoordinatorClient, plan: Plan, version: int) -> Transaction:
         """A transaction for rows of *version*; nothing is written in it yet.
@@ -47,7 +49,7 @@ class WriterTransactions:
         """
         used = self._used.setdefault(plan.sink, {})
         for _ in range(_ATTEMPTS):
-            name = self._free(client, plan, used) or self._fresh(plan.sink)
+            name = self._free(client, plan, used, self._over.setdefault(plan.sink, [])) or self._fresh(plan.sink)
             used.pop(name, None)
             transaction = client.init_own_producer_id(name, plan.timeout_ms)
             if transaction is not None:
@@ -60,16 +62,26 @@ class WriterTransactions:
         return writer_id(sink, self._process, self._numbers)
 
     @staticmethod
-    def _free(client: CoordinatorClient, plan: Plan, used: Mapping[str, int]) -> str | None:
-        """An id that was used before the version whose transactions are in the progress: nobody will end that again."""
+    def _free(client: CoordinatorClient, plan: Plan, used: Mapping[str, int], over: list[str]) -> str | None:
+        """An id that was used before the version whose transactions are in the progress: nobody will end that again.
+
+        Many are looked at together, as each look may go to as many coordinators: what is found *over* is for the next
+        tasks.
+        """
         if plan.progress is None or not plan.progress.transactions:
             return None
-        settled = [name for name, version in used.items() if version < plan.progress.version][:_LOOKED_AT]
-        if not settled:
-            return None
-        described = client.describe(settled)
-        # What the brokers have forgotten (transactional.id.expiration.ms) is over as well.
-        return next((name for name in settled if name not in described or described[name].is_over), None)
+        version = plan.progress.version
+        if not any(used[name] < version for name in over):
+            settled = [name for name, last in used.items() if last < version and name not in over][:_LOOKED_AT]
+            if not settled:
+                return None
+            described = client.describe(settled)
+            # What the brokers have forgotten (transactional.id.expiration.ms) is over as well.
+            over += [name for name in settled if name not in described or described[name].is_over]
+        found = next((name for name in over if used[name] < version), None)
+        if found is not None:
+            over.remove(found)
+        return found
 
 
 def open_producer(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -20,9 +20,12 @@ class Coordinators:
     """Know the last transaction of every id in *state*; give out the first epoch of a new one."""
 
     state: str | None
+    asked: list[list[str]] = field(default_factory=list)
 
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         state = self.state
+        transactional_ids = list(transactional_ids)
+        self.asked.append(transactional_ids)
         return (
             {}
             if state is None
@@ -54,3 +57,26 @@ def test_an_id_is_used_again_when_its_last_transaction_is_over_and_nobody_will_e
     used = ids.begin(coordinators, plan, version)  # type: ignore[arg-type]
     following = ids.begin(coordinators, plan, 3)  # type: ignore[arg-type]
     assert (following.transactional_id == used.transactional_id) is again
+
+
+def test_the_tasks_of_a_batch_share_one_look_at_their_ids() -> None:
+    ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
+    first = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), Flow.V2, 20_000, 0, None, 1)
+    names = [ids.begin(coordinators, first, 0).transactional_id for _ in range(5)]  # type: ignore[arg-type]
+    for version in (2, 4):
+        plan = replace(first, progress=replace(DECIDED, next_version=version))
+        again = [ids.begin(coordinators, plan, version).transactional_id for _ in range(7)]  # type: ignore[arg-type]
+        # What is used in this batch is nobody's any more: the others are new, and the next batch has them too.
+        assert set(names) <= set(again) and len(set(again)) == 7
+        assert coordinators.asked.pop(0) == names
+        names = again
+    assert coordinators.asked == []
+
+
+def test_an_id_found_over_is_not_used_again_under_an_older_progress() -> None:
+    ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
+    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), Flow.V2, 20_000, 0, DECIDED, 1)
+    used = {ids.begin(coordinators, plan, 1).transactional_id for _ in range(2)}  # type: ignore[arg-type]
+    assert ids.begin(coordinators, plan, 3).transactional_id in used  # type: ignore[arg-type]
+    older = replace(plan, progress=replace(DECIDED, next_version=2))
+    assert ids.begin(coordinators, older, 3).transactional_id not in used  # type: ignore[arg-type]
