@@ -27,6 +27,10 @@ _FORMAT: Final = "kafkalite2"
 _OLDER_FORMAT: Final = "kafkalite1"
 
 
+#: Partitions that are read without being asked for: as many as a list of some 10,000 transactions takes.
+_FIRST_READ: Final = 16
+
+
 class ProgressStore:
     """The progress of the sink *group* under the name of *topic*, which has *partition_count* partitions."""
 
@@ -44,9 +48,7 @@ class ProgressStore:
 
         :raises ProgressError: the group has an offset that is none of this sink's.
         """
-        found = self._client.fetch_offsets(
-            self._group, self._topic, range(self._partition_count), require_stable=require_stable
-        )
+        found = self._fetch(require_stable=require_stable)
         first = found.get(0)
         if first is None:
             return None
@@ -70,6 +72,17 @@ class ProgressStore:
                 f"for {self._topic}-0, which is no progress of this sink: somebody else uses the group; choose another "
                 "name for the sink, or delete the group if it is of no use"
             ) from error
+
+    def _fetch(self, *, require_stable: bool) -> dict[int, OffsetAndMetadata]:
+        """The offsets that hold the progress, read in one request: a topic may have far more partitions than these."""
+        asked = min(_FIRST_READ, self._partition_count)
+        while True:
+            found = self._client.fetch_offsets(self._group, self._topic, range(asked), require_stable=require_stable)
+            needed = min(_parts_of(found.get(0)), self._partition_count)
+            if needed <= asked:
+                return found
+            # All of them anew: those read before may belong to another version by now.
+            asked = needed
 
     def write(self, transaction: Transaction, flow: Flow, progress: Progress) -> None:
         """Add *progress* to the driver's *transaction*; it holds once that is committed.
@@ -102,3 +115,9 @@ class ProgressStore:
     @staticmethod
     def _header(progress: Progress, parts: int) -> str:
         return f"{_FORMAT}|{progress.flow.value}|{parts}|{progress.writer}|{progress.decided_s}|{progress.offsets}|"
+
+
+def _parts_of(first: OffsetAndMetadata | None) -> int:
+    """How many offsets hold the progress that begins with *first*; 1 where that is none."""
+    fields = first.metadata.split("|") if first is not None else []
+    return int(fields[2]) if len(fields) > 2 and fields[2].isdecimal() else 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ class Offsets:
 
     def __init__(self) -> None:
         self.found: dict[int, OffsetAndMetadata] = {}
+        self.asked: list[Sequence[int]] = []
 
     def commit_offsets(self, *arguments: object) -> None:
         offsets = arguments[-1]
@@ -27,13 +29,16 @@ class Offsets:
             place.partition: offset for place, offset in offsets.items() if isinstance(place, TopicPartition)
         }
 
-    def fetch_offsets(self, *_: object, require_stable: bool) -> dict[int, OffsetAndMetadata]:
-        return self.found
+    def fetch_offsets(
+        self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool
+    ) -> dict[int, OffsetAndMetadata]:
+        self.asked.append(partitions)
+        return {partition: offset for partition, offset in self.found.items() if partition in partitions}
 
 
-def of_version(version: int) -> Progress:
+def of_version(version: int, count: int = 400) -> Progress:
     # Of as many processes as transactions: that makes the longest list.
-    processes = (number.to_bytes(6, "big") for number in range(400))
+    processes = (number.to_bytes(6, "big") for number in range(count))
     transactions = tuple(Transaction(writer_id("s/t", each, 7), 2**40 + each[-1], version) for each in processes)
     return Progress(version + 1, "query", Flow.V2, 0, tuple(sorted(transactions)))
 
@@ -52,3 +57,34 @@ def test_a_list_whose_parts_are_of_different_versions_is_refused() -> None:
     del offsets.found[1]
     with pytest.raises(ProgressError, match="no progress of this sink"):
         store.read()
+
+
+@pytest.mark.parametrize(("transactions", "asked"), [(0, [16]), (400, [16]), (10_000, [16, 49])])
+def test_of_many_partitions_only_those_with_progress_are_read(transactions: int, asked: list[int]) -> None:
+    offsets = Offsets()
+    store = ProgressStore(offsets, "s", "t", 100_000)  # type: ignore[arg-type]
+    if not transactions:
+        assert store.read() is None
+    else:
+        store.write(DRIVER, Flow.V2, of_version(4, transactions))
+        assert store.read() == of_version(4, transactions)
+    assert [len(partitions) for partitions in offsets.asked] == asked
+
+
+def test_progress_that_grows_between_two_reads_is_read_as_one_version() -> None:
+    offsets = Offsets()
+    store = ProgressStore(offsets, "s", "t", 100_000)  # type: ignore[arg-type]
+    store.write(DRIVER, Flow.V2, of_version(4, 5_000))
+
+    class Meanwhile(Offsets):
+        def fetch_offsets(self, *arguments: Any, require_stable: bool) -> dict[int, OffsetAndMetadata]:
+            found = super().fetch_offsets(*arguments, require_stable=require_stable)
+            if len(self.asked) == 1:
+                # A newer driver decides between the first read and the second.
+                ProgressStore(self, "s", "t", 100_000).write(DRIVER, Flow.V2, of_version(5, 10_000))  # type: ignore[arg-type]
+            return found
+
+    meanwhile = Meanwhile()
+    meanwhile.found = offsets.found
+    assert ProgressStore(meanwhile, "s", "t", 100_000).read() == of_version(5, 10_000)  # type: ignore[arg-type]
+    assert len(meanwhile.asked) == 3
