@@ -9,12 +9,16 @@
 #   scripts/bench.sh small     df.write of 1,000 rows: again and again in a session, and the first of one
 #   scripts/bench.sh exactly-once  what transactions cost: none, one a task, one for all
 #   scripts/bench.sh limits    memory, and speed with more rows, partitions and brokers
+#   scripts/bench.sh scale     what thousands of tasks and brokers would cost: a model, counted in small (docs/scale.md)
 #   scripts/bench.sh broker    the embedded broker beside Kafka, written to and read by the same clients
 #   scripts/bench.sh all       everything that README's table shows, and that table anew (hours)
 #   scripts/bench.sh jars      fetch Spark's own connector and print its jars, separated by commas
 #   scripts/bench.sh report    README's table and chart from what was measured last
 #
 # Each takes options of its own: scripts/bench.sh spark --help. Kafka and Spark's connector are fetched once into .work.
+# scale needs neither: --tasks, --workers (Python processes), --brokers, --partitions, --touched (partitions a task writes
+# to; 0 = all) are what is modelled, --tenth and --nodes say how much of it is run and counted, --docs prints the page's
+# table.
 # spark, stream and trigger --security SSL (or SASL_SSL) write over that listener. KAFKALITE_BENCH_BOOTSTRAP=host:port uses a
 # Kafka that runs already, and KAFKALITE_BENCH_LISTENERS=FILE its other listeners: client properties by name of the security, in JSON.
 
@@ -138,6 +142,10 @@ case "$command" in
         prepare
         find_kafka
         bench bench_limits "$@"
+        ;;
+    scale)
+        ensure_venv bench
+        python -m tests.bench.bench_scale "$@"
         ;;
     broker)
         prepare

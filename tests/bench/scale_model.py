@@ -1,0 +1,116 @@
+"""How many connections and requests a batch of the sink takes: formulas, with numbers of tasks, brokers and partitions.
+
+Pure: what the formulas say is held against counted runs by ``test_bench_scale.py``, and printed by :mod:`bench_scale`.
+Counts are those of brokers with transactions version 2 on which nothing fails; where ids meet coordinators by their
+hash, the formula is the expected number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+#: Kafka's transaction.state.log.num.partitions: so many brokers coordinate transactions at most.
+COORDINATOR_PARTITIONS: Final = 50
+
+#: How many of its ids a worker looks at together to find those that are free
+#: (:mod:`kafka_sink.exactly_once.writing`).
+LOOKED_AT: Final = 20
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A batch: *tasks* on *workers* (Python processes), each of which writes to *touched* partitions of the topic."""
+
+    tasks: int
+    workers: int
+    brokers: int
+    partitions: int
+    touched: int
+
+    @property
+    def coordinators(self) -> int:
+        """Brokers that coordinate transactions."""
+        return min(self.brokers, COORDINATOR_PARTITIONS)
+
+    @property
+    def leaders(self) -> int:
+        """Brokers that a task sends rows to, where the partitions that it writes to are spread evenly."""
+        return min(self.brokers, self.touched)
+
+    @property
+    def leaders_of_a_worker(self) -> int:
+        """As many at most, where its tasks write to different partitions."""
+        return min(self.brokers, self.touched * self.tasks_of_a_worker)
+
+    @property
+    def tasks_of_a_worker(self) -> int:
+        return -(-self.tasks // self.workers)
+
+
+def reached(coordinators: int, ids: int) -> float:
+    """Of so many coordinators those that at least one of so many ids has."""
+    return coordinators * (1 - (1 - 1 / coordinators) ** ids)
+
+
+def connections_of_a_worker(shape: Shape, *, exactly_once: bool) -> float:
+    """One to a bootstrap address and one to each leader, which go on from task to task; exactly once the same again to
+    the coordinators of its ids, of which it has twice as many as tasks in a batch."""
+    found: float = 1 + shape.leaders_of_a_worker
+    if exactly_once:
+        found += 1 + reached(shape.coordinators, 2 * shape.tasks_of_a_worker)
+    return found
+
+
+def connections_of_the_driver(shape: Shape) -> int:
+    """Exactly once: one to each broker, which are all asked for open transactions; at least once none at all."""
+    return 1 + shape.brokers
+
+
+def at_least_once(shape: Shape) -> Mapping[str, float]:
+    """Requests of the tasks of one batch, on workers that have just begun; later the first two are not there."""
+    return {
+        "ApiVersions": shape.workers * connections_of_a_worker(shape, exactly_once=False),
+        "Metadata": shape.workers,
+        "InitProducerId": shape.tasks,
+        "Produce": shape.tasks * shape.leaders,
+    }
+
+
+def tasks_of_parallel(shape: Shape) -> Mapping[str, float]:
+    """Requests of the tasks of a batch with a transaction a task, from the third batch on: then ids are used again."""
+    in_a_worker = shape.tasks_of_a_worker
+    looks = -(-in_a_worker // LOOKED_AT)
+    asked = looks * reached(shape.coordinators, min(in_a_worker, LOOKED_AT))
+    return {
+        "DescribeTransactions": shape.workers * asked,
+        "InitProducerId": shape.tasks,
+        "Produce": shape.tasks * shape.leaders,
+    }
+
+
+def driver_of_parallel(shape: Shape) -> Mapping[str, float]:
+    """Requests of the driver of such a batch."""
+    return {
+        "Metadata": 1,
+        "ListTransactions": 2 * shape.brokers,
+        "DescribeTransactions": reached(shape.coordinators, shape.tasks),
+        "OffsetFetch": 1,
+        "InitProducerId": 1,
+        "TxnOffsetCommit": 1,
+        # Once when it is decided, once more when the next batch begins, and the driver's own.
+        "EndTxn": 2 * shape.tasks + 1,
+    }
+
+
+def driver_of_atomic(shape: Shape) -> Mapping[str, float]:
+    """Requests of the driver of a batch that is one transaction; its tasks send nothing but their rows."""
+    return {
+        "Metadata": 1,
+        "ListTransactions": shape.brokers,
+        "OffsetFetch": 2,
+        "InitProducerId": 1,
+        "TxnOffsetCommit": 1,
+        "EndTxn": 1,
+    }

@@ -1,0 +1,467 @@
+"""Two worlds in which batches of the sink are run and their requests counted: real brokers, and brokers in memory.
+
+On real brokers (:func:`run_on`) everything is the sink's own code: workers write their tasks one after the other, a
+driver plans and commits. In memory (:class:`PlayedCluster`) only the driver and the tasks' transactional ids are, on a
+clock that does not run, so that there may be thousands of them: that a transaction has rows is only said there.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+import uuid
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+from pyspark.sql.types import IntegerType, StringType, StructType
+
+from kafka_sink import EmbeddedCluster
+from kafka_sink.broker.request_metrics import kafka_name
+from kafka_sink.client import blocking
+from kafka_sink.client.factory import create_client
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.model import Numbers, OpenTransaction, Transaction
+from kafka_sink.exactly_once.parallel import ParallelSink
+from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.writing import WriterTransactions
+from kafka_sink.protocol.header import RequestHeader
+from kafka_sink.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
+from kafka_sink.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from kafka_sink.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+)
+from kafka_sink.protocol.messages.describe_transactions import TransactionState as DescribedState
+from kafka_sink.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.protocol.messages.find_coordinator import (
+    GROUP,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kafka_sink.protocol.messages.list_transactions import TransactionState as ListedState
+from kafka_sink.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kafka_sink.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kafka_sink.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from kafka_sink.protocol.registry import APIS
+from kafka_sink.protocol.schema import Struct
+from kafka_sink.spark import kept_networks, task_writer, transactional_task
+from kafka_sink.spark.commit_message import TaskCommit, TransactionalCommit
+from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.row_schema import check_schema
+from kafka_sink.spark.task_writer import write_task
+from kafka_sink.spark.transactional_task import write_in_transaction
+from tests.bench.scale_model import COORDINATOR_PARTITIONS
+from tests.fakes.clock import FakeClock
+from tests.fakes.selectable import FakeSelectable
+
+TOPIC = "rows"
+SINK = "bench"
+WRITER = "query bench"
+_ROWS = pa.schema([("value", pa.string()), ("partition", pa.int32())])
+
+
+_FOR_EVER_MS = 10**9
+
+HOST = "127.0.0.1"
+FIRST_PORT = 9000
+_TOPIC_ID = uuid.UUID(int=1)
+_SETTINGS = {"transaction.partition.verification.enable": "true", "offsets.retention.minutes": "10080"}
+
+Requests = Counter[str]
+
+
+# --- real brokers ----------------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """What belongs to one Python process of Spark's: its connections, its client of coordinators, its ids."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._networks = kept_networks.KeptNetworks(SYSTEM_CLOCK)
+        self._coordinators = CoordinatorClient(properties)
+        self._ids = WriterTransactions()
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Tasks that are run meanwhile are this worker's."""
+        with (
+            # However long the run takes: nothing is asked for again.
+            mock.patch.object(kept_networks, "MOST_AGE_MS", _FOR_EVER_MS),
+            mock.patch.object(kept_networks, "MOST_IDLE_MS", _FOR_EVER_MS),
+            mock.patch.object(task_writer, "kept_networks", self._networks),
+            mock.patch.object(transactional_task, "shared_client", lambda properties: self._coordinators),
+            mock.patch.object(transactional_task, "_transactions", self._ids),
+        ):
+            yield
+
+    def close(self) -> None:
+        self._coordinators.close()
+        for network, _ in self._networks._kept.values():
+            network.client.close()
+
+
+@dataclass
+class Counted:
+    """What a batch took: *requests* by Kafka's name, of workers and driver apart, and the bytes of a task's message."""
+
+    workers: Requests
+    driver: Requests
+    message_bytes: list[int]
+
+
+@dataclass
+class CountedInMemory(Counted):
+    """As there, and the connections that were made since the first batch, and the length of the progress."""
+
+    worker_connections: int
+    driver_connections: int
+    progress_characters: int
+
+
+def requests_of(cluster: EmbeddedCluster) -> Requests:
+    """Requests that *cluster* has answered since it began, by Kafka's name."""
+    found: Requests = Counter()
+    for metric in cluster.metrics():
+        tags = dict(metric.tags)
+        if metric.name == "RequestsPerSec" and tags["attribute"] == "Count":
+            found[tags["request"]] += int(metric.value)
+    return found
+
+
+def run_on(
+    cluster: EmbeddedCluster, *, workers: int, tasks: int, partitions: int, batches: int = 1, exactly_once: bool
+) -> list[Counted]:
+    """Run *batches* of *tasks*, spread over *workers*, each with a row for each of *partitions* of a new topic."""
+    cluster.create_topic(TOPIC, partitions)
+    options = parse_options(
+        # A task's flush ends it, so that its batches leave together.
+        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC, "kafka.linger.ms": "10000"}
+    )
+    schema = check_schema(StructType().add("value", StringType()).add("partition", IntegerType()), options)
+    numbers = range(partitions)
+    rows = pa.RecordBatch.from_arrays([pa.array(map(str, numbers)), pa.array(numbers, pa.int32())], schema=_ROWS)
+    found = []
+    with ExitStack() as undo:
+        client = undo.enter_context(CoordinatorClient(options.producer_properties))
+        sink = ParallelSink(client, SINK, TOPIC)
+        of_workers = [Worker(options.producer_properties) for _ in range(workers)]
+        for worker in of_workers:
+            undo.callback(worker.close)
+        for version in range(batches):
+            begun = _settled(cluster)
+            plan = sink.plan() if exactly_once else None
+            planned = _settled(cluster)
+            commits: list[TaskCommit] = []
+            for task in range(tasks):
+                with of_workers[task % workers].at_work():
+                    if plan is None:
+                        commits.append(write_task(iter([rows]), options, schema))
+                    else:
+                        plan.must_write(version, WRITER, Numbers.OF_A_QUERY)
+                        commits.append(write_in_transaction(iter([rows]), options, schema, plan, version, WRITER))
+            written = _settled(cluster)
+            if plan is not None:
+                opened = [each.written for each in commits if isinstance(each, TransactionalCommit)]
+                sink.commit(plan, version, WRITER, [each for each in opened if each is not None])
+            driver = _settled(cluster) - written + (planned - begun)
+            if plan is not None:
+                _until_over(client, plan, commits)
+            sizes = [len(pickle.dumps(commit, pickle.HIGHEST_PROTOCOL)) for commit in commits]
+            found.append(Counted(written - planned, driver, sizes))
+    return found
+
+
+def _until_over(client: CoordinatorClient, plan: Plan, commits: list[TaskCommit]) -> None:
+    """Until the markers of all transactions are written: the next batch would have to ask more than once."""
+    written = [each.written for each in commits if isinstance(each, TransactionalCommit)]
+    names = [each.transaction.transactional_id for each in written if each is not None]
+    while not all(each.is_over for each in client.describe([plan.driver.transactional_id, *names]).values()):
+        time.sleep(0.02)
+
+
+def _settled(cluster: EmbeddedCluster) -> Requests:
+    """:func:`requests_of`, once all that were answered are counted: they are when their answers have left."""
+    found = requests_of(cluster)
+    while True:
+        time.sleep(0.02)
+        before, found = found, requests_of(cluster)
+        if found == before:
+            return found
+
+
+# --- brokers in memory -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Open:
+    """A transactional id as its coordinator knows it."""
+
+    transaction: Transaction
+    state: str = "Empty"
+    partitions: frozenset[TopicPartition] = frozenset()
+
+
+class PlayedCluster:
+    """*brokers* in memory with one topic of *partitions*, as far as the driver of a sink asks them for anything.
+
+    It does what coordinators do in transactions of version 2 and in order; nothing fails, and no rows are stored.
+    """
+
+    def __init__(self, brokers: int, partitions: int) -> None:
+        self.brokers = brokers
+        self.partitions = partitions
+        self.clock = FakeClock()
+        #: By the name of who asked.
+        self.requests: dict[str, Requests] = defaultdict(Counter)
+        self._selectables: dict[str, list[FakeSelectable]] = defaultdict(list)
+        self._ids: dict[str, _Open] = {}
+        self._of_coordinator: dict[int, set[str]] = {}
+        self._offsets: dict[int, tuple[int, str]] = {}
+        self._pending: dict[int, tuple[int, str]] = {}
+
+    def connections(self, name: str) -> int:
+        """How many the clients of this name have made."""
+        return sum(len(selectable.connects) for selectable in self._selectables[name])
+
+    @property
+    def progress_characters(self) -> int:
+        """Of the metadata of all offsets that were committed."""
+        return sum(len(text) for _, text in self._offsets.values())
+
+    def client(self, name: str) -> CoordinatorClient:
+        """A client whose requests are counted under *name*."""
+        selectable = FakeSelectable(self.clock, partial(self._answer, name))
+        self._selectables[name].append(selectable)
+
+        def connect(*args: Any, **options: Any) -> Any:
+            return create_client(*args, **{**options, "selectable": selectable})
+
+        with mock.patch.object(blocking, "create_client", connect):
+            return CoordinatorClient({"bootstrap.servers": f"{HOST}:{FIRST_PORT}"}, clock=self.clock)
+
+    def wrote(self, transaction: Transaction, partitions: frozenset[TopicPartition]) -> OpenTransaction:
+        """A task has written to *partitions* in *transaction*."""
+        known = self._ids[transaction.transactional_id]
+        known.state, known.partitions = "Ongoing", partitions
+        self._of_coordinator.setdefault(self._coordinator(transaction.transactional_id), set()).add(
+            transaction.transactional_id
+        )
+        return OpenTransaction(transaction, partitions)
+
+    def _coordinator(self, transactional_id: str) -> int:
+        return zlib.crc32(transactional_id.encode()) % min(self.brokers, COORDINATOR_PARTITIONS)
+
+    def _answer(self, name: str, connection_id: str, header: RequestHeader, body: Struct) -> Struct:
+        self.requests[name][kafka_name(header.api_key)] += 1
+        answer = getattr(self, f"_{header.api_key.name.lower()}")
+        made: Struct = answer(int(connection_id), body)
+        return made
+
+    def _api_versions(self, node: int, body: ApiVersionsRequest) -> ApiVersionsResponse:
+        return ApiVersionsResponse(
+            api_keys=[ApiVersion(key, api.versions.min, api.versions.max) for key, api in APIS.items()],
+            finalized_features_epoch=1,
+            finalized_features=[FinalizedFeatureKey("transaction.version", 2, 0)],
+        )
+
+    def _metadata(self, node: int, body: MetadataRequest) -> MetadataResponse:
+        return metadata_answer(self.brokers, self.partitions if body.topics else 0)
+
+    def _find_coordinator(self, node: int, body: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        found = []
+        for key in body.coordinator_keys:
+            number = 0 if body.key_type == GROUP else self._coordinator(key)
+            found.append(Coordinator(key=key, node_id=number, host=HOST, port=FIRST_PORT + number))
+        return FindCoordinatorResponse(coordinators=found)
+
+    def _describe_configs(self, node: int, body: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        (resource,) = body.resources
+        configs = [
+            DescribeConfigsResourceResult(name=name, value=_SETTINGS[name])
+            for name in resource.configuration_keys or ()
+        ]
+        return DescribeConfigsResponse(
+            results=[DescribeConfigsResult(resource_type=4, resource_name=resource.resource_name, configs=configs)]
+        )
+
+    def _init_producer_id(self, node: int, body: InitProducerIdRequest) -> InitProducerIdResponse:
+        name = body.transactional_id or ""
+        known = self._ids.get(name)
+        if known is None:
+            known = self._ids[name] = _Open(Transaction(name, 1_000_000 + len(self._ids), 0))
+        else:
+            known.transaction = replace(known.transaction, epoch=known.transaction.epoch + 1)
+        known.state = "Empty"
+        return InitProducerIdResponse(producer_id=known.transaction.producer_id, producer_epoch=known.transaction.epoch)
+
+    def _offset_fetch(self, node: int, body: OffsetFetchRequest) -> OffsetFetchResponse:
+        (group,) = body.groups
+        (topic,) = group.topics or ()
+        parts = [_offset(number, self._offsets.get(number, (-1, ""))) for number in topic.partition_indexes]
+        return OffsetFetchResponse(
+            groups=[
+                OffsetFetchResponseGroup(
+                    group_id=group.group_id, topics=[OffsetFetchResponseTopics(name=topic.name, partitions=parts)]
+                )
+            ]
+        )
+
+    def _txn_offset_commit(self, node: int, body: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+        (topic,) = body.topics
+        self._pending = {
+            part.partition_index: (part.committed_offset, part.committed_metadata or "") for part in topic.partitions
+        }
+        self._ids[body.transactional_id].state = "Ongoing"
+        parts = [TxnOffsetCommitResponsePartition(partition_index=number) for number in self._pending]
+        return TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic(name=topic.name, partitions=parts)])
+
+    def _end_txn(self, node: int, body: EndTxnRequest) -> EndTxnResponse:
+        known = self._ids[body.transactional_id]
+        if known.state == "Ongoing":
+            known.state = "CompleteCommit" if body.committed else "CompleteAbort"
+            known.transaction = replace(known.transaction, epoch=known.transaction.epoch + 1)
+            self._of_coordinator.get(self._coordinator(body.transactional_id), set()).discard(body.transactional_id)
+            if body.transactional_id.endswith(".driver"):
+                if body.committed:
+                    self._offsets |= self._pending
+                self._pending = {}
+        return EndTxnResponse(producer_id=known.transaction.producer_id, producer_epoch=known.transaction.epoch)
+
+    def _list_transactions(self, node: int, body: ListTransactionsRequest) -> ListTransactionsResponse:
+        names = self._of_coordinator.get(node, set())
+        return ListTransactionsResponse(
+            transaction_states=[
+                ListedState(name, self._ids[name].transaction.producer_id, self._ids[name].state) for name in names
+            ]
+        )
+
+    def _describe_transactions(self, node: int, body: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+        states = []
+        for name in body.transactional_ids:
+            known = self._ids[name]
+            assert self._coordinator(name) == node
+            topics = [TopicData(TOPIC, sorted(part.partition for part in known.partitions))]
+            states.append(
+                DescribedState(
+                    transactional_id=name,
+                    transaction_state=known.state,
+                    producer_id=known.transaction.producer_id,
+                    producer_epoch=known.transaction.epoch,
+                    topics=topics if known.state == "Ongoing" else [],
+                )
+            )
+        return DescribeTransactionsResponse(transaction_states=states)
+
+
+def _offset(partition: int, known: tuple[int, str]) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(partition_index=partition, committed_offset=known[0], metadata=known[1])
+
+
+@cache
+def metadata_answer(brokers: int, partitions: int) -> MetadataResponse:
+    """Of *brokers* and one topic of *partitions*, three copies of each."""
+    found = []
+    for number in range(partitions):
+        replicas = [(number + copy) % brokers for copy in range(min(3, brokers))]
+        found.append(
+            MetadataResponsePartition(
+                partition_index=number,
+                leader_id=replicas[0],
+                leader_epoch=0,
+                replica_nodes=replicas,
+                isr_nodes=replicas,
+            )
+        )
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(number, HOST, FIRST_PORT + number) for number in range(brokers)],
+        cluster_id="kafkalite-bench-scale1",
+        controller_id=0,
+        topics=[MetadataResponseTopic(name=TOPIC, topic_id=_TOPIC_ID, partitions=found)] if partitions else [],
+    )
+
+
+def run_in_memory(*, brokers: int, partitions: int, tasks: int, workers: int, batches: int) -> list[CountedInMemory]:
+    """Run *batches* of *tasks*, spread over *workers*: all requests of a parallel batch but those that carry rows."""
+    cluster = PlayedCluster(brokers, partitions)
+    found = []
+    with ExitStack() as undo:
+        sink = ParallelSink(undo.enter_context(cluster.client("driver")), SINK, TOPIC, clock=cluster.clock)
+        of_workers = [(undo.enter_context(cluster.client("workers")), WriterTransactions()) for _ in range(workers)]
+        for version in range(batches):
+            cluster.requests.clear()
+            plan = sink.plan()
+            plan.must_write(version, WRITER, Numbers.OF_A_QUERY)
+            written = []
+            for task in range(tasks):
+                client, ids = of_workers[task % workers]
+                touched = frozenset({TopicPartition(TOPIC, task % partitions)})
+                written.append(cluster.wrote(ids.begin(client, plan, version), touched))
+            sink.commit(plan, version, WRITER, written)
+            counted = CountedInMemory(
+                cluster.requests["workers"],
+                cluster.requests["driver"],
+                [],
+                cluster.connections("workers"),
+                cluster.connections("driver"),
+                cluster.progress_characters,
+            )
+            found.append(counted)
+    return found
+
+
+def run_atomic_in_memory(*, brokers: int, partitions: int, batches: int) -> list[Requests]:
+    """The driver's requests of *batches* that are one transaction each."""
+    cluster = PlayedCluster(brokers, partitions)
+    found = []
+    with cluster.client("driver") as client:
+        sink = AtomicSink(client, SINK, TOPIC, clock=cluster.clock)
+
+        def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
+            return [cluster.wrote(plan.driver, frozenset({TopicPartition(TOPIC, 0)})).partitions]
+
+        for version in range(batches):
+            cluster.requests.clear()
+            sink.write(version, WRITER, Numbers.OF_A_QUERY, write_rows, attempts=1)
+            found.append(cluster.requests["driver"])
+    return found

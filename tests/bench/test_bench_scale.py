@@ -1,0 +1,137 @@
+"""The model of scale is what batches take that are run and counted; its table in docs/scale.md is the model's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from kafka_sink import EmbeddedCluster
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.exactly_once import writing
+from tests.bench import bench_scale, scale_model
+from tests.bench.bench_scale import DOCS, docs_table, message_bytes, metadata_cost, progress_characters
+from tests.bench.scale_model import Shape, connections_of_a_worker, connections_of_the_driver
+from tests.bench.scale_worlds import Counted, run_atomic_in_memory, run_in_memory, run_on
+from tests.conftest import Figure
+from tests.support.amounts import amount
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 100
+
+#: A tenth of what docs/scale.md speaks of, and all of it: 10,000 tasks and 1,000 brokers.
+TASKS = amount("KAFKALITE_SCALE_TASKS", 1000, long=10_000)
+IN_MEMORY = Shape(TASKS, TASKS // 10, TASKS // 10, 10 * TASKS, touched=0)
+REAL = Shape(tasks=100, workers=2, brokers=10, partitions=40, touched=40)
+
+#: Expected numbers of coordinators reached, where ids have them by their hash.
+BY_CHANCE = ("DescribeTransactions", "ApiVersions")
+
+
+def assert_is(counted: Mapping[str, int], expected: Mapping[str, float]) -> None:
+    """Every request is the model's; those that depend on chance nearly."""
+    for name in {*counted, *expected}:
+        share = 0.3 if name in BY_CHANCE else 0
+        assert counted.get(name, 0) == pytest.approx(expected.get(name, 0), rel=share), name
+
+
+def run_really(shape: Shape, *, exactly_once: bool) -> list[Counted]:
+    config = BrokerConfig(num_network_threads=1, num_io_threads=1)
+    with EmbeddedCluster(nodes=shape.brokers, config=config) as cluster:
+        return run_on(
+            cluster,
+            workers=shape.workers,
+            tasks=shape.tasks,
+            partitions=shape.partitions,
+            batches=3,
+            exactly_once=exactly_once,
+        )
+
+
+def test_metadata_and_connections_are_a_workers_and_not_a_tasks() -> None:
+    first, *later = run_really(REAL, exactly_once=False)
+    # A worker that asks for the brokers before it knows the topic asks for that in a second request.
+    assert REAL.workers <= first.workers["Metadata"] <= 2 * REAL.workers < REAL.tasks
+    assert {**first.workers, "Metadata": REAL.workers} == scale_model.at_least_once(REAL)
+    for batch in later:
+        assert set(batch.workers) == {"InitProducerId", "Produce"}
+
+
+def test_a_parallel_batch_on_real_brokers_is_the_models() -> None:
+    first, second, third = run_really(REAL, exactly_once=True)
+    assert_is(third.workers, scale_model.tasks_of_parallel(REAL))
+    assert_is(third.driver, scale_model.driver_of_parallel(REAL))
+    # Requests of each of a worker's two clients when they begin, and none in later batches.
+    assert 2 * REAL.workers <= first.workers["Metadata"] <= 3 * REAL.workers
+    assert second.workers["Metadata"] == third.workers["Metadata"] == 0
+    made = first.workers["ApiVersions"] + second.workers["ApiVersions"]
+    assert made == pytest.approx(REAL.workers * connections_of_a_worker(REAL, exactly_once=True), rel=0.1)
+    assert sum(third.message_bytes) / REAL.tasks == pytest.approx(message_bytes(REAL.touched), rel=0.1)
+
+
+def test_a_parallel_batch_in_memory_is_the_models(figure: Figure) -> None:
+    shape = IN_MEMORY
+    batches = run_in_memory(
+        brokers=shape.brokers, partitions=shape.partitions, tasks=shape.tasks, workers=shape.workers, batches=3
+    )
+    third = batches[-1]
+    expected = scale_model.tasks_of_parallel(shape)
+    assert_is(third.workers, expected)
+    assert_is(third.driver, scale_model.driver_of_parallel(shape))
+    assert third.driver_connections == connections_of_the_driver(shape)
+    # Rows are not sent here, so nothing connects to leaders.
+    coordinators = connections_of_a_worker(shape, exactly_once=True) - 1 - shape.leaders_of_a_worker
+    assert third.worker_connections == pytest.approx(shape.workers * coordinators, rel=0.1)
+    assert third.progress_characters == pytest.approx(progress_characters(shape.tasks, shape.workers), rel=0.1)
+    figure(
+        f"{shape.tasks:,} tasks, {shape.brokers} brokers in memory",
+        f"{sum(third.driver.values()):,} requests of the driver, {sum(third.workers.values()):,} of the tasks",
+    )
+
+
+def test_an_atomic_batch_in_memory_is_the_models() -> None:
+    shape = IN_MEMORY
+    *_, last = run_atomic_in_memory(brokers=shape.brokers, partitions=shape.partitions, batches=2)
+    assert last == scale_model.driver_of_atomic(shape)
+
+
+def test_the_sink_looks_at_as_many_ids_as_the_model_says() -> None:
+    assert writing._LOOKED_AT == scale_model.LOOKED_AT
+
+
+def test_metadata_has_forty_two_bytes_a_partition() -> None:
+    least, more = metadata_cost(10, 100, runs=1), metadata_cost(10, 1100, runs=1)
+    assert (more.bytes - least.bytes) / 1000 == pytest.approx(42, abs=1)
+    assert more.peak_bytes > more.kept_bytes > least.kept_bytes > 0
+
+
+def test_a_task_has_the_models_share_of_progress_and_message() -> None:
+    assert progress_characters(10_000, 1000) / 10_000 == pytest.approx(6.4, abs=0.1)
+    assert (message_bytes(1001) - message_bytes(1)) / 1000 == pytest.approx(44, abs=2)
+
+
+def test_the_table_of_the_page_is_the_models() -> None:
+    page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    assert docs_table(DOCS) in page, "python -m tests.bench.bench_scale --docs"
+
+
+def test_the_benchmark_runs() -> None:
+    arguments = ["--tasks", "40", "--workers", "20", "--brokers", "20", "--partitions", "100", "--nodes", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", bench_scale.__name__, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert set(found["counted"]) == {"in memory", "embedded brokers"}
+    assert found["coefficients"]["metadata"]["partitions"] == 100
