@@ -27,30 +27,14 @@
 
 # Sets bootstrap, listeners and broker_pids: a Kafka that runs already, or one that ends with this script.
 find_kafka() {
-    local line arguments=()
     bootstrap=${KAFKALITE_BENCH_BOOTSTRAP:-}
     listeners=${KAFKALITE_BENCH_LISTENERS:-}
     broker_pids=""
     if [ -z "$bootstrap" ]; then
-        mkdir -p "$WORK"
-        kafka_dir=$(mktemp -d "$WORK/bench-kafka.XXXXXX")
-        trap 'stop_kafka "$kafka_dir"' EXIT
         trap 'exit 130' INT TERM
-        python -m tests.bench.listeners "$kafka_dir" >"$kafka_dir/arguments"
-        while IFS= read -r line; do arguments+=("$line"); done <"$kafka_dir/arguments"
-        # Deleted topics and old segments go at once: runs follow each other, and the disk is finite.
-        bootstrap=$("$ROOT/scripts/kafka.sh" start --port 0 --dir "$kafka_dir" "${arguments[@]}" \
-            log.segment.delete.delay.ms=1000 log.retention.check.interval.ms=2000)
-        bootstrap=${bootstrap#bootstrap.servers=}
-        python -m tests.bench.listeners "$kafka_dir" "$bootstrap"
-        listeners="$kafka_dir/listeners.json"
+        start_secure_kafka bench
         broker_pids=$(head -n 1 "$kafka_dir/node-1/pid")
     fi
-}
-
-stop_kafka() {
-    "$ROOT/scripts/kafka.sh" stop --dir "$1"
-    rm -rf "$1"
 }
 
 # bench MODULE [argument …]

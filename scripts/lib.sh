@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the scripts share: the virtual environment, Java, and jars. Sourced, never run.
+# What the scripts share: the virtual environment, Java, jars, and a Kafka of their own. Sourced, never run.
 # Works with the bash 3.2 of macOS; needs nothing but python3 (3.11 or newer) and, for Java, a package manager.
 
 set -euo pipefail
@@ -189,4 +189,28 @@ fetch_jars() {
     done
     cp "$ivy_file" "$fresh/.complete"
     rm -rf "$target" "$WORK/ivy.$$" && mv "$fresh" "$target"
+}
+
+# start_secure_kafka NAME [property=value …]: a Kafka with listeners for PLAINTEXT, SSL and SASL_SSL that ends with the script,
+# in a folder of its own. Sets kafka_dir, bootstrap (PLAINTEXT) and listeners (a file: tests/bench/listeners.py). Needs
+# ensure_venv bench and ensure_java.
+start_secure_kafka() {
+    local name=$1 line arguments=()
+    shift
+    mkdir -p "$WORK"
+    kafka_dir=$(mktemp -d "$WORK/$name-kafka.XXXXXX")
+    trap 'stop_secure_kafka' EXIT
+    (cd "$ROOT" && python -m tests.bench.listeners "$kafka_dir") >"$kafka_dir/arguments"
+    while IFS= read -r line; do arguments+=("$line"); done <"$kafka_dir/arguments"
+    # Deleted topics and old segments go at once: the disk is finite.
+    bootstrap=$("$ROOT/scripts/kafka.sh" start --port 0 --dir "$kafka_dir" "${arguments[@]}" \
+        log.segment.delete.delay.ms=1000 log.retention.check.interval.ms=2000 "$@")
+    bootstrap=${bootstrap#bootstrap.servers=}
+    (cd "$ROOT" && python -m tests.bench.listeners "$kafka_dir" "$bootstrap")
+    listeners="$kafka_dir/listeners.json"
+}
+
+stop_secure_kafka() {
+    "$ROOT/scripts/kafka.sh" stop --dir "$kafka_dir"
+    rm -rf "$kafka_dir"
 }

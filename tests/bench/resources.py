@@ -1,4 +1,4 @@
-"""CPU seconds and memory of other processes, read from Linux's /proc.
+"""CPU seconds, memory and descriptors of other processes, read from Linux's /proc.
 
 Used by the benchmarks, on their own thread or from :class:`MemoryWatch`'s. It looks, and never touches a process.
 """
@@ -64,11 +64,20 @@ def resident_bytes(pid: int) -> int:
 
 def python_workers(pid: int) -> set[int]:
     """Spark's Python workers below *pid*: children of its daemons."""
-    daemons = {below for below in descendants(pid) if "pyspark.daemon" in _command(below)}
+    daemons = {below for below in descendants(pid) if "pyspark.daemon" in command(below)}
     return {worker for worker in daemons if int((_stat(worker) or ["", "0"])[1]) in daemons}
 
 
-def _command(pid: int) -> str:
+def open_descriptors(pid: int) -> int:
+    """0 when it has ended."""
+    try:
+        return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return 0
+
+
+def command(pid: int) -> str:
+    """Its command line; empty when it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:

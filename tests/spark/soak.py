@@ -1,0 +1,331 @@
+"""Micro-batches written exactly once for as long as is asked for, counted and watched from outside.
+
+Run by ``scripts/soak.sh``. The stream is a program of its own (:mod:`tests.spark.soak_driver`); this one reads with
+confluent-kafka what is committed, and looks at the stream's processes. Exit code 1: rows are missing or there twice,
+the stream ended by itself, or memory or descriptors are not flat.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Final
+
+import numpy as np
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from kafka_sink.spark.progress import progress_listener
+from tests.bench import resources
+from tests.bench.listeners import read_listeners
+from tests.bench.topics import fresh_topic
+
+ROOT: Final = Path(__file__).parents[2]
+PARTITIONS: Final = 4
+#: The topic is read as it grows, so the disk need not hold all of it.
+RETENTION: Final = {"retention.bytes": "200000000", "segment.bytes": "50000000", "file.delete.delay.ms": "1000"}
+
+#: Shorter runs are not judged by memory and descriptors: pools and caches fill, and the JVM compiles.
+JUDGED_FROM_S: Final = 600.0
+#: How far the last quarter's median may lie above the second quarter's.
+GROWTH_SHARE: Final = 0.1
+GROWTH_MIB: Final = 20.0
+GROWTH_DESCRIPTORS: Final = 10.0
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_SAMPLE_INTERVAL_S: Final = 5.0
+_START_LIMIT_S: Final = 240.0
+_STOP_LIMIT_S: Final = 120.0
+#: Rows of a batch that has been reported may be seen so much later.
+_SETTLE_S: Final = 30.0
+_MIB: Final = 2**20
+
+
+class Ledger:
+    """How often each row was read."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(1 << 20, np.uint16)
+
+    def add(self, rows: Iterable[int]) -> None:
+        numbers = np.fromiter(rows, np.int64)
+        if not numbers.size:
+            return
+        if (most := int(numbers.max())) >= self._counts.size:
+            self._counts = np.concatenate([self._counts, np.zeros(max(most, self._counts.size), np.uint16)])
+        np.add.at(self._counts, numbers, 1)
+
+    def missing(self, expected: int) -> int:
+        """Of the rows 0 to *expected* - 1."""
+        known = self._counts[:expected]
+        return expected - int(np.count_nonzero(known))
+
+    @property
+    def twice(self) -> int:
+        """Rows that were read more than once."""
+        return int(np.count_nonzero(self._counts > 1))
+
+
+class CommittedReader:
+    """Reads a topic from its beginning as it grows, what is committed only."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "soak",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "check.crcs": True,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
+
+    def __enter__(self) -> CommittedReader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._consumer.close()
+
+    def read(self, ledger: Ledger, limit_s: float) -> None:
+        """What there is, for *limit_s* at most."""
+        deadline = time.monotonic() + limit_s
+        ended: set[int] = set()
+        while len(ended) < PARTITIONS and time.monotonic() < deadline:
+            rows = []
+            for message in self._consumer.consume(10_000, timeout=0.1):
+                error = message.error()
+                if error is None:
+                    rows.append(int(message.key()))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+                else:
+                    raise RuntimeError(f"the topic cannot be read: {error}")
+            ledger.add(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Of one kind of process at one moment."""
+
+    processes: int
+    mib: float
+    descriptors: int
+
+    @staticmethod
+    def of(pids: Iterable[int]) -> Usage:
+        running = [pid for pid in pids if resources.resident_bytes(pid)]
+        mib = sum(map(resources.resident_bytes, running)) / _MIB
+        return Usage(len(running), mib, sum(map(resources.open_descriptors, running)))
+
+
+@dataclass(slots=True)
+class Watch:
+    """Memory and descriptors of a Spark driver and of what it has started, by kind of process."""
+
+    samples: dict[str, list[Usage]] = field(default_factory=dict)
+
+    def sample(self, driver: int) -> None:
+        below = resources.descendants(driver)
+        workers = {pid for pid in below if "pyspark.daemon" in resources.command(pid)}
+        jvm = {pid for pid in below if resources.command(pid).split(" ")[0].endswith("java")}
+        for name, pids in (("driver", {driver}), ("JVM", jvm), ("workers", workers)):
+            self.samples.setdefault(name, []).append(Usage.of(pids))
+
+    def __str__(self) -> str:
+        newest = ((name, samples[-1]) for name, samples in self.samples.items())
+        return "  ".join(
+            f"{name}{f' ({usage.processes})' if name == 'workers' else ''} {usage.mib:.0f} MiB, {usage.descriptors} fd"
+            for name, usage in newest
+        )
+
+    def growth(self) -> list[str]:
+        """What is not flat, in words."""
+        found = []
+        for name, samples in self.samples.items():
+            for unit, slack, values in (
+                ("MiB", GROWTH_MIB, [usage.mib for usage in samples]),
+                ("descriptors", GROWTH_DESCRIPTORS, [float(usage.descriptors) for usage in samples]),
+            ):
+                before, after = quarters(values)
+                if after > before * (1 + GROWTH_SHARE) + slack:
+                    found.append(f"{name}: {before:.0f} {unit} in the second quarter, {after:.0f} in the last")
+        return found
+
+
+def quarters(values: Sequence[float]) -> tuple[float, float]:
+    """The medians of the second quarter and of the last one."""
+    quarter = max(len(values) // 4, 1)
+    return statistics.median(values[quarter : 2 * quarter] or values), statistics.median(values[-quarter:])
+
+
+class Stream:
+    """The program that writes, with its folder: options, checkpoint, log, and the report of its batches."""
+
+    def __init__(self, folder: Path, options: dict[str, str], rows: int, tasks: int) -> None:
+        self._rows = rows
+        self._log = folder / "driver.log"
+        report, file = folder / "report.jsonl", folder / "options.json"
+        file.write_text(json.dumps({**options, "reportPath": str(report)}))
+        self._report = progress_listener(report)
+        self.batches = 0
+        command = ["tests.spark.soak_driver", str(file), str(rows), str(tasks), str(folder / "checkpoint")]
+        with self._log.open("wb") as log:
+            # Ctrl-C is for the program that watches, which then ends this one.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                start_new_session=True,
+            )
+        self._is_stopping = False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def rows_reported(self) -> int:
+        """Of the batches that the sink has reported as committed; RuntimeError when the stream has ended."""
+        for progress in self._report.read_new():
+            self.batches = max(self.batches, progress.batch + 1)
+        if self._process.poll() is not None and not self._is_stopping:
+            raise RuntimeError(f"the stream ended by itself:\n{self._last_words()}")
+        return self.batches * self._rows
+
+    def stop(self) -> None:
+        """When the micro-batch under way is done; RuntimeError where that is not how it ends."""
+        self._is_stopping = True
+        self._process.terminate()
+        try:
+            status = self._process.wait(_STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"the stream did not end within {_STOP_LIMIT_S:.0f} s:\n{self._last_words()}") from None
+        if status != 0:
+            raise RuntimeError(f"the stream ended with {status}:\n{self._last_words()}")
+
+    def _last_words(self) -> str:
+        return self._log.read_text(errors="replace")[-4000:]
+
+    def kill(self) -> None:
+        """With all that it has started, where something has gone wrong."""
+        if self._process.poll() is None:
+            for pid in resources.descendants(self.pid):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            self._process.wait()
+
+
+class Soak:
+    """One run: a stream, its readers and its watch."""
+
+    def __init__(self, stream: Stream, reader: CommittedReader) -> None:
+        self._stream, self._reader = stream, reader
+        self._ledger, self._watch = Ledger(), Watch()
+
+    def run(self, seconds: float, every_s: float) -> list[str]:
+        """What was wrong, in words."""
+        self._await_first_batch()
+        began = time.monotonic()
+        told_s = 0.0
+        try:
+            while (elapsed_s := time.monotonic() - began) < seconds:
+                time.sleep(min(_SAMPLE_INTERVAL_S, seconds - elapsed_s))
+                self._stream.rows_reported()
+                self._watch.sample(self._stream.pid)
+                self._reader.read(self._ledger, _SAMPLE_INTERVAL_S)
+                if time.monotonic() - began >= told_s + every_s:
+                    told_s += every_s
+                    self._tell(time.monotonic() - began)
+        except KeyboardInterrupt:
+            print("asked to end before its time", flush=True)
+        watched_s = time.monotonic() - began
+        self._stream.stop()
+        missing, twice = self._tell(watched_s)
+        wrong = [f"{missing:,} rows are missing"] if missing else []
+        wrong += [f"{twice:,} rows are there twice"] if twice else []
+        if watched_s >= JUDGED_FROM_S:
+            return [*wrong, *self._watch.growth()]
+        print(f"too short to judge memory and descriptors by: that is done from {JUDGED_FROM_S / 60:.0f} minutes on")
+        return wrong
+
+    def _await_first_batch(self) -> None:
+        deadline = time.monotonic() + _START_LIMIT_S
+        while not self._stream.rows_reported():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no batch was written within {_START_LIMIT_S:.0f} s")
+            time.sleep(0.2)
+
+    def _tell(self, elapsed_s: float) -> tuple[int, int]:
+        expected = self._stream.rows_reported()
+        deadline = time.monotonic() + _SETTLE_S
+        while True:
+            self._reader.read(self._ledger, _SAMPLE_INTERVAL_S)
+            missing, twice = self._ledger.missing(expected), self._ledger.twice
+            if not missing or time.monotonic() > deadline:
+                break
+        print(
+            f"{elapsed_s / 60:6.1f} min  {expected:,} rows in {self._stream.batches:,} batches  missing {missing:,}  "
+            f"twice {twice:,}  {self._watch}",
+            flush=True,
+        )
+        return missing, twice
+
+
+def _end_early(number: int, frame: FrameType | None) -> None:
+    """The first signal ends the run with its count; Ctrl-C may come twice, by the terminal and by the script."""
+    for each in _SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bootstrap-servers", required=True, help="of the PLAINTEXT listener, which is read from")
+    parser.add_argument("--listeners", type=Path, required=True, help="JSON file: properties of clients by security")
+    parser.add_argument("--folder", type=Path, required=True, help="an empty one, for checkpoint, report and log")
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--every", type=float, default=60.0, help="seconds between two lines (%(default).0f)")
+    parser.add_argument("--rows", type=int, default=1000, help="of a micro-batch (%(default)s)")
+    parser.add_argument("--tasks", type=int, default=4, help="of a micro-batch (%(default)s)")
+    parser.add_argument("--security", default="SASL_SSL", help="of the listener that is written to (%(default)s)")
+    asked = parser.parse_args()
+    for number in _SIGNALS:
+        signal.signal(number, _end_early)
+
+    properties = read_listeners(asked.bootstrap_servers, asked.listeners)[asked.security]
+    options = {f"kafka.{name}": value for name, value in properties.items()}
+    options |= {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "soak"}
+    with fresh_topic(asked.bootstrap_servers, PARTITIONS, RETENTION) as topic:
+        stream = Stream(asked.folder, {**options, "topic": topic}, asked.rows, asked.tasks)
+        try:
+            with CommittedReader(asked.bootstrap_servers, topic) as reader:
+                wrong = Soak(stream, reader).run(asked.minutes * 60, asked.every)
+        except RuntimeError as error:
+            wrong = [str(error)]
+        except KeyboardInterrupt:
+            wrong = ["asked to end before anything could be said"]
+        finally:
+            stream.kill()
+    for line in wrong:
+        print(f"WRONG: {line}", flush=True)
+    if wrong:
+        sys.exit(1)
+    print("nothing missing, nothing twice", flush=True)
+
+
+if __name__ == "__main__":
+    main()
