@@ -56,6 +56,16 @@ def test_a_partition_without_leader_counts_but_is_not_available() -> None:
     assert cluster.leader_for(TopicPartition("t", 1)) == TWO
 
 
+def test_what_many_partitions_have_in_common_is_there_once() -> None:
+    cluster = after(Cluster(), answer(topic("t", *(partition(number, 1) for number in range(3))))).cluster
+    first, *others = cluster.partitions_for_topic("t")
+    for other in others:
+        assert other.replicas is first.replicas
+        assert other.isr is first.isr
+        assert other.leader is first.leader
+    assert cluster.available_partitions("t") is cluster.partitions_for_topic("t")
+
+
 def test_an_answer_becomes_a_cluster() -> None:
     snapshot = after(Cluster.bootstrap([("x", 1)]), answer(topic("t", partition(0, 1, 5), partition(1, -1))))
     cluster = snapshot.cluster

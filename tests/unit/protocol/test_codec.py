@@ -10,7 +10,13 @@ import pytest
 from kafka_sink.common.errors import ProtocolError, UnsupportedVersionError
 from kafka_sink.protocol.codec import decode, encode
 from kafka_sink.protocol.messages.fetch import FetchResponse
-from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kafka_sink.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from kafka_sink.protocol.messages.produce import (
     LeaderIdAndEpoch,
     PartitionProduceData,
@@ -293,6 +299,19 @@ class TestBadBytes:
 
     def test_trailing_bytes_are_ignored(self) -> None:
         assert decode(MetadataRequest, bytes.fromhex("01 01 00 00 00 ffff"), 9) == MetadataRequest(topics=[])
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 126, 127, 300])
+def test_numbers_of_any_count_are_read_and_never_beyond_the_end(count: int, version: int) -> None:
+    numbers = [number * 1_000_003 for number in range(count)]
+    found = MetadataResponsePartition(replica_nodes=numbers, isr_nodes=[-1], offline_replicas=numbers)
+    response = MetadataResponse(topics=[MetadataResponseTopic(partitions=[found])])
+    data = b"".join(encode(response, version))
+    assert decode(MetadataResponse, data, version) == response
+    for end in (len(data) // 3, len(data) // 2, len(data) - 1):
+        with pytest.raises(ProtocolError):
+            decode(MetadataResponse, data[:end], version)
 
 
 def test_any_buffer_is_read() -> None:
