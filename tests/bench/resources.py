@@ -65,7 +65,12 @@ def resident_bytes(pid: int) -> int:
 def python_workers(pid: int) -> set[int]:
     """Spark's Python workers below *pid*: children of its daemons."""
     daemons = {below for below in descendants(pid) if "pyspark.daemon" in command(below)}
-    return {worker for worker in daemons if int((_stat(worker) or ["", "0"])[1]) in daemons}
+    return {worker for worker in daemons if parent(worker) in daemons}
+
+
+def parent(pid: int) -> int:
+    """0 when it has ended."""
+    return int((_stat(pid) or ["", "0"])[1])
 
 
 def open_descriptors(pid: int) -> int:

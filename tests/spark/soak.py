@@ -139,6 +139,8 @@ class Watch:
         below = resources.descendants(driver)
         workers = {pid for pid in below if "pyspark.daemon" in resources.command(pid)}
         jvm = {pid for pid in below if resources.command(pid).split(" ")[0].endswith("java")}
+        # Hadoop runs a chmod for each file of the checkpoint, which is a copy of the JVM until it begins.
+        jvm = {pid for pid in jvm if resources.parent(pid) not in jvm}
         for name, pids in (("driver", {driver}), ("JVM", jvm), ("workers", workers)):
             self.samples.setdefault(name, []).append(Usage.of(pids))
 
