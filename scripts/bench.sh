@@ -78,6 +78,8 @@ prepare() {
     jars=${jars%,}
     # Spark's workers import the sinks that are compared.
     export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
+    # Who keeps no bytecode compiles every module at each start, which nobody does with an installed package.
+    unset PYTHONDONTWRITEBYTECODE
 }
 
 command=${1:-}
