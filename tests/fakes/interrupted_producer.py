@@ -20,7 +20,7 @@ from tests.fakes.selectable import FakeSelectable
 from tests.fakes.transacting import TRANSACTIONAL_ID, TransactionalBrokers
 
 #: Real seconds after which the sender waits for something that the interrupted thread keeps.
-_PATIENCE_S = 2.0
+_PATIENCE_S = 30.0
 
 #: ms of the clock that one call may take, and all of an episode.
 _EPISODE_MS = 3_600_000

@@ -69,7 +69,7 @@ def test_every_flight_is_there_also_where_spark_was_killed_half_way() -> None:
     code, printed = run_demo("--nodes", "2", "--rows", "3000")
     assert code == 0, printed
     assert "every record is there" in printed
-    assert "killed with kill -9 in micro-batch 6 of 10" in printed
+    assert re.search(r"killed with kill -9 in micro-batch \d+ of 10 ", printed)
     first, second = (
         {name.strip(): value.strip() for name, value in re.findall("│ ([a-z /]+)│ +([^│]+)│", act)}
         for act in printed.split("killed with kill -9")
