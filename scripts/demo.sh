@@ -187,7 +187,10 @@ kill_in_micro_batch() {
         kill -CONT "$job_pid"
         sleep 0.02
     done
-    kill -9 "$job_pid"
+    kill -9 "$job_pid" 2>/dev/null || {
+        await_spark "$home/stream.log"
+        die "Spark had written everything before it could be killed."
+    }
     { wait "$job_pid" || true; } 2>/dev/null
 }
 

@@ -26,7 +26,6 @@ _FORMAT: Final = "kafkalite2"
 #: Without the digest of the offsets that were planned.
 _OLDER_FORMAT: Final = "kafkalite1"
 
-
 #: Partitions that are read without being asked for: as many as a list of some 10,000 transactions takes.
 _FIRST_READ: Final = 16
 

@@ -256,7 +256,7 @@ def main() -> None:
     real = Shape(max(smaller[0] // options.tenth, 1), 2, options.nodes, 4 * options.nodes, 4 * options.nodes)
     counted: dict[str, Any] = {}
     _show(console, counted, "in memory", in_memory, _in_memory(in_memory))
-    _show(console, counted, "embedded brokers", real, _really(real))
+    _show(console, counted, "embedded brokers", real, run_really(real, exactly_once=True)[-1])
     content: Mapping[str, Any] = {"shape": asdict(shape), "coefficients": asdict(found), "counted": counted}
     if options.results is not None:
         results.save("scale", content, options.results)
@@ -270,7 +270,8 @@ def _in_memory(shape: Shape) -> Counted:
     )[-1]
 
 
-def _really(shape: Shape) -> Counted:
+def run_really(shape: Shape, *, exactly_once: bool) -> list[Counted]:
+    """Three batches of *shape* on embedded brokers, with real sockets: what was asked in each."""
     config = BrokerConfig(num_network_threads=1, num_io_threads=1)
     with EmbeddedCluster(nodes=shape.brokers, config=config) as cluster:
         return run_on(
@@ -279,8 +280,8 @@ def _really(shape: Shape) -> Counted:
             tasks=shape.tasks,
             partitions=shape.partitions,
             batches=3,
-            exactly_once=True,
-        )[-1]
+            exactly_once=exactly_once,
+        )
 
 
 def _show(console: Console, all_found: dict[str, Any], where: str, shape: Shape, counted: Counted) -> None:

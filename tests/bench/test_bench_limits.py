@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from kafka_sink import EmbeddedCluster
 from tests.bench import resources
 from tests.support.amounts import amount, only_long
+from tests.support.benchmarks import run_module
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 200
@@ -22,17 +20,7 @@ def test_every_limit_is_measured() -> None:
     with EmbeddedCluster() as cluster:
         arguments = ["--bootstrap-servers", cluster.bootstrap_servers, "--scale", "0.0001", "--runs", "1"]
         arguments += ["--sizes", str(SIZES)]
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.bench.bench_limits", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+        found = run_module("tests.bench.bench_limits", arguments, TIMEOUT_S)
     assert set(found) == {"memory", "rows", "partitions", "brokers"}
     assert list(found["brokers"]["rows_per_s"]) == ["1", "2", "4", "8"][:SIZES]
 

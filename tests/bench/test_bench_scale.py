@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from kafka_sink import EmbeddedCluster
-from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.exactly_once import writing
 from tests.bench import bench_scale, scale_model
-from tests.bench.bench_scale import DOCS, docs_table, message_bytes, metadata_cost, progress_characters
+from tests.bench.bench_scale import DOCS, docs_table, message_bytes, metadata_cost, progress_characters, run_really
 from tests.bench.scale_model import Shape, connections_of_a_worker, connections_of_the_driver
-from tests.bench.scale_worlds import Counted, run_atomic_in_memory, run_in_memory, run_on
+from tests.bench.scale_worlds import run_atomic_in_memory, run_in_memory
 from tests.conftest import Figure
 from tests.support.amounts import amount
+from tests.support.benchmarks import run_module
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 100
@@ -38,19 +33,6 @@ def assert_is(counted: Mapping[str, int], expected: Mapping[str, float]) -> None
     for name in {*counted, *expected}:
         share = 0.3 if name in BY_CHANCE else 0
         assert counted.get(name, 0) == pytest.approx(expected.get(name, 0), rel=share), name
-
-
-def run_really(shape: Shape, *, exactly_once: bool) -> list[Counted]:
-    config = BrokerConfig(num_network_threads=1, num_io_threads=1)
-    with EmbeddedCluster(nodes=shape.brokers, config=config) as cluster:
-        return run_on(
-            cluster,
-            workers=shape.workers,
-            tasks=shape.tasks,
-            partitions=shape.partitions,
-            batches=3,
-            exactly_once=exactly_once,
-        )
 
 
 def test_metadata_and_connections_are_a_workers_and_not_a_tasks() -> None:
@@ -122,16 +104,6 @@ def test_the_table_of_the_page_is_the_models() -> None:
 
 def test_the_benchmark_runs() -> None:
     arguments = ["--tasks", "40", "--workers", "20", "--brokers", "20", "--partitions", "100", "--nodes", "2"]
-    done = subprocess.run(
-        [sys.executable, "-m", bench_scale.__name__, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = run_module(bench_scale.__name__, arguments, TIMEOUT_S)
     assert set(found["counted"]) == {"in memory", "embedded brokers"}
     assert found["coefficients"]["metadata"]["partitions"] == 100

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.support.amounts import only_long
+from tests.support.benchmarks import SCRIPT, run
 
 if TYPE_CHECKING:
     from tests.compat.conftest import RealKafka
 
-BENCH = Path(__file__).parents[2] / "scripts" / "bench.sh"
 TIMEOUT_S = 240
 
 
 def bench(real_kafka: RealKafka, *arguments: str) -> Any:
     """What the last line of a benchmark says."""
-    done = subprocess.run(
-        ["bash", str(BENCH), *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        env={**os.environ, "KAFKALITE_BENCH_BOOTSTRAP": real_kafka.bootstrap_servers},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return run((*SCRIPT, *arguments), TIMEOUT_S, KAFKALITE_BENCH_BOOTSTRAP=real_kafka.bootstrap_servers)
 
 
 @only_long

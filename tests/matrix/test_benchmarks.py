@@ -6,9 +6,6 @@ long run.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +18,9 @@ from tests.bench.bench_stream import ADD_BATCH, STREAMS, WHOLE_TRIGGER, Amounts,
 from tests.bench.listeners import read_listeners, write_listeners
 from tests.bench.spark_sinks import register_null
 from tests.support.amounts import only_long
+from tests.support.benchmarks import SCRIPT, run
 from tests.support.securities import PLAINTEXT, SASL_SSL, SecureServer
 
-BENCH = Path(__file__).parents[2] / "scripts" / "bench.sh"
 TIMEOUT_S = 600
 FEW = Amounts(triggers=1, runs=1, warm_up_triggers=0, warm_up_runs=0)
 
@@ -68,21 +65,12 @@ def run_script(kafka: SecureServer, tmp_path: Path, *arguments: str) -> Any:
     """What the last line of a benchmark says."""
     listeners = tmp_path / "listeners.json"
     write_listeners(kafka, listeners)
-    done = subprocess.run(
-        ["bash", str(BENCH), *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        env={
-            **os.environ,
-            "KAFKALITE_BENCH_BOOTSTRAP": kafka.addresses[PLAINTEXT],
-            "KAFKALITE_BENCH_LISTENERS": str(listeners),
-        },
+    return run(
+        (*SCRIPT, *arguments),
+        TIMEOUT_S,
+        KAFKALITE_BENCH_BOOTSTRAP=kafka.addresses[PLAINTEXT],
+        KAFKALITE_BENCH_LISTENERS=str(listeners),
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @only_long

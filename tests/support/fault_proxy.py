@@ -10,10 +10,8 @@ import asyncio
 import collections
 import contextlib
 import random
-import socket
 import struct
-import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -23,6 +21,7 @@ from kafka_sink.protocol.header import RequestHeader, decode_request_header, dec
 from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorResponse
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.messages.produce import ProduceResponse
+from tests.support.asyncio_proxy import AsyncioProxy, reset
 
 _LOST_PACKET_S = 0.2
 
@@ -78,43 +77,24 @@ def only(numbers: set[int], fault: Fault | Delay | Drip, api_key: ApiKey = ApiKe
     return lambda key, number: fault if key is api_key and number in numbers else None
 
 
-class FaultProxy:
+class FaultProxy(AsyncioProxy):
     """Stands before all brokers of *bootstrap_servers*; :attr:`plan` may be changed at any time."""
 
     def __init__(
         self, bootstrap_servers: str, plan: Plan = lambda key, number: None, shape: Shape | None = None
     ) -> None:
+        super().__init__()
         self._upstream = [_address(entry) for entry in bootstrap_servers.split(",")]
         self.plan = plan
         self._shape = shape
         self._fronts: dict[tuple[str, int], int] = {}
-        self._servers: list[asyncio.Server] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._random = random.Random(7)
         self.requests: collections.Counter[ApiKey] = collections.Counter()
         self.faults = 0
 
-    def __enter__(self) -> FaultProxy:
-        self._thread.start()
+    async def _start(self) -> None:
         for address in self._upstream:
-            asyncio.run_coroutine_threadsafe(self.front(address), self._loop).result(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-
-    async def _stop(self) -> None:
-        for server in self._servers:
-            server.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            await self.front(address)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -131,12 +111,6 @@ class FaultProxy:
             self._servers.append(server)
             self._fronts[address] = server.sockets[0].getsockname()[1]
         return self._fronts[address]
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     def judge(self, header: RequestHeader, frame: bytes, body_at: int) -> Fault | Delay | Drip | None:
         """What happens to this request, whose body begins at *body_at* of *frame*."""
@@ -203,7 +177,7 @@ class _Connection:
         try:
             broker_reader, broker_writer = await asyncio.open_connection(*address)
         except OSError:
-            self._reset()
+            reset(self._writer)
             return
         up, down = _Line(self._proxy, broker_writer), _Line(self._proxy, self._writer)
         tasks = [
@@ -227,7 +201,7 @@ class _Connection:
                 header, body_at = decode_request_header(frame)
                 fault = self._proxy.judge(header, frame, body_at)
                 if fault is Fault.RESET_BEFORE:
-                    self._reset()
+                    reset(self._writer)
                     return
                 self._is_withheld = self._is_withheld or fault is Fault.WITHHOLD
                 if self._is_withheld:
@@ -261,7 +235,7 @@ class _Connection:
                 await asyncio.sleep(fault.seconds)
             return True
         elif fault is Fault.RESET_AFTER:
-            self._reset()
+            reset(self._writer)
             return False
         elif fault is Fault.SILENCE:
             self._is_silent = True
@@ -293,13 +267,6 @@ class _Connection:
             node.port = await self._proxy.front((node.host, node.port))
             node.host = "127.0.0.1"
         return b"".join(encode_response(pending.api_key, pending.version, correlation_id, body))
-
-    def _reset(self) -> None:
-        sock = self._writer.get_extra_info("socket")
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._writer.transport.abort()
 
 
 async def _read_frame(reader: asyncio.StreamReader) -> bytes:
