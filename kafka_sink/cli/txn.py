@@ -48,7 +48,7 @@ def _chosen(client: CoordinatorClient, names: Sequence[str], prefix: str | None,
         raise click.UsageError("Give transactional ids or --prefix, not both.")
     if names:
         return list(names)
-    found = client.list_ids(states, f"{re.escape(prefix)}.*" if prefix else None)
+    found = client.run(client.list_ids(states, f"{re.escape(prefix)}.*" if prefix else None))
     # Brokers before 4.1 know no patterns.
     return sorted(name for name in found if name.startswith(prefix or ""))
 
@@ -68,7 +68,7 @@ def list_(
 ) -> None:
     """Show transactional ids and their states."""
     with _connect(bootstrap_servers, timeout_ms, properties) as client:
-        found = client.describe(_chosen(client, (), prefix, states))
+        found = client.run(client.describe(_chosen(client, (), prefix, states)))
     documents = [_document(each) for _, each in sorted(found.items())]
     if as_json:
         output.print_json(documents)
@@ -127,7 +127,7 @@ def abort(
                     f"{name} belongs to a batch that its sink has decided to commit: aborted, its rows would be lost; "
                     "start the sink, which finishes it, or use 'kafkalite txn commit'."
                 )
-            client.init_producer_id(name, each.timeout_ms)
+            client.run(client.init_producer_id(name, each.timeout_ms))
             click.echo(f"aborted {name}")
 
 
@@ -163,7 +163,7 @@ def commit(
                     f"{name} belongs to a sink that has not decided to commit it: its rows are void, and are written "
                     "again with their batch; start the sink, or use 'kafkalite txn abort'."
                 )
-            code = client.end([each.transaction], flow, commit=True)[each.transaction]
+            code = client.run(client.end([each.transaction], flow, commit=True))[each.transaction]
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"{name} has ended otherwise meanwhile")
             click.echo(f"committed {name}")
@@ -219,15 +219,14 @@ def _require_choice(names: Sequence[str], prefix: str | None) -> None:
 def _decided(client: CoordinatorClient, transactional_id: str) -> Collection[Transaction]:
     """What the sink of *transactional_id* has decided to commit; nothing where it is no sink's."""
     sink = sink_of_id(transactional_id)
-    count = None if sink is None else client.partition_count(sink[1])
-    if sink is None or count is None:
+    if sink is None:
         return ()
-    progress = ProgressStore(client, *sink, count).read(require_stable=False)
+    progress = client.run(ProgressStore(client, *sink).read(require_stable=False))
     return () if progress is None else progress.transactions
 
 
 def _described(client: CoordinatorClient, names: Sequence[str]) -> list[TransactionDescription]:
-    found = client.describe(names)
+    found = client.run(client.describe(names))
     missing = [name for name in names if name not in found]
     if missing:
         text = f"{missing[0]!r}; 'kafkalite txn list' shows what there is"

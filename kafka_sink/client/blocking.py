@@ -57,6 +57,23 @@ class Question:
     max_version: int | None = None
 
 
+def cluster_question(topics: Sequence[str] | None) -> tuple[Question, Callable[[Struct], Cluster]]:
+    """What asks for the cluster with *topics* (None = all of them), and what makes a snapshot of the answer."""
+    asked_in = 0
+
+    def build(version: int) -> Struct:
+        nonlocal asked_in
+        asked_in = version
+        names = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
+        return MetadataRequest(topics=names, allow_auto_topic_creation=False)
+
+    def cluster_of(answer: Struct) -> Cluster:
+        assert isinstance(answer, MetadataResponse)
+        return next_snapshot(Cluster(), answer, version=asked_in, is_partial=False, retain=lambda topic: True).cluster
+
+    return Question(ApiKey.METADATA, build), cluster_of
+
+
 class BlockingClient:
     """A NetworkClient with a question-and-answer face. Asking it about topics never creates any.
 
@@ -187,17 +204,8 @@ class BlockingClient:
 
     def fetch_cluster(self, topics: Sequence[str] | None, *, timeout_ms: int | None = None) -> Cluster:
         """The cluster with *topics* (None = all of them), fresh from a broker; topics that do not exist are missing."""
-        asked_in = 0
-
-        def build(version: int) -> Struct:
-            nonlocal asked_in
-            asked_in = version
-            names = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
-            return MetadataRequest(topics=names, allow_auto_topic_creation=False)
-
-        response = self.request(None, ApiKey.METADATA, build, timeout_ms=timeout_ms)
-        assert isinstance(response, MetadataResponse)
-        return next_snapshot(Cluster(), response, version=asked_in, is_partial=False, retain=lambda topic: True).cluster
+        question, cluster_of = cluster_question(topics)
+        return cluster_of(self.request(None, question.api_key, question.build, timeout_ms=timeout_ms))
 
     def idle(self, duration_ms: int) -> None:
         """Wait before trying something again, while the network goes on."""
@@ -345,6 +353,7 @@ class _Pipeline:
         self._metadata = metadata
         self._clock = clock
         self._questions = questions
+        self._started_ms = clock.monotonic_ms()
         self._deadline_ms = deadline_ms
         self._answers: list[Struct | ApiError | None] = [None] * len(questions)
         self._unanswered = len(questions)
@@ -403,8 +412,9 @@ class _Pipeline:
         self._set(index, response.body or error or DisconnectError(response.cause))
 
     def _time_out(self) -> None:
-        for index, (node, _) in enumerate(self._questions):
-            self._set(index, KafkaTimeoutError(f"{node} did not answer in time"))
+        for index, (node, question) in enumerate(self._questions):
+            waited_ms = self._deadline_ms - self._started_ms
+            self._set(index, KafkaTimeoutError(f"{node} did not answer {question.api_key.name} within {waited_ms} ms"))
 
     def _set(self, index: int, answer: Struct | ApiError) -> None:
         if self._answers[index] is None:

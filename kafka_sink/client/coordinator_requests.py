@@ -1,6 +1,6 @@
 """Requests to coordinators: found, asked, and asked again until the answer is for good.
 
-Blocking, on the calling thread. It remembers who coordinates what; what a request means is its caller's.
+Exchanges, see :mod:`exchange`. It remembers who coordinates what; what a request means is its caller's.
 
 Source: FindCoordinator; KIP-699 (many keys in one request).
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from kafka_sink.client.blocking import BlockingClient, Question
+from kafka_sink.client.exchange import Exchange, Pause, Round, run_together
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
@@ -50,10 +51,11 @@ CoordinatorKey = tuple[int, str]
 
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
 class CoordinatorRequests:
-    """*timeout_ms* is how long each of its calls may take altogether."""
+    """*timeout_ms* is how long each exchange may take altogether."""
 
     def __init__(self, client: BlockingClient, timeout_ms: int, clock: Clock) -> None:
         self._client = client
@@ -61,6 +63,12 @@ class CoordinatorRequests:
         self._clock = clock
         self._backoff = ExponentialBackoff(_FIRST_BACKOFF_MS, _LONGEST_BACKOFF_MS)
         self._coordinators: dict[CoordinatorKey, Node] = {}
+
+    def run(self, exchange: Exchange[T]) -> T:
+        """What *exchange* returns."""
+        (result,) = run_together(self._client, self._clock, [exchange])
+        outcome: T = result
+        return outcome
 
     def coordinator(self, key: CoordinatorKey) -> Node:
         """After :meth:`locate`."""
@@ -73,35 +81,33 @@ class CoordinatorRequests:
         code_of: Callable[[Struct], ErrorCode],
         *,
         repeat_lost: bool = True,
-    ) -> Struct:
-        """The answer of *key*'s coordinator, asked again until it has no error that may pass by itself."""
-        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+    ) -> Exchange[Struct]:
+        """The answer of *key*'s coordinator, asked again until it has no error that may pass by itself.
+
+        :raises DisconnectError: the answer was lost, and *repeat_lost* is False.
+        """
+        deadline_ms = self.deadline_ms()
         attempts = 0
         while True:
-            self.locate([key], deadline_ms)
-            node = self._coordinators[key]
-            last = f"{node} was lost"
-            try:
-                body = self._client.request(
-                    node,
-                    question.api_key,
-                    question.build,
-                    max_version=question.max_version,
-                    timeout_ms=self.left_ms(deadline_ms),
-                )
-                code = code_of(body)
+            yield from self.locate([key], deadline_ms)
+            (answer,) = yield Round([(self._coordinators[key], question)], self.left_ms(deadline_ms))
+            if isinstance(answer, DisconnectError):
+                self.forget([key])
+                if not repeat_lost:
+                    raise answer
+                last = str(answer)
+            elif isinstance(answer, ApiError):
+                raise answer
+            else:
+                code = code_of(answer)
                 if code is ErrorCode.NONE:
-                    return body
+                    return answer
                 if code not in AGAIN:
                     raise error_for(code, f"{question.api_key.name} for {key[1]!r}")
                 last = code.name
                 if code in _MOVED:
                     self.forget([key])
-            except DisconnectError:
-                self.forget([key])
-                if not repeat_lost:
-                    raise
-            self.pause(attempts, deadline_ms, f"{question.api_key.name} for {key[1]!r} ({last})")
+            yield self.pause(attempts, deadline_ms, f"{question.api_key.name} for {key[1]!r} ({last})")
             attempts += 1
 
     def ask_many(
@@ -109,16 +115,15 @@ class CoordinatorRequests:
         keys: Mapping[K, CoordinatorKey],
         question: Callable[[K], Question],
         code_of: Callable[[Struct], ErrorCode],
-        outcomes: dict[K, ErrorCode],
-    ) -> None:
-        """Ask for each of *keys*, all at once, until all have an answer that is for good."""
-        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+    ) -> Exchange[dict[K, ErrorCode]]:
+        """What is answered for each of *keys*: all are asked at once, until all have an answer that is for good."""
+        outcomes: dict[K, ErrorCode] = {}
+        deadline_ms = self.deadline_ms()
         attempts = 0
         while waiting := [item for item in keys if item not in outcomes]:
-            self.locate([keys[item] for item in waiting], deadline_ms)
-            answers = self._client.request_all(
-                [(self._coordinators[keys[item]], question(item)) for item in waiting],
-                timeout_ms=self.left_ms(deadline_ms),
+            yield from self.locate([keys[item] for item in waiting], deadline_ms)
+            answers = yield Round(
+                [(self._coordinators[keys[item]], question(item)) for item in waiting], self.left_ms(deadline_ms)
             )
             for item, answer in zip(waiting, answers, strict=True):
                 code = self._code(answer, code_of)
@@ -128,8 +133,11 @@ class CoordinatorRequests:
                     self.forget([keys[item]])
             left = [item for item in keys if item not in outcomes]
             if left:
-                self.pause(attempts, deadline_ms, f"ending {len(left)} of {len(keys)} transactions, as {left[0]},")
+                yield self.pause(
+                    attempts, deadline_ms, f"ending {len(left)} of {len(keys)} transactions, as {left[0]},"
+                )
                 attempts += 1
+        return outcomes
 
     @staticmethod
     def _code(answer: Struct | ApiError, code_of: Callable[[Struct], ErrorCode]) -> ErrorCode:
@@ -139,10 +147,11 @@ class CoordinatorRequests:
             raise answer
         return code_of(answer)
 
-    def locate(self, keys: Iterable[CoordinatorKey], deadline_ms: int) -> None:
+    def locate(self, keys: Iterable[CoordinatorKey], deadline_ms: int) -> Exchange[None]:
         """Find out who coordinates each of *keys*."""
+        keys = list(dict.fromkeys(keys))
         attempts = 0
-        while missing := [key for key in dict.fromkeys(keys) if key not in self._coordinators]:
+        while missing := [key for key in keys if key not in self._coordinators]:
             key_type = missing[0][0]
             names = [name for kind, name in missing if kind == key_type]
 
@@ -151,10 +160,13 @@ class CoordinatorRequests:
                     return FindCoordinatorRequest(key_type=key_type, coordinator_keys=names)
                 return FindCoordinatorRequest(key_type=key_type, key=names[0])
 
-            body = self._client.request(None, ApiKey.FIND_COORDINATOR, build, timeout_ms=self.left_ms(deadline_ms))
-            assert isinstance(body, FindCoordinatorResponse)
-            if not self._take_coordinators(body, key_type, names[0]):
-                self.pause(attempts, deadline_ms, f"finding a coordinator of {names[0]!r}")
+            question = Question(ApiKey.FIND_COORDINATOR, build)
+            (answer,) = yield Round([(None, question)], self.left_ms(deadline_ms))
+            if isinstance(answer, ApiError):
+                raise answer
+            assert isinstance(answer, FindCoordinatorResponse)
+            if not self._take_coordinators(answer, key_type, names[0]):
+                yield self.pause(attempts, deadline_ms, f"finding a coordinator of {names[0]!r}")
                 attempts += 1
 
     def _take_coordinators(self, body: FindCoordinatorResponse, key_type: int, first: str) -> bool:
@@ -176,14 +188,22 @@ class CoordinatorRequests:
         for key in keys:
             self._coordinators.pop(key, None)
 
+    def deadline_ms(self) -> int:
+        """Of an exchange that begins now."""
+        return self._clock.monotonic_ms() + self._timeout_ms
+
     def left_ms(self, deadline_ms: int) -> int:
         return max(deadline_ms - self._clock.monotonic_ms(), 1)
 
-    def pause(self, attempts: int, deadline_ms: int, what: str) -> None:
+    def pause(self, attempts: int, deadline_ms: int, what: str) -> Pause:
+        """Before *what* is tried again, after so many *attempts*.
+
+        :raises KafkaTimeoutError: the deadline would pass.
+        """
         backoff_ms = self._backoff.backoff_ms(attempts)
         if self._clock.monotonic_ms() + backoff_ms >= deadline_ms:
             raise KafkaTimeoutError(f"{what} did not come to an end within {self._timeout_ms} ms")
-        self._client.idle(backoff_ms)
+        return Pause(backoff_ms)
 
 
 def gravest(codes: Iterable[int]) -> ErrorCode:

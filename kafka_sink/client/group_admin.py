@@ -102,7 +102,7 @@ class GroupAdmin:
             assert isinstance(body, DescribeGroupsResponse)
             return ErrorCode.of(body.groups[0].error_code)
 
-        body = self._requests.ask((GROUP, group_id), question, code_of)
+        body = self._requests.run(self._requests.ask((GROUP, group_id), question, code_of))
         assert isinstance(body, DescribeGroupsResponse)
         group = body.groups[0]
         if group.group_state == _DEAD:
@@ -128,7 +128,7 @@ class GroupAdmin:
             return gravest([parts.error_code, *(part.error_code for each in parts.topics for part in each.partitions)])
 
         question = Question(ApiKey.OFFSET_FETCH, build, _OFFSETS_MAX_VERSION)
-        parts = _fetched(self._requests.ask((GROUP, group_id), question, code_of))
+        parts = _fetched(self._requests.run(self._requests.ask((GROUP, group_id), question, code_of)))
         return {
             TopicPartition(each.name, part.partition_index): part.committed_offset
             for each in sorted(parts.topics, key=lambda topic: topic.name)
@@ -154,9 +154,8 @@ class GroupAdmin:
             assert isinstance(body, OffsetCommitResponse)
             return gravest(part.error_code for each in body.topics for part in each.partitions)
 
-        self._requests.ask(
-            (GROUP, group_id), Question(ApiKey.OFFSET_COMMIT, lambda _: request, _OFFSETS_MAX_VERSION), code_of
-        )
+        question = Question(ApiKey.OFFSET_COMMIT, lambda _: request, _OFFSETS_MAX_VERSION)
+        self._requests.run(self._requests.ask((GROUP, group_id), question, code_of))
 
     def delete(self, group_id: str) -> None:
         """Delete a group with its offsets.
@@ -169,7 +168,8 @@ class GroupAdmin:
             return ErrorCode.of(body.results[0].error_code)
 
         request = DeleteGroupsRequest(groups_names=[group_id])
-        self._requests.ask((GROUP, group_id), Question(ApiKey.DELETE_GROUPS, lambda _: request), code_of)
+        question = Question(ApiKey.DELETE_GROUPS, lambda _: request)
+        self._requests.run(self._requests.ask((GROUP, group_id), question, code_of))
 
     def close(self) -> None:
         """Close all connections. Closing again does nothing."""

@@ -1,8 +1,9 @@
 """The requests about transactions that a driver sends for others: any transaction may be begun, described and ended.
 
-Blocking, on the calling thread. What may succeed later is tried again with backoff until the time-out; what cannot is
-raised under Kafka's own code. It remembers who coordinates what and nothing else: the protocols decide. The requests
-that change a transaction are worded by :mod:`transaction_questions`.
+What returns an exchange (see :mod:`kafka_sink.client.exchange`) sends nothing before it is run, blocking, on the
+calling thread. What may succeed later is tried again with backoff until the time-out; what cannot is raised under
+Kafka's own code. It remembers who coordinates what and nothing else: the protocols decide. The requests that change a
+transaction are worded by :mod:`transaction_questions`.
 
 Source: DescribeTransactions, ListTransactions (KIP-664), DescribeConfigs; KIP-98.
 """
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar, overload
 
-from kafka_sink.client.blocking import BlockingClient, Question
+from kafka_sink.client.blocking import BlockingClient, Question, cluster_question
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.client.coordinator_requests import AGAIN, CoordinatorRequests
+from kafka_sink.client.exchange import Exchange, Pause, Round, run_together
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, error_for
@@ -47,6 +49,10 @@ _ENDED_OTHERWISE: Final = frozenset(
 
 _IN_FLIGHT: Final = 1000
 
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+
 #: Brokers learn of a new topic one after another; one that is not there now may be there in a moment.
 _PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400, 800, 1600)
 
@@ -60,7 +66,7 @@ class CoordinatorClient:
     """Use it as a context manager.
 
     :param properties: client properties under Kafka's names; those of producers alone are left out.
-    :param timeout_ms: how long one call may take altogether.
+    :param timeout_ms: how long one exchange may take altogether.
     """
 
     def __init__(
@@ -86,6 +92,21 @@ class CoordinatorClient:
         self._nodes: tuple[Node, ...] = ()
         self._verification = TransactionVerification(self._client, self._fetch_nodes, timeout_ms, clock)
 
+    def run(self, exchange: Exchange[A]) -> A:
+        """What *exchange* returns."""
+        return self._requests.run(exchange)
+
+    @overload
+    def together(self, first: Exchange[A], second: Exchange[B], /) -> tuple[A, B]: ...
+
+    @overload
+    def together(self, first: Exchange[A], second: Exchange[B], third: Exchange[C], /) -> tuple[A, B, C]: ...
+
+    def together(self, *exchanges: Exchange[Any]) -> tuple[Any, ...]:
+        """What all of *exchanges* return, which do not depend on each other: what they ask at one time is under way
+        together. An error that one of them raises ends the others."""
+        return tuple(run_together(self._client, self._clock, exchanges))
+
     # --- the cluster -------------------------------------------------------------------------------------------------
 
     def flow(self) -> Flow:
@@ -102,41 +123,54 @@ class CoordinatorClient:
         """
         self._verification.require(self._nodes or self._fetch_nodes())
 
-    def partition_count(self, topic: str) -> int | None:
+    def partition_count(self, topic: str) -> Exchange[int | None]:
         """None where there is no such topic, or it may not be seen.
 
         A topic that was created just now is not known to every broker yet, so it is looked for more than once.
         """
         for pause_ms in _PAUSES_FOR_A_NEW_TOPIC_MS:
-            count = self._fetch_cluster([topic]).partition_count(topic)
+            count = (yield from self._cluster([topic])).partition_count(topic)
             if count is not None:
                 return count
-            self._client.idle(pause_ms)
-        return self._fetch_cluster([topic]).partition_count(topic)
+            yield Pause(pause_ms)
+        return (yield from self._cluster([topic])).partition_count(topic)
 
-    def _fetch_cluster(self, topics: Sequence[str]) -> Cluster:
-        cluster = self._client.fetch_cluster(topics)
-        self._nodes = cluster.nodes
-        return cluster
+    def _cluster(self, topics: Sequence[str]) -> Exchange[Cluster]:
+        """Fresh from a broker: one that is known, so that other requests need not wait for the choice, or else any."""
+        question, cluster_of = cluster_question(topics)
+        for node in (*self._nodes[:1], None):
+            (answer,) = yield Round([(node, question)], self._timeout_ms)
+            if node is not None and isinstance(answer, DisconnectError):
+                continue
+            if isinstance(answer, ApiError):
+                raise answer
+            cluster = cluster_of(answer)
+            self._nodes = cluster.nodes
+            return cluster
+        raise AssertionError("any broker has answered, or an error was raised")
 
     def _fetch_nodes(self) -> tuple[Node, ...]:
-        return self._fetch_cluster([]).nodes
+        self.run(self._cluster([]))
+        return self._nodes
 
-    def broker_setting(self, name: str) -> str | None:
+    def broker_setting(self, name: str) -> Exchange[str | None]:
         """What a broker is set to; None where it does not say, as it need not be allowed to."""
-        node = self._fetch_nodes()[0]
-        try:
-            body = self._client.request(node, ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name))
-        except DisconnectError:
+        cluster = yield from self._cluster([])
+        node = cluster.nodes[0]
+        question = Question(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name))
+        (answer,) = yield Round([(node, question)], self._timeout_ms)
+        if isinstance(answer, DisconnectError):
             return None
-        assert isinstance(body, DescribeConfigsResponse)
-        return next((config.value for result in body.results for config in result.configs), None)
+        if isinstance(answer, ApiError):
+            raise answer
+        assert isinstance(answer, DescribeConfigsResponse)
+        return next((config.value for result in answer.results for config in result.configs), None)
 
     # --- begin -------------------------------------------------------------------------------------------------------
 
     def init_producer_id(
         self, transactional_id: str, transaction_timeout_ms: int, *, expected: Transaction | None = None
-    ) -> Transaction:
+    ) -> Exchange[Transaction]:
         """A new epoch for the id: whoever had it before is fenced, and what that left open is aborted first.
 
         With *expected* only whoever has the id now may: PRODUCER_FENCED (or INVALID_PRODUCER_EPOCH) where somebody took
@@ -146,22 +180,26 @@ class CoordinatorClient:
         :raises KafkaTimeoutError: not within the time-out.
         """
         question = questions.init_producer_id(transactional_id, transaction_timeout_ms, expected)
-        return questions.initialized(transactional_id, self._requests.ask(*question))
+        answer = yield from self._requests.ask(*question)
+        return questions.initialized(transactional_id, answer)
 
-    def init_own_producer_id(self, transactional_id: str, transaction_timeout_ms: int) -> Transaction | None:
+    def init_own_producer_id(self, transactional_id: str, transaction_timeout_ms: int) -> Exchange[Transaction | None]:
         """As :meth:`init_producer_id`, for an id that will be ended by somebody else; None where the answer was lost.
 
         The request may then still reach the broker, at any time, and would abort what is open: the id must not be used.
         """
         question = questions.init_producer_id(transactional_id, transaction_timeout_ms, None)
         try:
-            return questions.initialized(transactional_id, self._requests.ask(*question, repeat_lost=False))
+            answer = yield from self._requests.ask(*question, repeat_lost=False)
         except DisconnectError:
             return None
+        return questions.initialized(transactional_id, answer)
 
     # --- end ---------------------------------------------------------------------------------------------------------
 
-    def end(self, transactions: Iterable[Transaction], flow: Flow, *, commit: bool) -> dict[Transaction, ErrorCode]:
+    def end(
+        self, transactions: Iterable[Transaction], flow: Flow, *, commit: bool
+    ) -> Exchange[dict[Transaction, ErrorCode]]:
         """End each of *transactions*, many at a time; the answers are for good.
 
         NONE: it is committed (or aborted), now or by an earlier call. INVALID_TXN_STATE, PRODUCER_FENCED,
@@ -170,12 +208,10 @@ class CoordinatorClient:
         :raises KafkaTimeoutError: some had no such answer in time; what became of them is not known.
         :raises ApiError: a coordinator refused for another reason.
         """
-        outcomes: dict[Transaction, ErrorCode] = {}
-        self._requests.ask_many(
+        outcomes = yield from self._requests.ask_many(
             {transaction: (TRANSACTION, transaction.transactional_id) for transaction in transactions},
             lambda transaction: questions.end_txn(transaction, flow, commit=commit),
             questions.end_code,
-            outcomes,
         )
         refused = {code for code in outcomes.values() if code is not ErrorCode.NONE and code not in _ENDED_OTHERWISE}
         for transaction, code in outcomes.items():
@@ -191,54 +227,54 @@ class CoordinatorClient:
         flow: Flow,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    ) -> None:
+    ) -> Exchange[None]:
         """Offsets of *group* that hold once *transaction* is committed.
 
         :raises ApiError: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED: a newer producer has the id; others as they are.
         """
         if flow is Flow.V1:
-            self._requests.ask(*questions.add_group(transaction, group))
-        self._requests.ask(*questions.commit_offsets(transaction, flow, group, offsets))
+            yield from self._requests.ask(*questions.add_group(transaction, group))
+        yield from self._requests.ask(*questions.commit_offsets(transaction, flow, group, offsets))
 
     def fetch_offsets(
         self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool = True
-    ) -> dict[int, OffsetAndMetadata]:
+    ) -> Exchange[dict[int, OffsetAndMetadata]]:
         """The committed offsets of *group*; partitions without one are missing. With *require_stable* it waits for the
         end of a transaction that would change them.
 
         :raises ApiError: GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED and the like.
         """
         question = questions.fetch_offsets(group, topic, partitions, require_stable=require_stable)
-        return questions.fetched_offsets(self._requests.ask(*question))
+        return questions.fetched_offsets((yield from self._requests.ask(*question)))
 
     # --- look --------------------------------------------------------------------------------------------------------
 
-    def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+    def describe(self, transactional_ids: Iterable[str]) -> Exchange[dict[str, TransactionDescription]]:
         """What is known of each id; those that nobody knows (any more) are missing.
 
         :raises UnsupportedVersionError: the brokers are older than 3.0.
         """
         found: dict[str, TransactionDescription] = {}
         open_ids = sorted(set(transactional_ids))
-        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        deadline_ms = self._requests.deadline_ms()
         attempts = 0
         while open_ids:
             by_node: dict[Node, list[str]] = {}
-            self._requests.locate([(TRANSACTION, name) for name in open_ids], deadline_ms)
+            yield from self._requests.locate([(TRANSACTION, name) for name in open_ids], deadline_ms)
             for name in open_ids:
                 by_node.setdefault(self._requests.coordinator((TRANSACTION, name)), []).append(name)
-            open_ids = self._describe_at(by_node, found, deadline_ms)
+            open_ids = yield from self._describe_at(by_node, found, deadline_ms)
             if open_ids:
-                self._requests.pause(attempts, deadline_ms, "DescribeTransactions")
+                yield self._requests.pause(attempts, deadline_ms, "DescribeTransactions")
                 attempts += 1
         return found
 
     def _describe_at(
         self, by_node: Mapping[Node, list[str]], found: dict[str, TransactionDescription], deadline_ms: int
-    ) -> list[str]:
+    ) -> Exchange[list[str]]:
         """Ask each node for its ids, all at once; those that have to be asked for again."""
-        questions = [(node, _describing(names)) for node, names in by_node.items()]
-        answers = self._client.request_all(questions, timeout_ms=self._requests.left_ms(deadline_ms))
+        asked = [(node, _describing(names)) for node, names in by_node.items()]
+        answers = yield Round(asked, self._requests.left_ms(deadline_ms))
         again: list[str] = []
         for names, answer in zip(by_node.values(), answers, strict=True):
             if isinstance(answer, DisconnectError):
@@ -266,12 +302,12 @@ class CoordinatorClient:
                 raise error_for(state.error_code, f"transactional id {state.transactional_id!r}")
         return again
 
-    def list_ongoing(self, pattern: str) -> list[str]:
+    def list_ongoing(self, pattern: str) -> Exchange[list[str]]:
         """The ids with an open transaction, on all brokers that can be reached, that match the regular expression
         *pattern* as far as the brokers know patterns (KIP-1152, from 4.1 on): the caller has to look at them again."""
         return self.list_ids(["Ongoing"], pattern)
 
-    def list_ids(self, states: Sequence[str] = (), pattern: str | None = None) -> list[str]:
+    def list_ids(self, states: Sequence[str] = (), pattern: str | None = None) -> Exchange[list[str]]:
         """As :meth:`list_ongoing`, in any of *states* (named as Kafka does; none means all), of any id by default."""
 
         def build(version: int) -> Struct:
@@ -280,17 +316,25 @@ class CoordinatorClient:
                 request.transactional_id_pattern = pattern
             return request
 
-        names: list[str] = []
         question = Question(ApiKey.LIST_TRANSACTIONS, build)
-        nodes = self._nodes or self._fetch_nodes()
-        for answer in self._client.request_all([(node, question) for node in nodes], timeout_ms=self._timeout_ms):
-            if isinstance(answer, DisconnectError):
-                self._nodes = ()
-                continue
-            if isinstance(answer, ApiError):
-                raise answer
-            assert isinstance(answer, ListTransactionsResponse)
-            names += [state.transactional_id for state in answer.transaction_states]
+        names: list[str] = []
+        asked: set[Node] = set()
+        is_one_lost = False
+        if not self._nodes:
+            yield from self._cluster([])
+        # Another exchange may meanwhile learn of more brokers.
+        while nodes := [node for node in self._nodes if node not in asked]:
+            asked.update(nodes)
+            for answer in (yield Round([(node, question) for node in nodes], self._timeout_ms)):
+                if isinstance(answer, DisconnectError):
+                    is_one_lost = True
+                    continue
+                if isinstance(answer, ApiError):
+                    raise answer
+                assert isinstance(answer, ListTransactionsResponse)
+                names += [state.transactional_id for state in answer.transaction_states]
+        if is_one_lost:
+            self._nodes = ()
         return names
 
     def close(self) -> None:

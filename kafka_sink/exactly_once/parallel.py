@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.model import Flow, OpenTransaction, Progress, Transaction, UndecidedError
 from kafka_sink.exactly_once.sink import Ending, Plan, Sink
@@ -27,6 +28,8 @@ _REFRESH_S: Final = 3600
 #: What has to be left of transaction.timeout.ms at the decision, so that the commits after it have time: a tenth, and
 #: no more than this, ms.
 _MOST_MARGIN_MS: Final = 60_000
+
+_LEFT_OPEN: Final = "transactions that belong to no batch stay open until they time out: %s"
 
 
 class ParallelSink(Sink):
@@ -52,45 +55,61 @@ class ParallelSink(Sink):
             if records_empty or known is None or progress.decided_s - known.decided_s > _REFRESH_S:
                 self._decide(plan, progress)
             return
-        problem = self._problem(plan, written)
+        problem = self._too_late(plan)
+        if problem is None:
+            # The progress counts only once the driver's transaction is committed, which comes after the look.
+            problem, _ = self._client.together(self._problem(written), self._propose(plan, progress))
         if problem is not None:
-            self._abort(transactions, plan.flow)
+            self._abort([*transactions, plan.driver], plan.flow)
             raise UndecidedError(f"batch {version} was not committed: {problem}; run it again")
-        self._decide(plan, progress)
-        if self._finish(progress, plan.driver) is not Ending.COMMITTED:
+        self._end_decision(plan, progress)
+        outcomes, losers = self._client.together(
+            self._client.end(transactions, plan.flow, commit=True), self._losers(transactions)
+        )
+        if self._ending(progress, plan.driver, outcomes) is not Ending.COMMITTED:
             raise UndecidedError(
                 f"batch {version} was decided, but the brokers had aborted all of its transactions: nothing of it is "
                 "in Kafka; run it again"
             )
         self._warn_of_long(plan)
-        self._abort_losers(plan, frozenset(transactions))
+        if losers:
+            self._abort_losers(plan, losers)
 
-    def _abort_losers(self, plan: Plan, winners: frozenset[Transaction]) -> None:
-        """Abort what attempts that lost have left open, which would keep readers waiting until it times out.
-
-        Where a newer driver is there that is left to it: then what is open may be its own.
-        """
+    def _losers(self, winners: Sequence[Transaction]) -> Exchange[list[Transaction]]:
+        """What attempts that lost have left open, which would keep readers waiting until it times out."""
         try:
-            losers = [transaction for transaction in self._left_open() if transaction not in winners]
-            if losers:
-                # After the look: whoever takes over from now on has not begun any of these.
+            return (yield from self._left_open(winners))
+        except KafkaError as error:
+            _log.warning(_LEFT_OPEN, error)
+            return []
+
+    def _abort_losers(self, plan: Plan, losers: Sequence[Transaction]) -> None:
+        """Where a newer driver is there that is left to it: then what is open may be its own."""
+        try:
+            # After the look: whoever takes over from now on has not begun any of these.
+            self._client.run(
                 self._client.init_producer_id(
                     plan.driver.transactional_id, plan.timeout_ms, expected=_after_decision(plan)
                 )
-                self._abort(losers, plan.flow)
+            )
+            self._abort(losers, plan.flow)
         except KafkaError as error:
-            _log.warning("transactions that belong to no batch stay open until they time out: %s", error)
+            _log.warning(_LEFT_OPEN, error)
 
-    def _problem(self, plan: Plan, written: Sequence[OpenTransaction]) -> str | None:
-        """Why *written* cannot be decided; None when every one is open, as its task left it, and has time left."""
+    def _too_late(self, plan: Plan) -> str | None:
+        """Why *plan*'s transactions have too little time left to be committed; None where they have enough."""
         age_ms = plan.planned.elapsed_ms(self._clock)
         margin_ms = min(_MOST_MARGIN_MS, plan.timeout_ms // 10)
-        if age_ms > plan.timeout_ms - margin_ms:
-            return (
-                f"it took {age_ms} ms, and transactions may be open for {plan.timeout_ms} ms "
-                "(kafka.transaction.timeout.ms, at most the brokers' transaction.max.timeout.ms); make smaller batches"
-            )
-        known = self._client.describe(each.transaction.transactional_id for each in written)
+        if age_ms <= plan.timeout_ms - margin_ms:
+            return None
+        return (
+            f"it took {age_ms} ms, and transactions may be open for {plan.timeout_ms} ms "
+            "(kafka.transaction.timeout.ms, at most the brokers' transaction.max.timeout.ms); make smaller batches"
+        )
+
+    def _problem(self, written: Sequence[OpenTransaction]) -> Exchange[str | None]:
+        """Why *written* cannot be decided; None when every one is open, as its task left it."""
+        known = yield from self._client.describe(each.transaction.transactional_id for each in written)
         for each in written:
             found = known.get(each.transaction.transactional_id)
             if found is None:

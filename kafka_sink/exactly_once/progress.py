@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.manifest import decode_transactions, encode_transactions
@@ -31,23 +32,22 @@ _FIRST_READ: Final = 16
 
 
 class ProgressStore:
-    """The progress of the sink *group* under the name of *topic*, which has *partition_count* partitions."""
+    """The progress of the sink *group* under the name of *topic*."""
 
-    def __init__(self, client: CoordinatorClient, group: str, topic: str, partition_count: int) -> None:
+    def __init__(self, client: CoordinatorClient, group: str, topic: str) -> None:
         self._client = client
         self._group = group
         self._sink = sink_id(group, topic)
         self._topic = topic
-        self._partition_count = partition_count
 
-    def read(self, *, require_stable: bool = True) -> Progress | None:
+    def read(self, *, require_stable: bool = True) -> Exchange[Progress | None]:
         """What was decided last; None where nothing was, or the brokers have forgotten it.
 
         :param require_stable: wait for a decision under way; a dead driver's is only ended by the next fence.
 
         :raises ProgressError: the group has an offset that is none of this sink's.
         """
-        found = self._fetch(require_stable=require_stable)
+        found = yield from self._fetch(require_stable=require_stable)
         first = found.get(0)
         if first is None:
             return None
@@ -72,41 +72,45 @@ class ProgressStore:
                 "name for the sink, or delete the group if it is of no use"
             ) from error
 
-    def _fetch(self, *, require_stable: bool) -> dict[int, OffsetAndMetadata]:
-        """The offsets that hold the progress, read in one request: a topic may have far more partitions than these."""
-        asked = min(_FIRST_READ, self._partition_count)
+    def _fetch(self, *, require_stable: bool) -> Exchange[dict[int, OffsetAndMetadata]]:
+        """The offsets that hold the progress, read in one request. A topic may have far more partitions than these, or
+        fewer: those that are not there have no offset."""
+        asked = _FIRST_READ
         while True:
-            found = self._client.fetch_offsets(self._group, self._topic, range(asked), require_stable=require_stable)
-            needed = min(_parts_of(found.get(0)), self._partition_count)
+            found = yield from self._client.fetch_offsets(
+                self._group, self._topic, range(asked), require_stable=require_stable
+            )
+            needed = _parts_of(found.get(0))
             if needed <= asked:
                 return found
             # All of them anew: those read before may belong to another version by now.
             asked = needed
 
-    def write(self, transaction: Transaction, flow: Flow, progress: Progress) -> None:
-        """Add *progress* to the driver's *transaction*; it holds once that is committed.
+    def write(self, transaction: Transaction, flow: Flow, progress: Progress, partition_count: int) -> Exchange[None]:
+        """Add *progress* to the driver's *transaction*; it holds once that is committed. The topic has
+        *partition_count* partitions.
 
         :raises UndecidedError: too many transactions for the partitions of the progress topic.
         :raises ApiError: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED: a newer driver has taken over.
         """
-        texts = self._texts(progress)
+        texts = self._texts(progress, partition_count)
         offsets = {
             TopicPartition(self._topic, partition): OffsetAndMetadata(progress.next_version, text)
             for partition, text in enumerate(texts)
         }
-        self._client.commit_offsets(transaction, flow, self._group, offsets)
+        yield from self._client.commit_offsets(transaction, flow, self._group, offsets)
 
-    def _texts(self, progress: Progress) -> Sequence[str]:
+    def _texts(self, progress: Progress, partition_count: int) -> Sequence[str]:
         text = encode_transactions(self._sink, progress.transactions)
         prefix = f"{progress.version}|"
         rest = _METADATA_LIMIT - len(prefix)
         # The first part's own header says how many there are: its length is taken with the largest such number.
-        head = _METADATA_LIMIT - len(self._header(progress, self._partition_count))
+        head = _METADATA_LIMIT - len(self._header(progress, partition_count))
         pieces = [text[:head]] + [text[start : start + rest] for start in range(head, len(text), rest)]
-        if len(pieces) > self._partition_count:
+        if len(pieces) > partition_count:
             raise UndecidedError(
                 f"the list of {len(progress.transactions)} transactions needs {len(pieces)} partitions, but topic "
-                f"{self._topic!r} (option progressTopic) has {self._partition_count}; coalesce the batch to fewer "
+                f"{self._topic!r} (option progressTopic) has {partition_count}; coalesce the batch to fewer "
                 "tasks, or name a topic with more partitions"
             )
         return [self._header(progress, len(pieces)) + pieces[0], *(prefix + piece for piece in pieces[1:])]
@@ -118,5 +122,6 @@ class ProgressStore:
 
 def _parts_of(first: OffsetAndMetadata | None) -> int:
     """How many offsets hold the progress that begins with *first*; 1 where that is none."""
-    fields = first.metadata.split("|") if first is not None else []
-    return int(fields[2]) if len(fields) > 2 and fields[2].isdecimal() else 1
+    fields = first.metadata.split("|", 3) if first is not None else []
+    is_progress = len(fields) == 4 and fields[0] in (_FORMAT, _OLDER_FORMAT) and fields[2].isdecimal()
+    return int(fields[2]) if is_progress else 1

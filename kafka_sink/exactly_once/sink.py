@@ -8,11 +8,12 @@ wakes up in the middle of it does no harm, because everything is either fenced o
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
+from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock, Moment
 from kafka_sink.common.errors import ApiError, BrokersUnreachableError, ErrorCode, UnsupportedVersionError
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
@@ -31,6 +32,7 @@ from kafka_sink.exactly_once.model import (
 )
 from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writer_pattern
 from kafka_sink.exactly_once.progress import ProgressStore
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
 
 _log = logging.getLogger(__name__)
 
@@ -171,6 +173,7 @@ class Sink:
         self._name = name
         self._id = sink_id(name, progress_topic)
         self._progress_topic = progress_topic
+        self._store = ProgressStore(client, name, progress_topic)
         self._timeout_ms = timeout_ms
         self._clock = clock
 
@@ -202,30 +205,29 @@ class Sink:
             raise ExactlyOnceError(f"{error}: {remedy.format(sink=self._name, topic=self._progress_topic)}") from error
 
     def _plan(self, writer: str | None) -> Plan:
-        partition_count = self._partition_count()
+        known, left_open, partition_count = self._look()
         self._client.require_verification()
-        store = self._store(partition_count)
-        known = store.read(require_stable=False) if writer is not None else None
         if known is not None and writer is not None:
             _require_writer(self._name, known, writer)
         flow = self._client.flow()
-        # Before the fence: a transaction that is open now was not begun by a newer driver, whose tasks begin after it.
-        left_open = self._left_open()
-        driver, timeout_ms = self._fence()
-        progress = store.read()
+        # What is known was decided for good, so it may be looked at before it is certain that it is the newest.
+        winners = () if known is None else known.transactions
+        (driver, timeout_ms), ended = self._client.together(
+            self._fence(), self._client.describe(each.transactional_id for each in winners)
+        )
+        progress = self._client.run(self._store.read())
         plan = Plan(self._name, self._id, driver, flow, timeout_ms, Moment.now(self._clock), progress, partition_count)
-        ending = Ending.COMMITTED if progress is None else self._finish(progress, driver)
+        ending = Ending.COMMITTED if progress is None else self._finish(progress, driver, ended)
         if progress is None:
             self._warn_of_short_retention()
-            self._rehearse(store, driver, flow)
-            driver, timeout_ms = self._fence()
+            self._rehearse(plan)
+            driver, timeout_ms = self._client.run(self._fence())
         elif ending is Ending.ABORTED:
             progress = Progress(progress.version, progress.writer, flow, self._now_s())
             self._decide(plan, progress)
-            driver, timeout_ms = self._fence()
+            driver, timeout_ms = self._client.run(self._fence())
         decided: frozenset[Transaction] = frozenset() if progress is None else frozenset(progress.transactions)
-        abandoned = [transaction for transaction in left_open if transaction not in decided]
-        self._client.end(abandoned, flow, commit=False)
+        self._abort([transaction for transaction in left_open if transaction not in decided], flow)
         return replace(
             plan,
             driver=driver,
@@ -235,8 +237,21 @@ class Sink:
             is_unsure=ending is Ending.FORGOTTEN,
         )
 
+    def _look(self) -> tuple[Progress | None, list[Transaction], int]:
+        """What was decided as far as it is certain already, which transactions of tasks are open, and the number of
+        partitions of the progress topic.
+
+        Before the fence: what is open now was not begun by a newer driver, whose tasks begin after it.
+
+        :raises ExactlyOnceError: there is no such topic.
+        """
+        partition_count, known, left_open = self._client.together(
+            self._partition_count(), self._store.read(require_stable=False), self._left_open()
+        )
+        return known, left_open, partition_count
+
     def _warn_of_short_retention(self) -> None:
-        minutes = self._client.broker_setting("offsets.retention.minutes")
+        minutes = self._client.run(self._client.broker_setting("offsets.retention.minutes"))
         if minutes is not None and int(minutes) < _DEFAULT_RETENTION_MINUTES:
             _log.warning(
                 "the brokers forget the progress of the sink %r %s minutes after its last batch "
@@ -246,14 +261,15 @@ class Sink:
                 _DEFAULT_RETENTION_MINUTES,
             )
 
-    def _rehearse(self, store: ProgressStore, driver: Transaction, flow: Flow) -> None:
+    def _rehearse(self, plan: Plan) -> None:
         """Write progress and abort it: what a sink that never decided anything may not do comes out before its rows."""
-        store.write(driver, flow, Progress(0, "nobody", flow, self._now_s()))
-        self._client.end([driver], flow, commit=False)
+        nothing = Progress(0, "nobody", plan.flow, self._now_s())
+        self._client.run(self._store.write(plan.driver, plan.flow, nothing, plan.partition_count))
+        self._abort([plan.driver], plan.flow)
 
-    def _partition_count(self) -> int:
+    def _partition_count(self) -> Exchange[int]:
         """Of the progress topic. :raises ExactlyOnceError: there is none."""
-        count = self._client.partition_count(self._progress_topic)
+        count = yield from self._client.partition_count(self._progress_topic)
         if count is None:
             raise ExactlyOnceError(
                 f"topic {self._progress_topic!r}, under whose name the progress is to be kept (option progressTopic), "
@@ -261,32 +277,42 @@ class Sink:
             )
         return count
 
-    def _store(self, partition_count: int) -> ProgressStore:
-        return ProgressStore(self._client, self._name, self._progress_topic, partition_count)
+    def _left_open(self, winners: Collection[Transaction] = ()) -> Exchange[list[Transaction]]:
+        """The open transactions of tasks whose ids are not those of *winners*."""
+        names = yield from self._client.list_ongoing(writer_pattern(self._id))
+        known = {each.transactional_id for each in winners}
+        others = [name for name in names if name not in known and is_writer_id(self._id, name)]
+        described = yield from self._client.describe(others)
+        return [each.transaction for each in described.values() if each.is_ongoing]
 
-    def _left_open(self) -> list[Transaction]:
-        names = [name for name in self._client.list_ongoing(writer_pattern(self._id)) if is_writer_id(self._id, name)]
-        return [each.transaction for each in self._client.describe(names).values() if each.is_ongoing]
-
-    def _fence(self) -> tuple[Transaction, int]:
+    def _fence(self) -> Exchange[tuple[Transaction, int]]:
         """The driver's id with the next epoch, and the time-out that the brokers allowed."""
         timeout_ms = LONGEST_TIMEOUT_MS if self._timeout_ms is None else self._timeout_ms
         while True:
             try:
-                return self._client.init_producer_id(driver_id(self._id), timeout_ms), timeout_ms
+                driver = yield from self._client.init_producer_id(driver_id(self._id), timeout_ms)
+                return driver, timeout_ms
             except ApiError as error:
                 is_too_long = error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
                 if not is_too_long or self._timeout_ms is not None or timeout_ms // 2 < _SHORTEST_TIMEOUT_MS:
                     raise
                 timeout_ms //= 2
 
-    def _finish(self, progress: Progress, driver: Transaction) -> Ending:
-        """Commit what was decided.
+    def _finish(
+        self, progress: Progress, driver: Transaction, described: Mapping[str, TransactionDescription]
+    ) -> Ending:
+        """Commit what was decided, as far as it is not *described* as committed.
 
         :raises TornBatchError: they had aborted some of it.
         :raises FencedError: so it seems, but a newer driver is there, who may have gone on.
         """
-        outcomes = self._client.end(progress.transactions, progress.flow, commit=True)
+        unended = [each for each in progress.transactions if not _is_committed(each, progress.flow, described)]
+        outcomes = self._client.run(self._client.end(unended, progress.flow, commit=True))
+        return self._ending(progress, driver, outcomes)
+
+    def _ending(self, progress: Progress, driver: Transaction, outcomes: Mapping[Transaction, ErrorCode]) -> Ending:
+        """What became of the batch that was decided, by what was answered where its transactions were to be committed;
+        those that are no part of *outcomes* were committed before. Raises as :meth:`_finish`."""
         undone = [transaction for transaction, code in outcomes.items() if code is not ErrorCode.NONE]
         if not undone:
             return Ending.COMMITTED
@@ -294,13 +320,14 @@ class Sink:
         forgotten = [each for each in undone if outcomes[each] is ErrorCode.INVALID_PRODUCER_ID_MAPPING]
         if len(forgotten) == len(undone):
             return Ending.FORGOTTEN
-        if len(undone) == len(outcomes) and not forgotten:
+        if len(undone) == len(progress.transactions) and not forgotten:
             return Ending.ABORTED
-        committed = [transaction for transaction in outcomes if transaction not in undone]
+        committed = [transaction for transaction in progress.transactions if transaction not in undone]
         raise TornBatchError(progress.version, undone, committed)
 
     def _check_current(self, driver: Transaction) -> None:
-        known = self._client.describe([driver.transactional_id]).get(driver.transactional_id)
+        described = self._client.run(self._client.describe([driver.transactional_id]))
+        known = described.get(driver.transactional_id)
         if known is None or known.transaction.producer_id != driver.producer_id:
             is_current = False
         else:
@@ -315,8 +342,16 @@ class Sink:
         :raises FencedError: a newer driver is there; it was not decided.
         :raises UndecidedError: the brokers aborted the driver's transaction.
         """
+        self._client.run(self._propose(plan, progress))
+        self._end_decision(plan, progress)
+
+    def _propose(self, plan: Plan, progress: Progress) -> Exchange[None]:
+        """Put *progress* into the driver's transaction; until that is committed, nothing is decided.
+
+        :raises FencedError: a newer driver is there.
+        """
         try:
-            self._store(plan.partition_count).write(plan.driver, plan.flow, progress)
+            yield from self._store.write(plan.driver, plan.flow, progress, plan.partition_count)
         except ApiError as error:
             if error.code in _FENCED:
                 raise FencedError(
@@ -324,7 +359,10 @@ class Sink:
                     f"{self._name!r} ({error}); this one stops"
                 ) from error
             raise
-        (code,) = self._client.end([plan.driver], plan.flow, commit=True).values()
+
+    def _end_decision(self, plan: Plan, progress: Progress) -> None:
+        """Commit the driver's transaction with what was proposed: this is the decision. Raises as :meth:`_decide`."""
+        (code,) = self._client.run(self._client.end([plan.driver], plan.flow, commit=True)).values()
         if code in _FENCED:
             # An answer may have been lost, and the newer driver come before the next one.
             raise FencedError(
@@ -349,10 +387,19 @@ class Sink:
             )
 
     def _abort(self, transactions: Collection[Transaction], flow: Flow) -> None:
-        self._client.end(transactions, flow, commit=False)
+        self._client.run(self._client.end(transactions, flow, commit=False))
 
     def _now_s(self) -> int:
         return self._clock.wall_ms() // 1000
+
+
+def _is_committed(transaction: Transaction, flow: Flow, described: Mapping[str, TransactionDescription]) -> bool:
+    """Whether its coordinator says so. In version 2 the end of a transaction begins the next epoch, in version 1 each
+    transaction of a sink has an epoch of its own: what is described under that epoch is this very transaction's end."""
+    known = described.get(transaction.transactional_id)
+    if known is None or known.state not in ("PrepareCommit", "CompleteCommit"):
+        return False
+    return known.transaction == (replace(transaction, epoch=transaction.epoch + 1) if flow is Flow.V2 else transaction)
 
 
 _REMEDIES: Final = {

@@ -51,7 +51,7 @@ class WriterTransactions:
         for _ in range(_ATTEMPTS):
             name = self._free(client, plan, used, self._over.setdefault(plan.sink, [])) or self._fresh(plan.sink)
             used.pop(name, None)
-            transaction = client.init_own_producer_id(name, plan.timeout_ms)
+            transaction = client.run(client.init_own_producer_id(name, plan.timeout_ms))
             if transaction is not None:
                 used[name] = version
                 return transaction
@@ -75,7 +75,7 @@ class WriterTransactions:
             settled = [name for name, last in used.items() if last < version and name not in over][:_LOOKED_AT]
             if not settled:
                 return None
-            described = client.describe(settled)
+            described = client.run(client.describe(settled))
             # What the brokers have forgotten (transactional.id.expiration.ms) is over as well.
             over += [name for name in settled if name not in described or described[name].is_over]
         found = next((name for name in over if used[name] < version), None)

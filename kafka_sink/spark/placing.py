@@ -55,7 +55,8 @@ def _chunks(batch: pa.RecordBatch, schema: RowSchema, topic: str | None, rows_be
 
 
 def _count(topic: str, options: SinkOptions) -> int:
-    count = shared_client(options.producer_properties).partition_count(topic)
+    client = shared_client(options.producer_properties)
+    count = client.run(client.partition_count(topic))
     if count is None:
         raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist; create it first")
     return count

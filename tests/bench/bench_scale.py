@@ -166,9 +166,9 @@ def counts(shape: Shape) -> list[tuple[str, str, float]]:
         ("looks for free ids", "workers × coordinators reached", tasks["DescribeTransactions"]),
         ("transactions", "tasks + 1", shape.tasks + 1),
         ("partitions in them, markers to write", "tasks × partitions of a task", shape.tasks * shape.touched),
-        ("EndTxn of the driver", "2 × tasks + 1", driver["EndTxn"]),
+        ("EndTxn of the driver", "tasks + 1", driver["EndTxn"]),
         ("ListTransactions of the driver", "2 × brokers", driver["ListTransactions"]),
-        ("DescribeTransactions of the driver", "coordinators reached", driver["DescribeTransactions"]),
+        ("DescribeTransactions of the driver", "2 × coordinators reached", driver["DescribeTransactions"]),
         ("progress, characters", "5 to 16 a task, fewer with more tasks a worker", characters),
         ("partitions that the progress takes", "4,096 characters each", -(-characters // _ENTRY_CHARACTERS)),
     ]

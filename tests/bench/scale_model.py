@@ -95,12 +95,12 @@ def driver_of_parallel(shape: Shape) -> Mapping[str, float]:
     return {
         "Metadata": 1,
         "ListTransactions": 2 * shape.brokers,
-        "DescribeTransactions": reached(shape.coordinators, shape.tasks),
-        "OffsetFetch": 1,
+        # Whether the last batch is committed, and whether this one can be.
+        "DescribeTransactions": 2 * reached(shape.coordinators, shape.tasks),
+        "OffsetFetch": 2,
         "InitProducerId": 1,
         "TxnOffsetCommit": 1,
-        # Once when it is decided, once more when the next batch begins, and the driver's own.
-        "EndTxn": 2 * shape.tasks + 1,
+        "EndTxn": shape.tasks + 1,
     }
 
 

@@ -216,7 +216,9 @@ def _until_over(client: CoordinatorClient, plan: Plan, commits: list[TaskCommit]
     """Until the markers of all transactions are written: the next batch would have to ask more than once."""
     written = [each.written for each in commits if isinstance(each, TransactionalCommit)]
     names = [each.transaction.transactional_id for each in written if each is not None]
-    while not all(each.is_over for each in client.describe([plan.driver.transactional_id, *names]).values()):
+    while not all(
+        each.is_over for each in client.run(client.describe([plan.driver.transactional_id, *names])).values()
+    ):
         time.sleep(0.02)
 
 

@@ -74,9 +74,13 @@ class _Decided:
     def await_abort(self, count: int) -> None:
         names = [each.transaction.transactional_id for each in self.written]
         deadline = time.monotonic() + TIMEOUT_S
-        while sum(each.state == "CompleteAbort" for each in self._client.describe(names).values()) < count:
+        while self._aborted(names) < count:
             assert time.monotonic() < deadline
             time.sleep(0.2)
+
+    def _aborted(self, names: list[str]) -> int:
+        described = self._client.run(self._client.describe(names))
+        return sum(each.state == "CompleteAbort" for each in described.values())
 
 
 def test_a_batch_that_was_decided_and_then_left_alone_too_long_is_reported_with_what_is_lost(
@@ -86,7 +90,7 @@ def test_a_batch_that_was_decided_and_then_left_alone_too_long_is_reported_with_
         decided = _Decided(real_kafka, client)
         plan = decided.decide()
         kept, lost = (each.transaction for each in decided.written)
-        client.end([kept], plan.flow, commit=True)
+        client.run(client.end([kept], plan.flow, commit=True))
         decided.await_abort(1)
         for _ in range(2):
             with pytest.raises(TornBatchError) as caught:

@@ -38,11 +38,11 @@ def world(real_kafka: RealKafka) -> Iterator[World]:
 
 def _takes_late_rows(world: World) -> bool:
     """Whether a row that comes after the end of its transaction (version 1) is appended, where no marker follows it."""
-    transaction = world.client.init_producer_id(world.topic, 60_000)
+    transaction = world.client.run(world.client.init_producer_id(world.topic, 60_000))
     with open_producer(world.properties, transaction, Flow.V1) as producer:
         producer.send(ProducerRecord(world.topic, b"in time", partition=0)).get(TIMEOUT_MS)
-        world.client.end([transaction], Flow.V1, commit=True)
-        until("the end", lambda: world.client.describe([world.topic])[world.topic].is_over)
+        world.client.run(world.client.end([transaction], Flow.V1, commit=True))
+        until("the end", lambda: world.client.run(world.client.describe([world.topic]))[world.topic].is_over)
         try:
             producer.send(ProducerRecord(world.topic, b"late", partition=0)).get(TIMEOUT_MS)
         except ApiError:
@@ -95,4 +95,4 @@ def _switch(kafka: RealKafka, world: World, value: str) -> None:
     """As the refusal says; brokers hear of it a moment later."""
     everyone = ("--alter", "--entity-type", "brokers", "--entity-default", "--add-config", f"{SETTING}={value}")
     kafka.run_tool("kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, *everyone)
-    until(f"{SETTING}={value}", lambda: world.client.broker_setting(SETTING) == value)
+    until(f"{SETTING}={value}", lambda: world.client.run(world.client.broker_setting(SETTING)) == value)

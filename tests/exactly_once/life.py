@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from kafka_sink.client.blocking import Question
+from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
@@ -114,40 +115,42 @@ class DyingClient(CoordinatorClient):
     def flow(self) -> Flow:
         return self._settings.flow or super().flow()
 
-    def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+    def describe(self, transactional_ids: Iterable[str]) -> Exchange[dict[str, TransactionDescription]]:
         if self.is_committing:
             self._life.reach("before-verify")
-        return super().describe(transactional_ids)
+        return (yield from super().describe(transactional_ids))
 
     def commit_offsets(
         self, transaction: Transaction, flow: Flow, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> None:
+    ) -> Exchange[None]:
         if not self.is_committing:
-            super().commit_offsets(transaction, flow, group, offsets)
+            yield from super().commit_offsets(transaction, flow, group, offsets)
             return
         self._life.reach("before-decision")
         if self._settings.control == "no-record":
             return
-        super().commit_offsets(transaction, flow, group, offsets)
+        yield from super().commit_offsets(transaction, flow, group, offsets)
         self._life.reach("between-offsets-and-end")
 
-    def end(self, transactions: Iterable[Transaction], flow: Flow, *, commit: bool) -> dict[Transaction, ErrorCode]:
+    def end(
+        self, transactions: Iterable[Transaction], flow: Flow, *, commit: bool
+    ) -> Exchange[dict[Transaction, ErrorCode]]:
         given = list(transactions)
         if not (self.is_committing and commit):
-            return super().end(given, flow, commit=commit)
+            return (yield from super().end(given, flow, commit=commit))
         if [each.transactional_id for each in given] == [driver_id(sink_id(self._settings.sink, self._settings.topic))]:
             if self._settings.control in ("no-record", "plain-offsets"):
                 return {given[0]: ErrorCode.NONE}
             if self._settings.protocol == "atomic":
                 self._life.reach_soon("mid-end", 0.003)
-            outcomes = super().end(given, flow, commit=commit)
+            outcomes = yield from super().end(given, flow, commit=commit)
             self._life.reach("after-decision")
             return outcomes
-        half = super().end(given[: len(given) // 2], flow, commit=commit)
+        half = yield from super().end(given[: len(given) // 2], flow, commit=commit)
         self._life.reach("mid-end")
-        outcomes = {**half, **super().end(given[len(given) // 2 :], flow, commit=commit)}
+        rest = yield from super().end(given[len(given) // 2 :], flow, commit=commit)
         self._life.reach("after-end")
-        return outcomes
+        return {**half, **rest}
 
 
 class PlainOffsetsClient(DyingClient):
@@ -155,9 +158,9 @@ class PlainOffsetsClient(DyingClient):
 
     def commit_offsets(
         self, transaction: Transaction, flow: Flow, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> None:
+    ) -> Exchange[None]:
         if not self.is_committing:
-            super().commit_offsets(transaction, flow, group, offsets)
+            yield from super().commit_offsets(transaction, flow, group, offsets)
             return
         self._life.reach("before-decision")
         topics = [
@@ -177,7 +180,9 @@ class PlainOffsetsClient(DyingClient):
             return ErrorCode.of(body.topics[0].partitions[0].error_code)
 
         request = OffsetCommitRequest(group_id=group, topics=topics)
-        self._requests.ask((GROUP, group), Question(ApiKey.OFFSET_COMMIT, lambda version: request, 8), code_of)
+        yield from self._requests.ask(
+            (GROUP, group), Question(ApiKey.OFFSET_COMMIT, lambda version: request, 8), code_of
+        )
 
 
 class Life:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from kafka_sink import EmbeddedCluster, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.text import set_fault
+from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import (
@@ -24,7 +25,7 @@ from kafka_sink.exactly_once.model import (
     Transaction,
 )
 from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.sink import Ending, Plan
+from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import open_producer
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
@@ -110,16 +111,16 @@ def test_a_decided_batch_whose_end_nobody_confirms_is_no_success_and_the_next_dr
     cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     world = _impatient(cluster)
-    finish = world.parallel._finish
+    decide = world.parallel._end_decision
 
-    def finish_against(progress: Progress, driver: Transaction) -> Ending:
+    def decide_and_fail(plan: Plan, progress: Progress) -> None:
+        decide(plan, progress)
         set_fault(cluster.faults, f"end_txn:{fault}")
-        return finish(progress, driver)
 
     plan = world.parallel.plan()
     written = [world.write_task(plan, 0, b"a"), world.write_task(plan, 0, b"b")]
     with monkeypatch.context() as patched:
-        patched.setattr(world.parallel, "_finish", finish_against)
+        patched.setattr(world.parallel, "_end_decision", decide_and_fail)
         with pytest.raises(KafkaTimeoutError):
             world.parallel.commit(plan, 0, QUERY, written)
     cluster.faults.clear()
@@ -174,8 +175,8 @@ def test_a_driver_that_is_held_up_while_it_plans_ends_nothing_of_its_successor(
     fence = held_up._fence
     successor: list[tuple[Plan, OpenTransaction]] = []
 
-    def fence_and_wait() -> tuple[Transaction, int]:
-        fenced = fence()
+    def fence_and_wait() -> Exchange[tuple[Transaction, int]]:
+        fenced = yield from fence()
         plan = world.parallel.plan()
         successor.append((plan, world.write_task(plan, 1, b"b")))
         return fenced
@@ -192,16 +193,15 @@ def test_a_driver_that_is_held_up_after_its_commit_ends_nothing_of_its_successor
 ) -> None:
     """What it finds open may be what attempts that lost have left, or what a newer driver's tasks are writing."""
     held_up = ParallelSink(world.client, world.topic, world.topic)
-    finish = held_up._finish
+    look = held_up._losers
     successor: list[tuple[Plan, OpenTransaction]] = []
 
-    def finish_and_wait(progress: Progress, driver: Transaction) -> Ending:
-        ending = finish(progress, driver)
+    def wait_and_look(winners: Sequence[Transaction]) -> Exchange[list[Transaction]]:
         plan = world.parallel.plan()
         successor.append((plan, world.write_task(plan, 1, b"b")))
-        return ending
+        return (yield from look(winners))
 
-    monkeypatch.setattr(held_up, "_finish", finish_and_wait)
+    monkeypatch.setattr(held_up, "_losers", wait_and_look)
     plan = held_up.plan()
     held_up.commit(plan, 0, QUERY, [world.write_task(plan, 0, b"a")])
     ((plan, written),) = successor
@@ -219,7 +219,7 @@ def test_a_driver_that_is_held_up_between_decision_and_commit_does_not_call_it_l
     for version in (1, 2, 3):
         world.write_batch("parallel", version, b"%d" % version)
     with pytest.raises(FencedError):
-        held_up._finish(progress, plan.driver)
+        held_up._finish(progress, plan.driver, {})
     assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2", b"3"]  # type: ignore[arg-type]
 
 
@@ -229,7 +229,7 @@ def test_what_the_brokers_aborted_of_a_decided_batch_is_lost_if_it_is_a_part_and
 ) -> None:
     plan = world.parallel.plan()
     written = tuple(world.write_task(plan, 0, value).transaction for value in (b"a", b"b"))
-    world.client.end(written[:aborted], plan.flow, commit=False)
+    world.client.run(world.client.end(written[:aborted], plan.flow, commit=False))
     world.parallel._decide(plan, Progress(1, QUERY, plan.flow, 0, written))
     if aborted == 1:
         with pytest.raises(TornBatchError) as caught:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from kafka_sink import ProducerRecord
+from kafka_sink.client import exchange
+from kafka_sink.client.blocking import BlockingClient
+from kafka_sink.client.exchange import Exchange, Round
 from kafka_sink.common.errors import TransactionStateError
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
@@ -30,6 +34,9 @@ from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import open_producer
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from tests.compat.kafka_cluster import until
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 
@@ -50,7 +57,7 @@ def test_a_newer_driver_fences_the_older_one_and_ends_what_it_left(world: World)
     older = world.parallel.plan()
     written = [world.write_task(older, 0, b"old")]
     newer = world.parallel.plan()
-    with pytest.raises(UndecidedError, match=r"PrepareAbort|CompleteAbort"):
+    with pytest.raises(FencedError, match="a newer driver has taken over"):
         world.parallel.commit(older, 0, QUERY, written)
     with pytest.raises(FencedError, match="a newer driver has taken over"):
         world.parallel._decide(older, Progress(1, QUERY, older.flow, 0))
@@ -65,18 +72,20 @@ def test_progress_counts_only_as_it_is_after_the_fence_and_behind_a_decision_und
     asked: list[str] = []
     fence, fetch = world.client.init_producer_id, world.client.fetch_offsets
 
-    def note_fence(*arguments: Any, **options: Any) -> Transaction:
+    def note_fence(*arguments: Any, **options: Any) -> Exchange[Transaction]:
         asked.append("fence")
-        return fence(*arguments, **options)
+        fenced = yield from fence(*arguments, **options)
+        asked.append("fenced")
+        return fenced
 
-    def note_fetch(*arguments: Any, require_stable: bool) -> dict[int, OffsetAndMetadata]:
+    def note_fetch(*arguments: Any, require_stable: bool) -> Exchange[dict[int, OffsetAndMetadata]]:
         asked.append("stable" if require_stable else "unstable")
-        return fetch(*arguments, require_stable=require_stable)
+        return (yield from fetch(*arguments, require_stable=require_stable))
 
     monkeypatch.setattr(world.client, "init_producer_id", note_fence)
     monkeypatch.setattr(world.client, "fetch_offsets", note_fetch)
     world.parallel.plan(QUERY)
-    assert asked == ["unstable", "fence", "stable"]
+    assert asked == ["unstable", "fence", "fenced", "stable"]
 
 
 def test_what_was_decided_is_finished_by_the_next_driver(world: World) -> None:
@@ -88,12 +97,45 @@ def test_what_was_decided_is_finished_by_the_next_driver(world: World) -> None:
     assert world.committed() == [b"row"]
 
 
+def test_what_does_not_depend_on_each_other_is_asked_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write_batch("parallel", 0, b"a", b"b")
+    name = driver_id(sink_id(world.topic, world.topic))
+    until("the end of the decision", lambda: world.client.run(world.client.describe([name]))[name].is_over)
+    rounds: list[list[str]] = []
+    ask = exchange._ask
+
+    def note(client: BlockingClient, asked: Sequence[exchange.Round]) -> list[exchange.Answers]:
+        rounds.append(sorted(question.api_key.name for each in asked for _, question in each.questions))
+        return ask(client, asked)
+
+    monkeypatch.setattr(exchange, "_ask", note)
+    plan = world.parallel.plan(QUERY)
+    # Nothing is ended again that is known to be committed.
+    assert rounds == [
+        ["LIST_TRANSACTIONS", "METADATA", "OFFSET_FETCH"],
+        ["DESCRIBE_TRANSACTIONS", "INIT_PRODUCER_ID"],
+        ["OFFSET_FETCH"],
+    ]
+    monkeypatch.setattr(exchange, "_ask", ask)
+    written = [world.write_task(plan, 1, value) for value in (b"c", b"d")]
+    world.client.run(world.client.describe(each.transaction.transactional_id for each in written))
+    rounds.clear()
+    monkeypatch.setattr(exchange, "_ask", note)
+    world.parallel.commit(plan, 1, QUERY, written)
+    proposed = (
+        [["DESCRIBE_TRANSACTIONS", "TXN_OFFSET_COMMIT"]]
+        if plan.flow is Flow.V2
+        else [["ADD_OFFSETS_TO_TXN", "DESCRIBE_TRANSACTIONS"], ["TXN_OFFSET_COMMIT"]]
+    )
+    assert rounds == [*proposed, ["END_TXN"], ["END_TXN", "END_TXN", "LIST_TRANSACTIONS"]]
+
+
 def test_an_attempt_that_lost_is_aborted_and_keeps_no_reader_waiting(world: World) -> None:
     plan = world.parallel.plan()
     loser = world.write_task(plan, 0, b"row")
     world.parallel.commit(plan, 0, QUERY, [world.write_task(plan, 0, b"row")])
     assert world.committed() == [b"row"]
-    described = world.client.describe([loser.transaction.transactional_id])
+    described = world.client.run(world.client.describe([loser.transaction.transactional_id]))
     assert described[loser.transaction.transactional_id].state in ABORTED
 
 
@@ -142,8 +184,8 @@ def test_another_writer_and_missing_progress_are_refused(world: World) -> None:
 def test_progress_of_somebody_elses_group_is_refused(world: World) -> None:
     plan = world.parallel.plan()
     offsets = {TopicPartition(world.topic, 0): OffsetAndMetadata(5, "theirs")}
-    world.client.commit_offsets(plan.driver, plan.flow, world.topic, offsets)
-    world.client.end([plan.driver], plan.flow, commit=True)
+    world.client.run(world.client.commit_offsets(plan.driver, plan.flow, world.topic, offsets))
+    world.client.run(world.client.end([plan.driver], plan.flow, commit=True))
     with pytest.raises(ProgressError, match=r"offset 5 with metadata 'theirs' .* is no progress of this sink"):
         world.parallel.plan()
 
@@ -154,14 +196,15 @@ def test_a_missing_progress_topic_is_refused_by_name(world: World) -> None:
 
 
 def test_a_long_list_of_transactions_goes_on_in_other_partitions(world: World) -> None:
-    store, sink = ProgressStore(world.client, world.topic, world.topic, PARTITIONS), sink_id(world.topic, world.topic)
+    store, sink = ProgressStore(world.client, world.topic, world.topic), sink_id(world.topic, world.topic)
     transactions = tuple(
         sorted(Transaction(writer_id(sink, bytes([1] * 6), number), 10**9 + 97 * number, 7) for number in range(1500))
     )
     plan = world.parallel.plan()
-    store.write(plan.driver, plan.flow, Progress(4, QUERY, plan.flow, 17, transactions))
-    world.client.end([plan.driver], plan.flow, commit=True)
-    found = store.read()
+    written = Progress(4, QUERY, plan.flow, 17, transactions)
+    world.client.run(store.write(plan.driver, plan.flow, written, PARTITIONS))
+    world.client.run(world.client.end([plan.driver], plan.flow, commit=True))
+    found = world.client.run(store.read())
     assert found is not None
     assert (found.next_version, found.writer, found.decided_s) == (4, QUERY, 17)
     assert set(found.transactions) == set(transactions)
@@ -169,7 +212,7 @@ def test_a_long_list_of_transactions_goes_on_in_other_partitions(world: World) -
         Transaction(writer_id(sink_id(world.topic, world.topic), os.urandom(6), 1), 10**15, 7) for _ in range(1500)
     )
     with pytest.raises(UndecidedError, match=r"1500 transactions needs .* partitions, but topic .* has 3"):
-        store.write(plan.driver, plan.flow, Progress(5, QUERY, plan.flow, 17, many))
+        world.client.run(store.write(plan.driver, plan.flow, Progress(5, QUERY, plan.flow, 17, many), PARTITIONS))
 
 
 def test_one_transaction_holds_a_whole_batch_and_its_progress(world: World) -> None:
@@ -198,7 +241,7 @@ def test_a_failed_attempt_at_an_atomic_batch_leaves_nothing(world: World) -> Non
     with pytest.raises(ExactlyOnceError, match="was not committed after 1 attempts; the last one: a task failed"):
         world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
     driver = driver_id(sink_id(world.topic, world.topic))
-    assert world.client.describe([driver])[driver].state in ABORTED
+    assert world.client.run(world.client.describe([driver]))[driver].state in ABORTED
     assert world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=2).attempts == 2
     assert world.committed() == [b"row"]
 
@@ -237,7 +280,9 @@ def test_a_producer_in_somebodys_transaction_can_neither_end_it_nor_begin_one(
                 call()
         with pytest.raises(TransactionStateError):
             producer.begin_transaction()
-    assert world.client.describe([plan.driver.transactional_id])[plan.driver.transactional_id].is_ongoing
+    assert world.client.run(world.client.describe([plan.driver.transactional_id]))[
+        plan.driver.transactional_id
+    ].is_ongoing
     assert "could not be aborted" not in caplog.text
 
 
@@ -247,10 +292,14 @@ def test_every_answer_about_an_ended_transaction_is_for_good(world: World, flow:
     transaction = world.ids.begin(world.client, plan, 0)
     world.send(transaction, flow, b"row")
     for _ in range(2):
-        assert {code.name for code in world.client.end([transaction], flow, commit=True).values()} == {"NONE"}
-    assert {code.name for code in world.client.end([transaction], flow, commit=False).values()} == {"INVALID_TXN_STATE"}
+        assert {
+            code.name for code in world.client.run(world.client.end([transaction], flow, commit=True)).values()
+        } == {"NONE"}
+    assert {code.name for code in world.client.run(world.client.end([transaction], flow, commit=False)).values()} == {
+        "INVALID_TXN_STATE"
+    }
     # Only the end of a transaction of version 2 begins the next epoch.
-    described = world.client.describe([transaction.transactional_id])[transaction.transactional_id]
+    described = world.client.run(world.client.describe([transaction.transactional_id]))[transaction.transactional_id]
     assert described.transaction.epoch - transaction.epoch == (1 if flow is Flow.V2 else 0)
 
 
@@ -258,30 +307,38 @@ def test_many_transactions_are_ended_together(world: World, figure: Figure) -> N
     plan = world.parallel.plan()
     transactions = [world.ids.begin(world.client, plan, 0) for _ in range(200)]
     started = time.monotonic()
-    outcomes = world.client.end(transactions, plan.flow, commit=False)
+    outcomes = world.client.run(world.client.end(transactions, plan.flow, commit=False))
     figure("200 transactions", f"{(time.monotonic() - started) * 1000:.0f} ms")
     assert {code.name for code in outcomes.values()} == {"NONE"}
 
 
 def test_a_topic_that_is_created_just_now_is_waited_for_and_one_that_never_comes_is_not() -> None:
-    class LateCluster:
-        """Knows the topic at the third look."""
-
-        looks = 0
-        nodes = ()
-
-        def fetch_cluster(self, topics: list[str]) -> LateCluster:
-            self.looks += 1
-            return self
-
-        def partition_count(self, topic: str) -> int | None:
-            return 4 if topic == "orders" and self.looks >= 3 else None
-
-        def idle(self, duration_ms: int) -> None:
-            """No time passes."""
-
     client = CoordinatorClient({"bootstrap.servers": "127.0.0.1:1"})
-    client._client.close()
-    client._client = LateCluster()  # type: ignore[assignment]
-    assert client.partition_count("orders") == 4
-    assert client.partition_count("absent") is None
+    client.close()
+
+    def look_for(topic: str, found_at: int | None) -> tuple[int | None, int]:
+        """What is found, and after how many looks; *found_at* is the look at which brokers know the topic."""
+        looks, counting = 0, client.partition_count(topic)
+        step = next(counting)
+        while True:
+            answers: list[MetadataResponse] = []
+            if isinstance(step, Round):
+                looks += 1
+                ((node, question),) = step.questions
+                assert node is None
+                question.build(ApiKey.METADATA.value)
+                answers = [_metadata(topic if looks == found_at else None)]
+            try:
+                step = counting.send(answers)
+            except StopIteration as end:
+                return end.value, looks
+
+    assert look_for("orders", 3) == (4, 3)
+    assert look_for("absent", None) == (None, 7)
+
+
+def _metadata(topic: str | None) -> MetadataResponse:
+    """Of a cluster without brokers, with *topic* of four partitions alone."""
+    partitions = [MetadataResponsePartition(partition_index=index, leader_id=-1) for index in range(4)]
+    topics = [] if topic is None else [MetadataResponseTopic(name=topic, partitions=partitions)]
+    return MetadataResponse(brokers=[], topics=topics)

@@ -11,6 +11,7 @@ from kafka_sink import EmbeddedCluster, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.model import (
@@ -204,7 +205,7 @@ def test_a_driver_that_died_in_its_decision_holds_up_no_successor_that_names_its
     plan = world.parallel.plan(QUERY)
     written = world.write_task(plan, 0, b"undecided")
     progress = Progress(1, QUERY, plan.flow, 0, (written.transaction,))
-    world.parallel._store(plan.partition_count).write(plan.driver, plan.flow, progress)
+    world.client.run(world.parallel._propose(plan, progress))
     assert world.parallel.plan(QUERY).must_write(0, QUERY, Numbers.OF_A_QUERY)
     world.write_batch("atomic", 0, b"row")
     assert world.committed() == [b"row"]
@@ -219,10 +220,10 @@ def test_a_driver_that_was_overtaken_after_its_decision_does_not_call_it_undone(
 
     def commit_and_be_overtaken(
         transaction: Transaction, flow: Flow, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> None:
-        commit_offsets(transaction, flow, group, offsets)
+    ) -> Exchange[None]:
+        yield from commit_offsets(transaction, flow, group, offsets)
         # The answer to this is lost.
-        world.client.end([transaction], flow, commit=True)
+        world.client.run(world.client.end([transaction], flow, commit=True))
         monkeypatch.undo()
         assert not world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
 
@@ -349,7 +350,7 @@ def test_a_batch_over_many_topics_is_there_as_a_whole_or_not_at_all(cluster: Emb
     world.atomic.write(1, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
     assert found() == [4, 4, 4]
     driver = driver_id(sink_id(world.topic, world.topic))
-    assert world.client.describe([driver])[driver].is_over
+    assert world.client.run(world.client.describe([driver]))[driver].is_over
 
 
 @pytest.mark.parametrize(("minutes", "is_warned_of"), [(10_079, True), (10_080, False)])

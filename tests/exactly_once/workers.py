@@ -49,7 +49,8 @@ def run_task(bootstrap: str, client: CoordinatorClient, ids: WriterTransactions,
         transaction = task.plan.driver
     elif task.has_fixed_id:
         # What a naive sink does: the same id for the same task, whoever runs it.
-        transaction = client.init_producer_id(writer_id(task.plan.sink, bytes(6), task.index), task.plan.timeout_ms)
+        name = writer_id(task.plan.sink, bytes(6), task.index)
+        transaction = client.run(client.init_producer_id(name, task.plan.timeout_ms))
     else:
         transaction = ids.begin(client, task.plan, task.version)
     producer = open_producer(properties, transaction, task.plan.flow)

@@ -240,7 +240,9 @@ def test_many_requests_are_on_their_way_to_all_nodes_before_any_is_answered(
     cluster.handlers[MetadataRequest] = hold
     answers = client.request_all(questions(ONE, TWO, ONE), timeout_ms=1_000)
     assert sorted(held) == ["1", "1", "2"]
-    assert [str(answer) for answer in answers] == [f"{node} did not answer in time" for node in (ONE, TWO, ONE)]
+    assert [str(answer) for answer in answers] == [
+        f"{node} did not answer METADATA within 1000 ms" for node in (ONE, TWO, ONE)
+    ]
 
 
 def test_a_node_that_cannot_be_reached_takes_no_answer_from_the_others(

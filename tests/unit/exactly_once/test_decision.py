@@ -13,8 +13,9 @@ from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.model import FencedError, Flow, OpenTransaction, Progress, Transaction, UndecidedError
 from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.sink import Plan, _is_committed
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from tests.fakes.immediate import ImmediateClient, immediate
 from tests.fakes.manual_clock import ManualClock
 
 DRIVER = Transaction("s/t.driver", 8, 0)
@@ -23,24 +24,27 @@ ROWS = frozenset({TopicPartition("t", 0)})
 GOOD = TransactionDescription(TASKS, "Ongoing", ROWS)
 
 
-class Coordinators:
+class Coordinators(ImmediateClient):
     """Know one transaction of a task, and how that of the driver ends."""
 
     def __init__(self, known: TransactionDescription | None, decision: ErrorCode | None = None) -> None:
         self.known = known
-        #: What becomes of the driver's transaction; None where nobody may ask.
+        #: What becomes of the driver's transaction; None where nobody may commit it.
         self.decision = decision
         self.aborted: list[Transaction] = []
         self.written: list[object] = []
 
+    @immediate
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         assert list(transactional_ids) == [TASKS.transactional_id]
         return {} if self.known is None else {TASKS.transactional_id: self.known}
 
+    @immediate
     def commit_offsets(self, transaction: Transaction, *progress: object) -> None:
-        assert self.decision is not None and transaction == DRIVER
+        assert transaction == DRIVER
         self.written += progress[-1:]
 
+    @immediate
     def end(self, transactions: Collection[Transaction], flow: Flow, *, commit: bool) -> dict[Transaction, ErrorCode]:
         if commit:
             assert self.decision is not None and list(transactions) == [DRIVER]
@@ -72,7 +76,7 @@ def test_a_transaction_that_is_not_as_its_task_left_it_is_aborted_and_nothing_de
     clock.advance(age_ms)
     with pytest.raises(UndecidedError, match=text):
         sink.commit(plan, 0, "query", [OpenTransaction(TASKS, ROWS)])
-    assert coordinators.aborted == [TASKS]
+    assert coordinators.aborted == [TASKS, DRIVER]
 
 
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
@@ -110,3 +114,15 @@ def test_empty_batches_keep_the_progress_from_being_forgotten(age_s: int, is_wri
     sink = ParallelSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
     sink.commit(plan, 3, "query", [])
     assert bool(coordinators.written) is is_written
+
+
+@pytest.mark.parametrize("flow", Flow)
+@pytest.mark.parametrize("state", ["PrepareCommit", "CompleteCommit"])
+def test_only_a_transaction_that_is_described_as_committed_itself_is_not_ended_again(state: str, flow: Flow) -> None:
+    own = TransactionDescription(replace(TASKS, epoch=TASKS.epoch + (flow is Flow.V2)), state, frozenset())
+    later = replace(own, transaction=replace(own.transaction, epoch=own.transaction.epoch + 1))
+    others = [later, replace(own, transaction=replace(own.transaction, producer_id=10))]
+    others += [replace(own, state=state) for state in ("Ongoing", "Empty", "PrepareAbort", "CompleteAbort")]
+    assert _is_committed(TASKS, flow, {TASKS.transactional_id: own})
+    assert not any(_is_committed(TASKS, flow, {TASKS.transactional_id: other}) for other in others)
+    assert not _is_committed(TASKS, flow, {})

@@ -109,23 +109,23 @@ def client(brokers: Brokers) -> Iterator[CoordinatorClient]:
 
 
 def test_all_are_asked_for_open_transactions_at_once(client: CoordinatorClient) -> None:
-    assert sorted(client.list_ongoing(".*")) == IDS
+    assert sorted(client.run(client.list_ongoing(".*"))) == IDS
 
 
 def test_all_coordinators_describe_their_transactions_at_once(client: CoordinatorClient) -> None:
-    assert sorted(client.describe(IDS)) == IDS
+    assert sorted(client.run(client.describe(IDS))) == IDS
 
 
 def test_a_coordinator_that_is_not_ready_is_asked_again_alone(brokers: Brokers, client: CoordinatorClient) -> None:
     brokers.busy = {IDS[3]}
-    assert sorted(client.describe(IDS)) == IDS
+    assert sorted(client.run(client.describe(IDS))) == IDS
     assert brokers.described == [*brokers.described[: len(IDS)], IDS[3]]
 
 
 def test_a_broker_that_is_gone_hides_its_own_transactions_alone(brokers: Brokers, client: CoordinatorClient) -> None:
-    client.list_ongoing(".*")
+    client.run(client.list_ongoing(".*"))
     brokers.lost = 5
-    assert sorted(client.list_ongoing(".*")) == [*IDS[:5], *IDS[6:]]
+    assert sorted(client.run(client.list_ongoing(".*"))) == [*IDS[:5], *IDS[6:]]
 
 
 @pytest.mark.parametrize("missing", [ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TRANSACTIONS])
@@ -134,4 +134,6 @@ def test_brokers_that_do_not_know_the_question_are_refused(
 ) -> None:
     brokers.missing = {missing}
     with pytest.raises(UnsupportedVersionError, match=missing.name):
-        client.list_ongoing(".*") if missing is ApiKey.LIST_TRANSACTIONS else client.describe(IDS)
+        client.run(client.list_ongoing(".*")) if missing is ApiKey.LIST_TRANSACTIONS else client.run(
+            client.describe(IDS)
+        )

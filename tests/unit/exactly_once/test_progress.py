@@ -7,21 +7,24 @@ from typing import Any
 
 import pytest
 
+from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.model import Flow, Progress, ProgressError, Transaction
 from kafka_sink.exactly_once.names import writer_id
 from kafka_sink.exactly_once.progress import ProgressStore
+from tests.fakes.immediate import ImmediateClient, immediate, returned
 
 DRIVER = Transaction("s/t.driver", 8, 0)
 
 
-class Offsets:
+class Offsets(ImmediateClient):
     """What a group has committed, by partition."""
 
     def __init__(self) -> None:
         self.found: dict[int, OffsetAndMetadata] = {}
         self.asked: list[Sequence[int]] = []
 
+    @immediate
     def commit_offsets(self, *arguments: object) -> None:
         offsets = arguments[-1]
         assert isinstance(offsets, Mapping)
@@ -29,6 +32,7 @@ class Offsets:
             place.partition: offset for place, offset in offsets.items() if isinstance(place, TopicPartition)
         }
 
+    @immediate
     def fetch_offsets(
         self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool
     ) -> dict[int, OffsetAndMetadata]:
@@ -45,46 +49,47 @@ def of_version(version: int, count: int = 400) -> Progress:
 
 def test_a_list_whose_parts_are_of_different_versions_is_refused() -> None:
     offsets = Offsets()
-    store = ProgressStore(offsets, "s", "t", 10)  # type: ignore[arg-type]
-    store.write(DRIVER, Flow.V2, of_version(4))
+    store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
+    returned(store.write(DRIVER, Flow.V2, of_version(4), 10))
     older = dict(offsets.found)
     assert len(older) == 2
-    store.write(DRIVER, Flow.V2, of_version(5))
-    assert store.read() == of_version(5)
+    returned(store.write(DRIVER, Flow.V2, of_version(5), 10))
+    assert returned(store.read()) == of_version(5)
     offsets.found[1] = older[1]
     with pytest.raises(ProgressError, match="no progress of this sink"):
-        store.read()
+        returned(store.read())
     del offsets.found[1]
     with pytest.raises(ProgressError, match="no progress of this sink"):
-        store.read()
+        returned(store.read())
 
 
 @pytest.mark.parametrize(("transactions", "asked"), [(0, [16]), (400, [16]), (10_000, [16, 49])])
 def test_of_many_partitions_only_those_with_progress_are_read(transactions: int, asked: list[int]) -> None:
     offsets = Offsets()
-    store = ProgressStore(offsets, "s", "t", 100_000)  # type: ignore[arg-type]
+    store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
     if not transactions:
-        assert store.read() is None
+        assert returned(store.read()) is None
     else:
-        store.write(DRIVER, Flow.V2, of_version(4, transactions))
-        assert store.read() == of_version(4, transactions)
+        returned(store.write(DRIVER, Flow.V2, of_version(4, transactions), 100_000))
+        assert returned(store.read()) == of_version(4, transactions)
     assert [len(partitions) for partitions in offsets.asked] == asked
 
 
 def test_progress_that_grows_between_two_reads_is_read_as_one_version() -> None:
     offsets = Offsets()
-    store = ProgressStore(offsets, "s", "t", 100_000)  # type: ignore[arg-type]
-    store.write(DRIVER, Flow.V2, of_version(4, 5_000))
+    store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
+    returned(store.write(DRIVER, Flow.V2, of_version(4, 5_000), 100_000))
 
     class Meanwhile(Offsets):
-        def fetch_offsets(self, *arguments: Any, require_stable: bool) -> dict[int, OffsetAndMetadata]:
-            found = super().fetch_offsets(*arguments, require_stable=require_stable)
+        def fetch_offsets(self, *arguments: Any, require_stable: bool) -> Exchange[dict[int, OffsetAndMetadata]]:
+            found = yield from super().fetch_offsets(*arguments, require_stable=require_stable)
             if len(self.asked) == 1:
                 # A newer driver decides between the first read and the second.
-                ProgressStore(self, "s", "t", 100_000).write(DRIVER, Flow.V2, of_version(5, 10_000))  # type: ignore[arg-type]
+                newer = ProgressStore(self, "s", "t")  # type: ignore[arg-type]
+                yield from newer.write(DRIVER, Flow.V2, of_version(5, 10_000), 100_000)
             return found
 
     meanwhile = Meanwhile()
     meanwhile.found = offsets.found
-    assert ProgressStore(meanwhile, "s", "t", 100_000).read() == of_version(5, 10_000)  # type: ignore[arg-type]
+    assert returned(ProgressStore(meanwhile, "s", "t").read()) == of_version(5, 10_000)  # type: ignore[arg-type]
     assert len(meanwhile.asked) == 3

@@ -19,6 +19,7 @@ from kafka_sink.exactly_once.model import (
 )
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.sink import Plan
+from tests.fakes.immediate import returned
 from tests.unit.exactly_once.test_progress import DRIVER, Offsets
 
 QUERY = "query 1"
@@ -64,12 +65,12 @@ def test_where_nobody_knows_the_batch_is_skipped_with_a_doubt(
 
 def test_progress_keeps_what_was_planned_and_that_of_earlier_releases_is_read() -> None:
     offsets = Offsets()
-    store = ProgressStore(offsets, "s", "t", 10)  # type: ignore[arg-type]
+    store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
     transactions = (Transaction("s/t.000000000000.9", 1, 1),)
     written = Progress(5, QUERY, Flow.V2, 17, transactions, "a" * 16)
-    store.write(DRIVER, Flow.V2, written)
-    assert store.read() == written
+    returned(store.write(DRIVER, Flow.V2, written, 10))
+    assert returned(store.read()) == written
     _, *fields = offsets.found[0].metadata.split("|")
     assert fields.pop(4) == "a" * 16
     offsets.found[0] = OffsetAndMetadata(5, "|".join(["kafkalite1", *fields]))
-    assert store.read() == replace(written, offsets="")
+    assert returned(store.read()) == replace(written, offsets="")

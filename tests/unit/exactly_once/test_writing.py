@@ -11,17 +11,19 @@ from kafka_sink.exactly_once.model import Flow, Progress, Transaction
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.writing import WriterTransactions
+from tests.fakes.immediate import ImmediateClient, immediate
 
 DECIDED = Progress(3, "query", Flow.V2, 0, (Transaction("s/t.000000000000.9", 1, 1),))
 
 
 @dataclass
-class Coordinators:
+class Coordinators(ImmediateClient):
     """Know the last transaction of every id in *state*; give out the first epoch of a new one."""
 
     state: str | None
     asked: list[list[str]] = field(default_factory=list)
 
+    @immediate
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         state = self.state
         transactional_ids = list(transactional_ids)
@@ -32,6 +34,7 @@ class Coordinators:
             else {n: TransactionDescription(Transaction(n, 1, 1), state, frozenset()) for n in transactional_ids}
         )
 
+    @immediate
     def init_own_producer_id(self, name: str, timeout_ms: int) -> Transaction:
         return Transaction(name, 1, 0)
 

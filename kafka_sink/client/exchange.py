@@ -1,0 +1,103 @@
+"""Conversations with brokers as generators, so that several of them can be held at the same time.
+
+An :data:`Exchange` yields what it asks next and is sent the answers; it neither sends nor waits itself, and keeps the
+order of its own requests. :func:`run_together` holds any number of them on the calling thread: what they ask at one
+time is under way together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from kafka_sink.client.blocking import BlockingClient, Question
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import ApiError
+from kafka_sink.common.model import Node
+from kafka_sink.protocol.schema import Struct
+
+
+@dataclass(frozen=True)
+class Round:
+    """Requests that do not depend on each other's answers; any broker will do for those to None.
+
+    An answer that did not come is an error in its place, as :meth:`BlockingClient.request_all` has it.
+    """
+
+    questions: Sequence[tuple[Node | None, Question]]
+    timeout_ms: int
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Nothing is asked for so long."""
+
+    duration_ms: int
+
+
+#: What a :class:`Round` is answered with, in its order.
+Answers: TypeAlias = Sequence[Struct | ApiError]
+
+T = TypeVar("T")
+Exchange: TypeAlias = Generator[Round | Pause, Answers, T]
+
+
+def run_together(client: BlockingClient, clock: Clock, exchanges: Sequence[Exchange[Any]]) -> list[Any]:
+    """What each of *exchanges* returns. An error that one of them raises ends all."""
+    results: list[Any] = [None] * len(exchanges)
+    rounds: dict[int, Round] = {}
+    due_ms: dict[int, int] = {}
+
+    def go_on(index: int, answers: Answers | None) -> None:
+        """To the next step of an exchange; it begins with None."""
+        try:
+            step = next(exchanges[index]) if answers is None else exchanges[index].send(answers)
+        except StopIteration as end:
+            results[index] = end.value
+            return
+        if isinstance(step, Round):
+            rounds[index] = step
+        else:
+            due_ms[index] = clock.monotonic_ms() + step.duration_ms
+
+    try:
+        for index in range(len(exchanges)):
+            go_on(index, None)
+        while rounds or due_ms:
+            if rounds:
+                asked, rounds = rounds, {}
+                for index, answers in zip(asked, _ask(client, list(asked.values())), strict=True):
+                    go_on(index, answers)
+            else:
+                client.idle(max(min(due_ms.values()) - clock.monotonic_ms(), 0))
+            for index in [index for index, at_ms in due_ms.items() if at_ms <= clock.monotonic_ms()]:
+                del due_ms[index]
+                go_on(index, ())
+    finally:
+        for exchange in exchanges:
+            exchange.close()
+    return results
+
+
+def _ask(client: BlockingClient, rounds: Sequence[Round]) -> list[Answers]:
+    """The answers to all *rounds*, whose requests to known brokers are under way together."""
+    of_brokers = [(node, question) for each in rounds for node, question in each.questions if node is not None]
+    timeout_ms = max(each.timeout_ms for each in rounds)
+    answers = iter(client.request_all(of_brokers, timeout_ms=timeout_ms) if of_brokers else ())
+    return [
+        [
+            _of_any(client, question, each.timeout_ms) if node is None else next(answers)
+            for node, question in each.questions
+        ]
+        for each in rounds
+    ]
+
+
+def _of_any(client: BlockingClient, question: Question, timeout_ms: int) -> Struct | ApiError:
+    try:
+        return client.request(
+            None, question.api_key, question.build, max_version=question.max_version, timeout_ms=timeout_ms
+        )
+    except ApiError as error:
+        return error

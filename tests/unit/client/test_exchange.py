@@ -1,0 +1,102 @@
+"""Several exchanges at the same time: what they ask together, and how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kafka_sink.client.blocking import Question
+from kafka_sink.client.exchange import Exchange, Pause, Round, run_together
+from kafka_sink.common.errors import DisconnectError, KafkaTimeoutError
+from kafka_sink.common.model import Node
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.metadata import MetadataRequest
+from tests.fakes.manual_clock import ManualClock
+
+ONE, TWO = Node(1, "127.0.0.1", 9092), Node(2, "127.0.0.1", 9093)
+METADATA = Question(ApiKey.METADATA, lambda version: MetadataRequest())
+
+
+class Client:
+    """Notes what is asked together; node 1 answers with its name, node 2 is lost, and nobody else is there."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.did: list[object] = []
+
+    def request_all(self, questions: Sequence[tuple[Node, Question]], *, timeout_ms: int) -> list[object]:
+        self.did.append(([node.id for node, _ in questions], timeout_ms))
+        return ["one" if node is ONE else DisconnectError("lost") for node, _ in questions]
+
+    def request(self, node: None, *arguments: object, **options: object) -> None:
+        self.did.append("any")
+        raise KafkaTimeoutError("nobody is there")
+
+    def idle(self, duration_ms: int) -> None:
+        self.did.append(duration_ms)
+        self.clock.advance(duration_ms)
+
+    def run(self, *exchanges: Exchange[Any]) -> list[Any]:
+        return run_together(self, self.clock, exchanges)  # type: ignore[arg-type]
+
+
+def asking(*rounds: Sequence[Node | None], timeout_ms: int = 100) -> Exchange[list[str]]:
+    answers: list[str] = []
+    for nodes in rounds:
+        answers += map(str, (yield Round([(node, METADATA) for node in nodes], timeout_ms)))
+    return answers
+
+
+def pausing(*durations_ms: int) -> Exchange[str]:
+    for duration_ms in durations_ms:
+        yield Pause(duration_ms)
+    return "rested"
+
+
+def test_what_is_asked_at_one_time_is_under_way_together_and_each_gets_its_own_answers() -> None:
+    client = Client()
+    assert client.run(asking([ONE], [TWO, ONE]), asking([TWO, ONE], timeout_ms=300)) == [
+        ["one", "lost", "one"],
+        ["lost", "one"],
+    ]
+    assert client.did == [([1, 2, 1], 300), ([2, 1], 100)]
+
+
+def test_a_pause_holds_nobody_else_up() -> None:
+    client = Client()
+    assert client.run(pausing(50, 30), asking([ONE], [ONE]), pausing(60)) == ["rested", ["one", "one"], "rested"]
+    assert client.did == [([1], 100), ([1], 100), 50, 10, 20]
+
+
+def test_an_answer_of_any_broker_that_does_not_come_is_an_error_in_its_place() -> None:
+    client = Client()
+    assert client.run(asking([None, ONE])) == [["nobody is there", "one"]]
+
+
+def test_an_error_ends_all_of_them() -> None:
+    client, ended = Client(), []
+
+    def refused() -> Exchange[None]:
+        (answer,) = yield Round([(TWO, METADATA)], 100)
+        assert isinstance(answer, DisconnectError)
+        raise answer
+
+    def other() -> Exchange[None]:
+        try:
+            yield Round([(ONE, METADATA)], 100)
+            yield Pause(1_000)
+        finally:
+            ended.append("other")
+
+    with pytest.raises(DisconnectError, match="lost"):
+        client.run(other(), refused())
+    assert ended == ["other"]
+    assert client.did == [([1, 2], 100)]
+
+
+def test_an_exchange_that_asks_nothing_asks_nobody() -> None:
+    client = Client()
+    assert client.run(asking(), pausing()) == [[], "rested"]
+    assert client.did == []
