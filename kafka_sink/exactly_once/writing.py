@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import KafkaTimeoutError
 from kafka_sink.common.threads import at_fork
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import Flow, Transaction
 from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
 from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer
 
 #: Ids whose answer was lost before it is given up.
@@ -25,21 +28,34 @@ _ATTEMPTS: Final = 5
 #: How many ids are looked at to find one that is free.
 _LOOKED_AT: Final = 20
 
+#: How old a description may be to go on from it: in a longer time the brokers may have forgotten the id.
+_RECENT_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """An id whose last transaction is over, as it was described; without description the brokers have forgotten it."""
+
+    name: str
+    described: TransactionDescription | None
+    at_ms: int
+
 
 class WriterTransactions:
     """The ids of this process, for all sinks that it writes for."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self._forked()
         at_fork(self, WriterTransactions._forked)
 
     def _forked(self) -> None:
         self._process = os.urandom(PROCESS_BYTES)
         self._numbers = 0
-        #: Sink → id → the version that it was used for last.
-        self._used: dict[str, dict[str, int]] = {}
+        #: Sink → id → its last transaction, and the version that this was for.
+        self._used: dict[str, dict[str, tuple[int, Transaction]]] = {}
         #: Sink → ids of those whose last transaction is known to be over: it stays so, as nobody else begins another.
-        self._over: dict[str, list[str]] = {}
+        self._over: dict[str, list[_Over]] = {}
 
     def begin(self, client: CoordinatorClient, plan: Plan, version: int) -> Transaction:
         """A transaction for rows of *version*; nothing is written in it yet.
@@ -49,11 +65,12 @@ class WriterTransactions:
         """
         used = self._used.setdefault(plan.sink, {})
         for _ in range(_ATTEMPTS):
-            name = self._free(client, plan, used, self._over.setdefault(plan.sink, [])) or self._fresh(plan.sink)
-            used.pop(name, None)
-            transaction = client.run(client.init_own_producer_id(name, plan.timeout_ms))
+            over = self._take_over(client, plan, used)
+            name = self._fresh(plan.sink) if over is None else over.name
+            _, last = used.pop(name, (version, None))
+            transaction = self._next(over, last, plan) or client.run(client.init_own_producer_id(name, plan.timeout_ms))
             if transaction is not None:
-                used[name] = version
+                used[name] = version, transaction
                 return transaction
         raise KafkaTimeoutError(f"no transactional id was given out in {_ATTEMPTS} attempts: each answer was lost")
 
@@ -61,27 +78,42 @@ class WriterTransactions:
         self._numbers += 1
         return writer_id(sink, self._process, self._numbers)
 
-    @staticmethod
-    def _free(client: CoordinatorClient, plan: Plan, used: Mapping[str, int], over: list[str]) -> str | None:
+    def _next(self, over: _Over | None, last: Transaction | None, plan: Plan) -> Transaction | None:
+        """The transaction after *last* where the end of that has begun it: in version 2 it gives the id its next
+        epoch, and a producer goes on with it as it does after a commit of its own (KIP-890)."""
+        if plan.flow is not Flow.V2 or over is None or over.described is None or last is None:
+            return None
+        described = over.described
+        is_new = described.transaction.producer_id != last.producer_id or described.transaction.epoch > last.epoch
+        is_recent = self._clock.monotonic_ms() - over.at_ms <= _RECENT_MS
+        return described.transaction if is_new and is_recent and described.timeout_ms == plan.timeout_ms else None
+
+    def _take_over(
+        self, client: CoordinatorClient, plan: Plan, used: Mapping[str, tuple[int, Transaction]]
+    ) -> _Over | None:
         """An id that was used before the version whose transactions are in the progress: nobody will end that again.
 
-        Many are looked at together, as each look may go to as many coordinators: what is found *over* is for the next
+        Many are looked at together, as each look may go to as many coordinators: what is found over is for the next
         tasks.
         """
         if plan.progress is None or not plan.progress.transactions:
             return None
         version = plan.progress.version
-        if not any(used[name] < version for name in over):
-            settled = [name for name, last in used.items() if last < version and name not in over][:_LOOKED_AT]
+        over = self._over.setdefault(plan.sink, [])
+        if not any(used[each.name][0] < version for each in over):
+            known = {each.name for each in over}
+            settled = [name for name, (last, _) in used.items() if last < version and name not in known][:_LOOKED_AT]
             if not settled:
                 return None
             described = client.run(client.describe(settled))
+            now_ms = self._clock.monotonic_ms()
             # What the brokers have forgotten (transactional.id.expiration.ms) is over as well.
-            over += [name for name in settled if name not in described or described[name].is_over]
-        found = next((name for name in over if used[name] < version), None)
-        if found is not None:
-            over.remove(found)
-        return found
+            found = [_Over(name, described.get(name), now_ms) for name in settled]
+            over += [each for each in found if each.described is None or each.described.is_over]
+        chosen = next((each for each in over if used[each.name][0] < version), None)
+        if chosen is not None:
+            over.remove(chosen)
+        return chosen
 
 
 def open_producer(

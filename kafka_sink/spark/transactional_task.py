@@ -110,6 +110,7 @@ def _transactional(
 
 def _abort_own(opened: list[Transaction], options: SinkOptions, plan: Plan) -> None:
     try:
-        shared_client(options.producer_properties).end(opened, plan.flow, commit=False)
+        client = shared_client(options.producer_properties)
+        client.run(client.end(opened, plan.flow, commit=False))
     except KafkaError as error:
         _log.warning("the transaction of this attempt stays open until the next batch ends it: %s", error)

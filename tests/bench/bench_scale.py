@@ -162,7 +162,11 @@ def counts(shape: Shape) -> list[tuple[str, str, float]]:
         ("requests for metadata", "workers, when they begin", shape.workers),
         ("batches of records", "tasks × partitions of a task", shape.tasks * shape.touched),
         ("produce requests, at least", "tasks × leaders of a task", tasks["Produce"]),
-        ("InitProducerId of tasks", "tasks", tasks["InitProducerId"]),
+        (
+            "InitProducerId of tasks, at least once",
+            "tasks",
+            scale_model.at_least_once(shape)["InitProducerId"],
+        ),
         ("looks for free ids", "workers × coordinators reached", tasks["DescribeTransactions"]),
         ("transactions", "tasks + 1", shape.tasks + 1),
         ("partitions in them, markers to write", "tasks × partitions of a task", shape.tasks * shape.touched),

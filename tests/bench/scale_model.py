@@ -79,13 +79,13 @@ def at_least_once(shape: Shape) -> Mapping[str, float]:
 
 
 def tasks_of_parallel(shape: Shape) -> Mapping[str, float]:
-    """Requests of the tasks of a batch with a transaction a task, from the third batch on: then ids are used again."""
+    """Requests of the tasks of a batch with a transaction a task, from the third batch on: then ids are used again, and
+    the end of their last transaction has given them the next epoch."""
     in_a_worker = shape.tasks_of_a_worker
     looks = -(-in_a_worker // LOOKED_AT)
     asked = looks * reached(shape.coordinators, min(in_a_worker, LOOKED_AT))
     return {
         "DescribeTransactions": shape.workers * asked,
-        "InitProducerId": shape.tasks,
         "Produce": shape.tasks * shape.leaders,
     }
 

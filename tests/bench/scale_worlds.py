@@ -242,6 +242,7 @@ class _Open:
     transaction: Transaction
     state: str = "Empty"
     partitions: frozenset[TopicPartition] = frozenset()
+    timeout_ms: int = 0
 
 
 class PlayedCluster:
@@ -334,7 +335,7 @@ class PlayedCluster:
             known = self._ids[name] = _Open(Transaction(name, 1_000_000 + len(self._ids), 0))
         else:
             known.transaction = replace(known.transaction, epoch=known.transaction.epoch + 1)
-        known.state = "Empty"
+        known.state, known.timeout_ms = "Empty", body.transaction_timeout_ms
         return InitProducerIdResponse(producer_id=known.transaction.producer_id, producer_epoch=known.transaction.epoch)
 
     def _offset_fetch(self, node: int, body: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -390,6 +391,7 @@ class PlayedCluster:
                     transaction_state=known.state,
                     producer_id=known.transaction.producer_id,
                     producer_epoch=known.transaction.epoch,
+                    transaction_timeout_ms=known.timeout_ms,
                     topics=topics if known.state == "Ongoing" else [],
                 )
             )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructType
 
 from kafka_sink import EmbeddedCluster, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
@@ -25,10 +27,14 @@ from kafka_sink.exactly_once.model import (
     Transaction,
     UndecidedError,
 )
-from kafka_sink.exactly_once.names import driver_id, sink_id
+from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writer_pattern
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import open_producer
+from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.row_schema import check_schema
+from kafka_sink.spark.task_writer import SinkWriteError
+from kafka_sink.spark.transactional_task import write_in_transaction
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.fakes.manual_clock import ManualClock
 from tests.support.readback import read_topic
@@ -231,6 +237,23 @@ def test_a_driver_that_was_overtaken_after_its_decision_does_not_call_it_undone(
     with pytest.raises(FencedError, match=r"newer driver has taken over .* knows whether batch 0 was committed"):
         world.parallel.commit(plan, 0, QUERY, [written])
     assert world.committed() == [b"row"]
+
+
+def test_a_task_that_fails_aborts_its_own_transaction(world: World) -> None:
+    options = parse_options({"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic})
+    schema = check_schema(StructType().add("value", StringType()), options)
+    plan = world.parallel.plan()
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"value": ["a"] * 1000})
+        raise RuntimeError("the source is gone")
+
+    with pytest.raises(SinkWriteError, match="the source is gone"):
+        write_in_transaction(rows(), options, schema, plan, 0, QUERY)
+    names = [name for name in world.client.run(world.client.list_ids()) if is_writer_id(plan.sink, name)]
+    assert len(names) == 1
+    assert world.client.run(world.client.list_ongoing(writer_pattern(plan.sink))) == []
+    assert world.client.run(world.client.describe(names))[names[0]].state in ("PrepareAbort", "CompleteAbort")
 
 
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])

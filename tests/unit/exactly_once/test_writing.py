@@ -12,6 +12,7 @@ from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.writing import WriterTransactions
 from tests.fakes.immediate import ImmediateClient, immediate
+from tests.fakes.manual_clock import ManualClock
 
 DECIDED = Progress(3, "query", Flow.V2, 0, (Transaction("s/t.000000000000.9", 1, 1),))
 
@@ -22,6 +23,9 @@ class Coordinators(ImmediateClient):
 
     state: str | None
     asked: list[list[str]] = field(default_factory=list)
+    #: What an id has after the end of its last transaction; producer id 1 with epoch 1 by default.
+    after: dict[str, Transaction] = field(default_factory=dict)
+    initialized: list[str] = field(default_factory=list)
 
     @immediate
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
@@ -31,11 +35,15 @@ class Coordinators(ImmediateClient):
         return (
             {}
             if state is None
-            else {n: TransactionDescription(Transaction(n, 1, 1), state, frozenset()) for n in transactional_ids}
+            else {
+                n: TransactionDescription(self.after.get(n, Transaction(n, 1, 1)), state, frozenset(), 20_000)
+                for n in transactional_ids
+            }
         )
 
     @immediate
     def init_own_producer_id(self, name: str, timeout_ms: int) -> Transaction:
+        self.initialized.append(name)
         return Transaction(name, 1, 0)
 
 
@@ -83,3 +91,38 @@ def test_an_id_found_over_is_not_used_again_under_an_older_progress() -> None:
     assert ids.begin(coordinators, plan, 3).transactional_id in used  # type: ignore[arg-type]
     older = replace(plan, progress=replace(DECIDED, next_version=2))
     assert ids.begin(coordinators, older, 3).transactional_id not in used  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("flow", "state", "producer_id", "epoch", "timeout_ms", "later_ms", "goes_on"),
+    [
+        (Flow.V2, "CompleteCommit", 1, 1, 20_000, 0, True),
+        (Flow.V2, "CompleteAbort", 1, 1, 20_000, 0, True),
+        # The last epoch was used up, and the id got another producer id.
+        (Flow.V2, "CompleteCommit", 2, 0, 20_000, 0, True),
+        # Ended in version 1, which begins no epoch.
+        (Flow.V2, "CompleteCommit", 1, 0, 20_000, 0, False),
+        (Flow.V1, "CompleteCommit", 1, 1, 20_000, 0, False),
+        (Flow.V2, "CompleteCommit", 1, 1, 30_000, 0, False),
+        (Flow.V2, "CompleteCommit", 1, 1, 20_000, 60_001, False),
+        (Flow.V2, None, 1, 1, 20_000, 0, False),
+    ],
+)
+def test_a_transaction_goes_on_from_the_epoch_that_the_end_of_the_last_one_has_begun(
+    flow: Flow, state: str | None, producer_id: int, epoch: int, timeout_ms: int, later_ms: int, goes_on: bool
+) -> None:
+    clock = ManualClock()
+    ids, coordinators = WriterTransactions(clock), Coordinators(state)
+    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), flow, timeout_ms, 0, DECIDED, 1)
+    # Two are looked at together; the second description is older when it is used.
+    first = replace(plan, progress=None)
+    names = [ids.begin(coordinators, first, 1).transactional_id for _ in range(2)]  # type: ignore[arg-type]
+    coordinators.after = {name: Transaction(name, producer_id, epoch) for name in names}
+    ids.begin(coordinators, plan, 3)  # type: ignore[arg-type]
+    coordinators.initialized.clear()
+    clock.advance(later_ms)
+    last = ids.begin(coordinators, plan, 3)  # type: ignore[arg-type]
+    assert last.transactional_id in names and len(coordinators.asked) == 1
+    if goes_on:
+        assert last == coordinators.after[last.transactional_id]
+    assert coordinators.initialized == ([] if goes_on else [last.transactional_id])
