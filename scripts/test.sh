@@ -9,7 +9,11 @@
 #                 scripts/kafka.sh versions prints, or its minor version, as 3.9; what V lacks is skipped with the reason
 #   --matrix      only the matrix, whole: every security by every path with and without compression to both brokers, 100 MB
 #                 each (KAFKALITE_MATRIX_MB), cut connections, killed leaders, other clients; prints a table at its end
-#   --long        with the tests and amounts that take long for what they prove (or KAFKALITE_LONG=1; tests/README.md)
+#   --long        with the tests and amounts that take long for what they prove (or KAFKALITE_LONG=1); what they measure is
+#                 written to .work/figures.json (pytest's --figures FILE: elsewhere)
+#   --amounts     run nothing: print how much the tests try in the normal and the long run, and the variables that say so
+#   --behaviours [PART]   run nothing: print what is promised, and of each promise its tests and their figures of the last
+#                 long run (tests/figures.json); only of the parts with PART in their names
 #
 # Options stand before pytest's arguments. All steps run even when one fails; the exit code is 1 if any did. -n 0 runs the
 # tests one by one.
@@ -41,12 +45,17 @@ while [ $# -gt 0 ]; do
                 tests/compat/test_producer_on_kafka_cluster.py::test_killed_leaders_lose_and_repeat_nothing)
             ;;
         --long) export KAFKALITE_LONG=1 ;;
+        --amounts | --behaviours)
+            cd "$ROOT"
+            ensure_venv test demo bench
+            exec "$PYTHON_BIN" -m "tests.support.${1#--}" "${@:2}"
+            ;;
         *) break ;;
     esac
     shift
 done
 # No test of the normal run takes minutes; the long ones do.
-if [ "${KAFKALITE_LONG:-0}" != 0 ]; then pytest_options+=(--timeout 3600); fi
+if [ "${KAFKALITE_LONG:-0}" != 0 ]; then pytest_options+=(--timeout 3600 --figures "$WORK/figures.json"); fi
 
 failed=""
 step() { # NAME COMMAND…

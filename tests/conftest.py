@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.support.amounts import amount
+from tests.support import amounts, figures
 from tests.support.scheduling import longest_first, make_scheduler
 
 # How long an example takes says more about the machine than about us.
@@ -23,7 +23,7 @@ settings.load_profile("kafkalite")
 
 _FIGURE = "figure"
 
-_SIMULATED_RUNS = amount("KAFKALITE_SIMULATED_RUNS", 200, long=4_000)
+_SIMULATED_RUNS = amounts.SIMULATED_RUNS
 
 _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Where ``scripts/test.sh`` has archived Spark's classes. A JVM with other jars passes over it, and would say so on
@@ -37,9 +37,11 @@ Figure = Callable[[str, object], None]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sim-runs", type=int, default=_SIMULATED_RUNS, help="seeds that tests/sim tries (%(default)s)")
+    parser.addoption("--figures", type=Path, metavar="FILE", help="write the figures of the tests that passed, as JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "behaviour(part, text): what the test holds (scripts/test.sh --behaviours)")
     _spare_the_processor()
     # A shell starts what runs in its background deaf to Ctrl-C, and so would be every program that a test interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -96,15 +98,21 @@ def figure(record_property: Callable[[str, object], None]) -> Figure:
     return note
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    lines = [
-        f"{report.nodeid.split('/')[-1]}  " + ", ".join(text for key, text in report.user_properties if key == _FIGURE)
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        if isinstance(report, pytest.TestReport) and report.when == "call"
-        if any(key == _FIGURE for key, _ in report.user_properties)
-    ]
-    if lines:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    noted: dict[str, list[str]] = {}
+    passed: dict[str, list[str]] = {}
+    for outcome, reports in terminalreporter.stats.items():
+        for report in reports:
+            if isinstance(report, pytest.TestReport) and report.when == "call":
+                texts = [str(text) for key, text in report.user_properties if key == _FIGURE]
+                if texts:
+                    noted[report.nodeid] = texts
+                    if outcome == "passed":
+                        passed[report.nodeid] = texts
+    if noted:
         terminalreporter.section("figures")
-        for line in sorted(lines):
+        for line in sorted(f"{test.split('/')[-1]}  " + ", ".join(texts) for test, texts in noted.items()):
             terminalreporter.line(line)
+    path: Path | None = config.getoption("--figures")
+    if path:
+        figures.save(passed, path)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).parents[2] / "kafka_sink"
 
 #: The only maker of threads: whatever they run is a step that tests can run without them.
@@ -53,6 +55,7 @@ def is_stub(function: ast.FunctionDef) -> bool:
     )
 
 
+@pytest.mark.behaviour("Threads", "Only the sender's thread performs I/O: threads are made in one place")
 def test_only_common_threads_makes_threads() -> None:
     found = [
         place(path, line)

@@ -16,6 +16,7 @@ def test_every_record_is_stored_and_read(work: Work) -> None:
     assert found["records_per_s"] > 0
 
 
+@pytest.mark.behaviour("EmbeddedCluster", "An idle node is small")
 def test_an_idle_node_is_small(figure: Figure) -> None:
     with embedded() as (_, pid):
         idle_mib = resources.resident_bytes(pid) / 2**20

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from kafka_sink import EmbeddedCluster
 from tests.bench import resources
-from tests.support.amounts import amount, only_long
+from tests.support import amounts
 from tests.support.benchmarks import run_module
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 200
-SIZES = amount("KAFKALITE_BENCH_SIZES", 2, long=4)
+SIZES = amounts.BENCH_SIZES
 
 
-@only_long
+@amounts.only_long
 def test_every_limit_is_measured() -> None:
     with EmbeddedCluster() as cluster:
         arguments = ["--bootstrap-servers", cluster.bootstrap_servers, "--scale", "0.0001", "--runs", "1"]

@@ -13,14 +13,14 @@ from tests.bench.bench_scale import DOCS, docs_table, message_bytes, metadata_co
 from tests.bench.scale_model import Shape, connections_of_a_worker, connections_of_the_driver
 from tests.bench.scale_worlds import run_atomic_in_memory, run_in_memory
 from tests.conftest import Figure
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.benchmarks import run_module
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 100
 
 #: A tenth of what docs/scale.md speaks of, and all of it: 10,000 tasks and 1,000 brokers.
-TASKS = amount("KAFKALITE_SCALE_TASKS", 1000, long=10_000)
+TASKS = amounts.SCALE_TASKS
 IN_MEMORY = Shape(TASKS, TASKS // 10, TASKS // 10, 10 * TASKS, touched=0)
 REAL = Shape(tasks=100, workers=2, brokers=10, partitions=40, touched=40)
 

@@ -30,6 +30,8 @@ def tool(cluster: EmbeddedCluster, class_name: str, *arguments: str) -> str:
     return run_script("run", class_name, *server, *arguments, timeout_s=TOOL_TIMEOUT_S)
 
 
+@pytest.mark.behaviour("Kafka's Java clients", "Kafka's own tools change topics, settings and leaders")
+@pytest.mark.behaviour("Admin APIs", "Kafka's own tools change topics, settings and leaders")
 def test_topics_settings_and_leaders_by_kafkas_tools(cluster: EmbeddedCluster) -> None:
     tool(cluster, TOPICS, "--create", "--topic", "t", "--partitions", "2", "--replication-factor", "2")
     tool(cluster, TOPICS, "--alter", "--topic", "t", "--partitions", "3")

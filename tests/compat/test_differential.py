@@ -1,6 +1,7 @@
 """A real Kafka and the embedded broker get the same bytes, in all APIs and versions that both serve, and answer alike.
 
 Where they differ, the difference is listed here with its reason; what no longer differs has to be taken off the list.
+``docs/differences.md`` tells users of them.
 """
 
 from __future__ import annotations
@@ -131,6 +132,13 @@ def shared(ours: Broker, theirs: Broker) -> Table:
     }
 
 
+@pytest.mark.behaviour(
+    "Same answers as Apache Kafka", "Every field of every answer is Kafka's, for all APIs and versions that are served"
+)
+@pytest.mark.behaviour(
+    "Same answers as Apache Kafka",
+    "Valid, unknown, empty, null, doubled and out-of-range fields are answered as Kafka does",
+)
 @modelled_on
 def test_the_same_bytes_get_the_same_answers(pair: tuple[Broker, Broker], figure: Figure) -> None:
     ours, theirs = pair
@@ -159,6 +167,7 @@ def test_the_same_bytes_get_the_same_answers(pair: tuple[Broker, Broker], figure
     figure("answers that differ, all in a way that is meant", len(differ))
 
 
+@pytest.mark.behaviour("Same answers as Apache Kafka", "The APIs that are not served are known")
 @modelled_on
 def test_what_is_not_served_is_known(pair: tuple[Broker, Broker], figure: Figure) -> None:
     ours, theirs = pair

@@ -19,15 +19,22 @@ from tests.compat.conftest import RealKafka
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
 from tests.exactly_once.lives import run_in_process
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.readback import read_topic
 
-LIVES = amount("KAFKALITE_DRIVER_LIVES", 4, long=30)
+LIVES = amounts.DRIVER_LIVES_ON_KAFKA
 TIMEOUT_S = 60.0
 
 pytestmark = requires_kafka("3.6", "the verification of transactions (KIP-890, part 1)")
 
 
+@pytest.mark.behaviour(
+    "Faults: exactly once", "Whatever dies or freezes, nothing is lost, torn or there twice on a real Kafka"
+)
+@pytest.mark.behaviour(
+    "Faults: exactly once",
+    "Whatever dies or freezes, nothing is lost, torn or there twice in both transaction versions",
+)
 @pytest.mark.timeout(200 + 20 * LIVES)
 @pytest.mark.parametrize(
     "version",
@@ -83,6 +90,11 @@ class _Decided:
         return sum(each.state == "CompleteAbort" for each in described.values())
 
 
+@pytest.mark.behaviour("Exactly once: too late", "A decided batch that timed out in part is reported with what is lost")
+@pytest.mark.behaviour(
+    "Faults: exactly once",
+    "Transactions that time out on a real Kafka are refused, named or run again, by how many there were",
+)
 def test_a_batch_that_was_decided_and_then_left_alone_too_long_is_reported_with_what_is_lost(
     real_kafka: RealKafka,
 ) -> None:
@@ -100,6 +112,11 @@ def test_a_batch_that_was_decided_and_then_left_alone_too_long_is_reported_with_
             assert str(lost) in str(caught.value)
 
 
+@pytest.mark.behaviour("Exactly once: too late", "A decided batch that timed out as a whole counts as not decided")
+@pytest.mark.behaviour(
+    "Faults: exactly once",
+    "Transactions that time out on a real Kafka are refused, named or run again, by how many there were",
+)
 def test_a_batch_of_which_everything_was_aborted_counts_as_not_decided(real_kafka: RealKafka) -> None:
     with CoordinatorClient({"bootstrap.servers": real_kafka.bootstrap_servers}) as client:
         decided = _Decided(real_kafka, client)
@@ -110,6 +127,11 @@ def test_a_batch_of_which_everything_was_aborted_counts_as_not_decided(real_kafk
         assert read_topic(real_kafka.bootstrap_servers, decided.topic) == []
 
 
+@pytest.mark.behaviour("Exactly once: too late", "Transactions that timed out before the decision are not committed")
+@pytest.mark.behaviour(
+    "Faults: exactly once",
+    "Transactions that time out on a real Kafka are refused, named or run again, by how many there were",
+)
 def test_transactions_that_timed_out_before_the_decision_are_not_committed(real_kafka: RealKafka) -> None:
     with CoordinatorClient({"bootstrap.servers": real_kafka.bootstrap_servers}) as client:
         decided = _Decided(real_kafka, client)

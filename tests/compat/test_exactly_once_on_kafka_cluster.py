@@ -22,10 +22,10 @@ from kafka_sink.protocol.messages.find_coordinator import GROUP, TRANSACTION
 from tests.compat.kafka_cluster import NODES, KafkaCluster, until
 from tests.conftest import Figure
 from tests.exactly_once.lives import run_in_process
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.readback import read_topic
 
-ROUNDS = amount("KAFKALITE_INTERRUPTIONS", 0, long=1)
+ROUNDS = amounts.INTERRUPTIONS
 
 #: Enough for every node to lead some.
 _PARTITIONS = 12
@@ -41,6 +41,9 @@ def cluster(request: pytest.FixtureRequest) -> KafkaCluster:
     return found
 
 
+@pytest.mark.behaviour(
+    "Faults: exactly once", "A coordinator of a real cluster that is killed at every step costs time only"
+)
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 def test_a_coordinator_that_is_killed_at_every_step_costs_time_only(
     cluster: KafkaCluster, protocol: str, figure: Figure
@@ -65,6 +68,10 @@ def test_a_coordinator_that_is_killed_at_every_step_costs_time_only(
     assert verdict["is_exact"], verdict
 
 
+@pytest.mark.behaviour(
+    "Exactly once: wrong and lost answers", "A commit does not wait for a partition whose leader is down"
+)
+@pytest.mark.behaviour("Faults: exactly once", "A leader that is killed before the commit does not hold the commit up")
 def test_a_commit_does_not_wait_for_a_partition_whose_leader_is_down(cluster: KafkaCluster, figure: Figure) -> None:
     """What is decided is decided: rows elsewhere are visible at once, those there under the next leader.
 

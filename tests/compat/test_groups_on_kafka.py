@@ -33,6 +33,7 @@ def play(bootstrap_servers: str, section: str) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.behaviour("Same answers as Apache Kafka", "Requests of groups are answered as Kafka does")
 @requires_kafka("4.3", "the APIs and answers that the embedded broker is modelled on")
 @pytest.mark.parametrize("section", SECTIONS)
 def test_groups_are_answered_as_kafka_does(real_kafka: RealKafka, section: str, figure: Any) -> None:

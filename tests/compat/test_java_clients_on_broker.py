@@ -23,7 +23,7 @@ from kafka_sink import EmbeddedCluster
 from tests.compat.conftest import KAFKA_SCRIPT, TOOL_TIMEOUT_S, run_script
 from tests.compat.kafka_version import is_at_least
 from tests.conftest import Figure
-from tests.support.amounts import amount
+from tests.support import amounts
 
 TOOLS = "org.apache.kafka.tools."
 #: For what the console producer reads, and the console consumer shows; before Kafka 4.2 (KIP-1147) they have one name.
@@ -36,7 +36,7 @@ WAIT_S = 60.0
 
 def with_nodes(default: int) -> pytest.MarkDecorator:
     """How many nodes the cluster of a test has."""
-    asked = amount("KAFKALITE_JAVA_NODES", str(default), long="1,3")
+    asked = amounts.JAVA_NODES or str(default)
     return pytest.mark.parametrize(
         "cluster", [int(each) for each in asked.split(",")], indirect=True, ids="nodes={}".format
     )
@@ -126,6 +126,8 @@ def values(cluster: EmbeddedCluster, topic: str, *, isolation: str = "read_commi
     return found
 
 
+@pytest.mark.behaviour("Kafka's Java clients", "kafka-producer-perf-test writes with idempotence and with transactions")
+@pytest.mark.behaviour("Kafka's Java clients", "All records of Kafka's performance test are there, once")
 @with_nodes(3)
 def test_the_performance_test_of_producers(cluster: EmbeddedCluster, topic: str, figure: Figure) -> None:
     """Idempotent, as it is by default, and with transactions of a tenth of a second."""
@@ -144,6 +146,7 @@ def test_the_performance_test_of_producers(cluster: EmbeddedCluster, topic: str,
     assert len(values(cluster, topic)) == 25_000
 
 
+@pytest.mark.behaviour("Kafka's Java clients", "The console clients write, read and commit offsets")
 @with_nodes(1)
 def test_console_clients_and_offsets(cluster: EmbeddedCluster, topic: str) -> None:
     lines = [f"h:{number}|key-{number % 5}|väl {number}" for number in range(50)]
@@ -177,6 +180,10 @@ def test_console_clients_and_offsets(cluster: EmbeddedCluster, topic: str) -> No
     assert [row[5] for row in rows] == ["0"] * PARTITIONS, described
 
 
+@pytest.mark.behaviour("Kafka's Java clients", "Verifiable consumers share a group, and take over from each other")
+@pytest.mark.behaviour(
+    "Kafka's Java clients", "A member of a group of Java consumers that leaves is replaced, and nothing is missed"
+)
 @with_nodes(3)
 def test_a_group_of_verifiable_consumers_shares_and_takes_over(
     cluster: EmbeddedCluster, topic: str, figure: Figure
@@ -215,6 +222,8 @@ def test_a_group_of_verifiable_consumers_shares_and_takes_over(
             member.signal(signal.SIGTERM)
 
 
+@pytest.mark.behaviour("Kafka's Java clients", "TransactionalMessageCopier copies in transactions that abort at random")
+@pytest.mark.behaviour("Kafka's Java clients", "Every message is copied once, and what was aborted is not read")
 @with_nodes(1)
 def test_messages_are_copied_in_transactions(cluster: EmbeddedCluster, topic: str, figure: Figure) -> None:
     """TransactionalMessageCopier aborts some transactions by chance and reads again what they had read."""

@@ -19,6 +19,8 @@ from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.errors import ApiError, ErrorCode, UnknownTopicOrPartitionError
 from kafka_sink.consumer.log_reader import LogReader
 
+pytestmark = pytest.mark.behaviour("Log reader", "The log of a real Kafka is read as it is")
+
 if TYPE_CHECKING:
     from tests.compat.conftest import RealKafka
 

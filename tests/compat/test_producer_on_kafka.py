@@ -66,6 +66,9 @@ def topic(real_kafka: RealKafka) -> str:
     return name
 
 
+@pytest.mark.behaviour(
+    "Record format", "A real Kafka finds every batch valid, and foreign readers get the columns unchanged"
+)
 @pytest.mark.parametrize("codec", CODECS)
 def test_columns_arrive_unchanged_and_kafka_finds_every_batch_valid(
     real_kafka: RealKafka, topic: str, codec: str
@@ -132,6 +135,9 @@ def test_partitions_and_timestamps_are_kept(real_kafka: RealKafka, topic: str) -
         assert message.timestamp == stamps[row]
 
 
+@pytest.mark.behaviour(
+    "Batch split", "Batches over a topic's max.message.bytes are split on a real Kafka until they fit"
+)
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_batches_over_the_topics_limit_are_split_until_they_fit(real_kafka: RealKafka, codec: str) -> None:
     topic = f"small-{uuid.uuid4().hex[:8]}"

@@ -1,7 +1,7 @@
 """Our idempotent producer on three Kafka nodes that stop, crash, lose topics and move leaders while it sends.
 
 A record's key has an order, and librdkafka reads what is there at the end: nothing may be missing, twice, or out of
-order. KAFKALITE_LOAD_RECORDS sets how many records the two long tests send (100,000 unless told otherwise).
+order. KAFKALITE_LOAD_RECORDS sets how many records the two long tests send.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from kafka_sink.common.errors import ApiError, KafkaTimeoutError, UnknownTopicOr
 from tests.compat.kafka_cluster import NODES, KafkaCluster
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
-from tests.support.amounts import LONG, amount
+from tests.support import amounts
 from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import read_topic
 from tests.support.securities import PLAINTEXT, SASL_SSL, Security, create_scram_user
 
-RECORDS = amount("KAFKALITE_LOAD_RECORDS", 20_000, long=500_000)
-KILLS = amount("KAFKALITE_LEADER_KILLS", 1, long=10)
-RESTARTS = amount("KAFKALITE_RESTARTS", 1, long=len(NODES))
-MOVES = amount("KAFKALITE_LEADER_MOVES", 2, long=10)
+RECORDS = amounts.LOAD_RECORDS
+KILLS = amounts.LEADER_KILLS
+RESTARTS = amounts.RESTARTS
+MOVES = amounts.LEADER_MOVES
 #: The load is spread over this many portions, a tenth of a second apart, and goes on for as long as the trouble does.
 PORTIONS = 100
 PARTITIONS = 6
 
-pytestmark = pytest.mark.timeout(1800 if LONG else 280)
+pytestmark = pytest.mark.timeout(1800 if amounts.LONG else 280)
 
 
 @pytest.fixture
@@ -91,6 +91,7 @@ def check(cluster: KafkaCluster, topic: str, load: OrderedLoad, figure: Figure) 
     assert verdict.is_clean, verdict
 
 
+@pytest.mark.behaviour("Faults: a real cluster", "A rolling restart loses, repeats and reorders nothing")
 def test_a_rolling_restart_loses_and_repeats_nothing(cluster: KafkaCluster, topic: str, figure: Figure) -> None:
     def restart_all() -> None:
         for node in NODES[:RESTARTS]:
@@ -108,6 +109,12 @@ def test_a_rolling_restart_loses_and_repeats_nothing(cluster: KafkaCluster, topi
     figure("records sent again", int(retries))
 
 
+@pytest.mark.behaviour(
+    "Security under load", "Leaders that are killed lose and repeat nothing, over PLAINTEXT and SASL_SSL"
+)
+@pytest.mark.behaviour(
+    "Faults: a real cluster", "Leaders that are killed (-9) under load lose, repeat and reorder nothing"
+)
 @pytest.mark.parametrize(
     "security",
     [
@@ -139,6 +146,7 @@ def test_killed_leaders_lose_and_repeat_nothing(
     figure("records sent again", int(retries))
 
 
+@pytest.mark.behaviour("Faults: a real cluster", "Leaders that are moved are followed")
 def test_leaders_that_are_moved_are_followed(cluster: KafkaCluster, topic: str, figure: Figure, tmp_path: Path) -> None:
     moved = 0
 
@@ -156,6 +164,8 @@ def test_leaders_that_are_moved_are_followed(cluster: KafkaCluster, topic: str, 
     assert moved >= PARTITIONS
 
 
+@pytest.mark.behaviour("Metadata", "Partitions that a topic gains are found while records are sent")
+@pytest.mark.behaviour("Faults: a real cluster", "Partitions that are added are used after metadata.max.age.ms")
 def test_partitions_that_are_added_are_used_while_sending(cluster: KafkaCluster, figure: Figure) -> None:
     topic = f"grows-{uuid.uuid4().hex[:8]}"
     cluster.create_topic(topic, 2)
@@ -178,6 +188,7 @@ def test_partitions_that_are_added_are_used_while_sending(cluster: KafkaCluster,
     assert found == list(range(sent))
 
 
+@pytest.mark.behaviour("Faults: a real cluster", "Fewer replicas in sync than min.insync.replicas are waited for")
 def test_too_few_replicas_in_sync_are_waited_for(cluster: KafkaCluster, figure: Figure) -> None:
     topic = f"strict-{uuid.uuid4().hex[:8]}"
     cluster.create_topic(topic, 1, min_insync_replicas="3")
@@ -203,6 +214,9 @@ def test_too_few_replicas_in_sync_are_waited_for(cluster: KafkaCluster, figure: 
     assert found == [b"before", b"after"]
 
 
+@pytest.mark.behaviour(
+    "Faults: a real cluster", "A topic that is deleted while sending fails its records and no others"
+)
 def test_a_topic_that_is_deleted_while_sending_fails_its_records_and_no_others(
     cluster: KafkaCluster, topic: str, figure: Figure
 ) -> None:

@@ -139,6 +139,7 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return renew_early(monkeypatch)
 
 
+@pytest.mark.behaviour("Faults: security", "A producer stores everything on a real Kafka while it authenticates again")
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", pytest.param("SASL_SSL", marks=SCRAM)])
 def test_a_producer_stores_all_while_it_authenticates_again(
     secure_kafka: SecureKafka, protocol: str, sessions: list[int], caplog: pytest.LogCaptureFixture, figure: Figure
@@ -188,6 +189,9 @@ def test_clients_show_their_certificate(secure_kafka: SecureKafka, tmp_path: Pat
         producer.send(ProducerRecord("mtls", b"x")).get(LIMIT_MS)
 
 
+@pytest.mark.behaviour(
+    "Faults: security", "The sink writes over SASL_SSL to a real Kafka, and shows no password in Spark's output"
+)
 @SCRAM
 def test_the_sink_writes_over_tls_and_scram_and_shows_no_password(secure_kafka: SecureKafka, tmp_path: Path) -> None:
     secure_kafka.create_topic("sink")
@@ -208,6 +212,7 @@ def test_the_sink_writes_over_tls_and_scram_and_shows_no_password(secure_kafka: 
     assert "Wr0ng" not in done.stdout + done.stderr
 
 
+@pytest.mark.behaviour("Faults: security", "A transaction goes on through authentications on a real Kafka")
 @SCRAM
 def test_a_transaction_goes_on_through_authentications(
     secure_kafka: SecureKafka, sessions: list[int], caplog: pytest.LogCaptureFixture, figure: Figure

@@ -92,6 +92,10 @@ def contents(cluster: EmbeddedCluster, topic: str) -> list[tuple[Any, ...]]:
     return sorted(found, key=repr)
 
 
+@pytest.mark.behaviour(
+    "Spark's own Kafka connector",
+    "Queries and streams read rows with headers and timestamps, and committed rows only; its sink writes",
+)
 def test_sparks_own_source_and_sink(tmp_path: Path, figure: Figure) -> None:
     if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
         pytest.skip("KAFKALITE_NO_KAFKA is set")

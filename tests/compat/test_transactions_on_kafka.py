@@ -45,7 +45,7 @@ from kafka_sink.records.columns import BinaryColumn, ColumnChunk
 from tests.compat.conftest import run_kafka_tool
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.golden.make_transaction_answers import ANSWERS
-from tests.support.amounts import LONG, amount
+from tests.support import amounts
 from tests.support.readback import read_topic
 from tests.support.transaction_script import ask_everything
 from tests.support.transactional_worker import RECORDS_PER_ROUND
@@ -57,10 +57,10 @@ ANSWERS_OF_4_3 = requires_kafka("4.3", "the APIs and answers that were recorded"
 FEATURE_TOOL = "org.apache.kafka.tools.FeatureCommand"
 LAST_EPOCH = 2**15 - 2
 #: Of a process that is killed each time, and what it would write if it were not.
-LIVES = amount("KAFKALITE_WORKER_LIVES", 5, long=20)
+LIVES = amounts.WORKER_LIVES
 ENDLESS = 1_000_000
 #: 32,767 requests once more; the simulator's ids begin at one of their last epochs at both versions.
-EPOCHS_AT_VERSION_1 = pytest.mark.skipif(not LONG and is_at_least("4.0"), reason="only with --long")
+EPOCHS_AT_VERSION_1 = pytest.mark.skipif(not amounts.LONG and is_at_least("4.0"), reason="only with --long")
 VERSION_2 = requires_kafka("4.0", "transactions version 2 (KIP-890, part 2)")
 
 
@@ -190,6 +190,10 @@ def chunk_of(name: str, count: int = 3000) -> tuple[ColumnChunk, list[bytes]]:
     return ColumnChunk(value=BinaryColumn.from_arrow(pa.array(rows, pa.binary()))), rows
 
 
+@pytest.mark.behaviour("Transaction coordinator", "Every request is answered in every state as a real Kafka answers it")
+@pytest.mark.behaviour(
+    "Same answers as Apache Kafka", "Requests of transactions are answered as Kafka does, in both transaction versions"
+)
 @pytest.mark.parametrize(
     "cluster",
     [
@@ -209,6 +213,9 @@ def test_every_answer_is_kafkas(cluster: Target, topic: str, figure: Callable[..
     figure("answers that differ from Apache Kafka 4.3.0's in any field", f"0 of {len(answers)}")
 
 
+@pytest.mark.behaviour(
+    "Transactions", "Readers of committed records see what was committed, and nothing of what was aborted"
+)
 def test_what_was_committed_is_read_and_what_was_aborted_is_not(
     cluster: Target, make_producer: Producers, topic: str, transactional_id: str
 ) -> None:
@@ -242,6 +249,7 @@ def test_nothing_is_seen_before_the_commit(
     assert values(cluster, topic) == sorted(sent)
 
 
+@pytest.mark.behaviour("Transactions in the log", "Kafka's own tool finds the transactional batches and markers")
 def test_kafkas_own_tool_finds_transactional_batches_and_markers(
     cluster: Target, make_producer: Producers, topic: str, transactional_id: str
 ) -> None:
@@ -257,6 +265,10 @@ def test_kafkas_own_tool_finds_transactional_batches_and_markers(
     assert "endTxnMarker: COMMIT" in dump
 
 
+@pytest.mark.behaviour("Kafka's Java clients", "kafka-transactions.sh finds and ends a hanging transaction")
+@pytest.mark.behaviour(
+    "Kafka's Java clients", "A transaction that no coordinator knows of is found, ended and read past"
+)
 def test_kafkas_own_tool_finds_and_ends_a_hanging_transaction(tmp_path: Path) -> None:
     """One that no coordinator knows of any more, so that nobody reads past it."""
     tool = "org.apache.kafka.tools.TransactionsCommand"
@@ -316,6 +328,7 @@ def test_a_member_that_the_group_does_not_know_can_only_abort(
     assert values(cluster, topic) == sorted(sent)
 
 
+@pytest.mark.behaviour("Transactions", "A second producer with the same transactional.id fences the first")
 def test_a_second_producer_fences_the_first(
     cluster: Target, make_producer: Producers, topic: str, transactional_id: str
 ) -> None:

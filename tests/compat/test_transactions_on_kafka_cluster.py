@@ -16,7 +16,7 @@ from kafka_sink.common.errors import KafkaError, TransactionAbortableError
 from kafka_sink.common.model import TopicPartition
 from tests.compat.kafka_cluster import NODES, WAIT_S, KafkaCluster
 from tests.conftest import Figure
-from tests.support.amounts import LONG, amount
+from tests.support import amounts
 from tests.support.readback import read_topic
 
 PARTITIONS = 6
@@ -24,9 +24,9 @@ RECORDS_PER_ROUND = 60
 #: Every fifth round is written twice, and aborted the first time.
 ABORT_EVERY = 5
 
-ROUNDS = amount("KAFKALITE_INTERRUPTIONS", 0, long=1)
+ROUNDS = amounts.INTERRUPTIONS
 
-pytestmark = pytest.mark.timeout(1800 if LONG else 280)
+pytestmark = pytest.mark.timeout(1800 if amounts.LONG else 280)
 
 
 @pytest.fixture
@@ -120,6 +120,7 @@ class Writer:
             self._producer.close()
 
 
+@pytest.mark.behaviour("Transactions", "Transactions are written exactly once while nodes of a cluster go and come")
 @pytest.mark.parametrize(
     "way",
     [

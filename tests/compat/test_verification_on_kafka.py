@@ -67,6 +67,10 @@ def test_a_transaction_of_one_producer_needs_no_verification(world: World) -> No
     assert world.committed() == [b"row"]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: brokers that do not verify transactions",
+    "Verification that is switched off is refused, with the setting",
+)
 @pytest.mark.skipif(is_at_least("3.6"), reason="from Kafka 3.6 on brokers verify transactions")
 def test_a_broker_before_3_6_is_refused_with_what_to_do(world: World) -> None:
     _require_refusal(world, r"broker 1 at 127\.0\.0\.1:\d+ cannot; upgrade to Apache Kafka 3\.6 or newer")
@@ -81,6 +85,9 @@ def test_a_broker_that_verifies_is_written_to(world: World, protocol: str) -> No
     assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2", b"in time"]  # type: ignore[arg-type]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: brokers that do not verify transactions", "A real Kafka before 3.6 is refused with what to do"
+)
 @verifies
 def test_verification_that_is_switched_off_is_refused_until_it_is_on_again(real_kafka: RealKafka, world: World) -> None:
     _switch(real_kafka, world, "false")

@@ -277,6 +277,7 @@ def test_a_frame_reaches_the_other_side_during_a_poll(world: World) -> None:
     assert world.selectable.completed_sends == []
 
 
+@pytest.mark.behaviour("TLS", "A frame larger than any buffer arrives whole")
 def test_a_frame_larger_than_any_buffer_arrives_whole(world: World) -> None:
     world.connect()
     payload = bytes(range(256)) * 8192
@@ -313,6 +314,7 @@ def test_the_slot_is_free_when_the_frame_is_reported(world: World) -> None:
         assert world.selectable.can_send("0")
 
 
+@pytest.mark.behaviour("KafkaChannel", "A connection takes the next frame when the last one has left the transport")
 def test_the_next_frame_waits_for_a_peer_that_does_not_read(world: World) -> None:
     world.connect()
     world.server_stops_reading()
@@ -334,6 +336,7 @@ def _completes(world: World, send: NetworkSend) -> bool:
     return world.selectable.completed_sends == [send]
 
 
+@pytest.mark.behaviour("KSelector", "A poll hands out one frame of a connection, in order")
 def test_frames_arrive_in_order_and_one_per_poll(world: World) -> None:
     world.connect()
     for payload in (b"a", b"b", b"c"):
@@ -380,6 +383,7 @@ def test_our_own_close_is_not_reported(world: World) -> None:
     assert not world.selectable.is_open("0")
 
 
+@pytest.mark.behaviour("KSelector", "A wakeup lasts until the next poll")
 def test_a_wakeup_lasts_until_the_next_poll(world: World) -> None:
     world.selectable.wakeup()
     world.selectable.poll(3_600_000)

@@ -71,6 +71,9 @@ def _batches(version: int) -> list[bytes]:
     return [b"%d-%d" % (version, number) for number in range(6)]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: wrong and lost answers", "Requests that are lost, half answered or handled twice change nothing"
+)
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 def test_what_may_pass_by_itself_changes_nothing(
     cluster: EmbeddedCluster, world: World, protocol: str, figure: Figure
@@ -93,6 +96,11 @@ def test_what_may_pass_by_itself_changes_nothing(
     figure(protocol, f"{len(passing)} kinds of faults, {hits} times, {len(expected)} rows once")
 
 
+@pytest.mark.behaviour("Exactly once: wrong and lost answers", "An unknown error is never taken for the decision")
+@pytest.mark.behaviour(
+    "Faults: exactly once",
+    "An EndTxn that is answered with UNKNOWN_SERVER_ERROR for ever commits nothing, and the next run writes once",
+)
 def test_an_unknown_error_is_never_taken_for_the_decision(cluster: EmbeddedCluster) -> None:
     world = _impatient(cluster)
     with set_fault(cluster.faults, "end_txn:error=unknown_server_error"):
@@ -106,6 +114,10 @@ def test_an_unknown_error_is_never_taken_for_the_decision(cluster: EmbeddedClust
     world.client.close()
 
 
+@pytest.mark.behaviour(
+    "Exactly once: wrong and lost answers",
+    "A decided batch whose end nobody confirms is no success, and the next driver finishes it",
+)
 @pytest.mark.parametrize("fault", ["error=unknown_server_error", "drop=request", "drop=answer"])
 def test_a_decided_batch_whose_end_nobody_confirms_is_no_success_and_the_next_driver_finishes_it(
     cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, fault: str
@@ -135,6 +147,12 @@ def _impatient(cluster: EmbeddedCluster) -> World:
     return World(cluster.bootstrap_servers, topic, timeout_ms=1_000)
 
 
+@pytest.mark.behaviour(
+    "Exactly once: wrong and lost answers", "A task that wakes up after its batch was decided adds nothing"
+)
+@pytest.mark.behaviour(
+    "Faults: exactly once", "Late rows of a task that slept through the decision never become visible"
+)
 @pytest.mark.parametrize("kind", ["decided", "lost", "atomic"])
 @pytest.mark.parametrize("later_batches", [0, 2], ids=["at once", "after more batches"])
 def test_a_task_that_wakes_up_after_its_batch_was_decided_adds_nothing(
@@ -166,6 +184,9 @@ def test_a_task_that_wakes_up_after_its_batch_was_decided_adds_nothing(
     assert sorted(map(bytes, world.committed())) == sorted([*expected, b"last"])  # type: ignore[arg-type]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: wrong and lost answers", "A driver that is held up while it plans ends nothing of its successor"
+)
 def test_a_driver_that_is_held_up_while_it_plans_ends_nothing_of_its_successor(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +209,9 @@ def test_a_driver_that_is_held_up_while_it_plans_ends_nothing_of_its_successor(
     assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: wrong and lost answers", "A driver that is held up after its commit ends nothing of its successor"
+)
 def test_a_driver_that_is_held_up_after_its_commit_ends_nothing_of_its_successor(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +233,10 @@ def test_a_driver_that_is_held_up_after_its_commit_ends_nothing_of_its_successor
     assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: wrong and lost answers",
+    "A driver that is held up between decision and commit does not call its batch lost",
+)
 def test_a_driver_that_is_held_up_between_decision_and_commit_does_not_call_it_lost(world: World) -> None:
     """Its successors have committed for it, and used the ids again."""
     held_up = ParallelSink(world.client, world.topic, world.topic)
@@ -223,6 +251,10 @@ def test_a_driver_that_is_held_up_between_decision_and_commit_does_not_call_it_l
     assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2", b"3"]  # type: ignore[arg-type]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: wrong and lost answers",
+    "What the brokers aborted of a decided batch is reported as lost; if it is all, the batch counts as undecided",
+)
 @pytest.mark.parametrize("aborted", [1, 2])
 def test_what_the_brokers_aborted_of_a_decided_batch_is_lost_if_it_is_a_part_and_undecided_if_it_is_all(
     world: World, aborted: int

@@ -18,10 +18,10 @@ from kafka_sink.exactly_once.model import Flow, Progress
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.readback import read_topic
 
-BATCHES = amount("KAFKALITE_ID_BATCHES", 10, long=50)
+BATCHES = amounts.ID_BATCHES
 TASKS = 2
 
 
@@ -31,6 +31,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
         yield running
 
 
+@pytest.mark.behaviour("Exactly once: ids and versions", "Brokers keep no more ids after more batches")
+@pytest.mark.behaviour("Faults: exactly once", "Brokers keep the same few ids after a thousand batches")
 @pytest.mark.timeout(200 + 2 * BATCHES)
 @pytest.mark.parametrize(("protocol", "most_ids"), [("parallel", 1 + 2 * TASKS), ("atomic", 1)])
 def test_brokers_keep_no_more_ids_after_many_batches(
@@ -47,6 +49,10 @@ def test_brokers_keep_no_more_ids_after_many_batches(
     assert len(set(world.committed())) == len(world.committed()) == 2 * BATCHES
 
 
+@pytest.mark.behaviour(
+    "Exactly once: ids and versions", "The last epoch of an id is passed by drivers, and by ids that are used again"
+)
+@pytest.mark.behaviour("Faults: exactly once", "Every row is there once when an id passes its last epoch")
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 def test_the_last_epoch_is_crossed_by_drivers_and_by_ids_that_are_used_again(
     cluster: EmbeddedCluster, world: World, protocol: str
@@ -74,6 +80,8 @@ def _ids_of(cluster: EmbeddedCluster, world: World) -> list[TransactionMetadata]
     ]
 
 
+@pytest.mark.behaviour("Exactly once: ids and versions", "A batch goes on in the transaction version in which it began")
+@pytest.mark.behaviour("Faults: exactly once", "Every row is there once when the cluster's transaction version changes")
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)], ids=["upgrade", "downgrade"])
 @pytest.mark.parametrize("is_decided", [True, False], ids=["decided", "open"])
 def test_a_batch_goes_on_as_it_began_when_the_clusters_version_of_transactions_changes(

@@ -14,16 +14,16 @@ import pytest
 from tests.conftest import Figure
 from tests.exactly_once.life import points_of
 from tests.exactly_once.lives import run_in_process
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.broker_process import BrokerProcess
 
-LIVES = amount("KAFKALITE_DRIVER_LIVES", 6, long=30)
+LIVES = amounts.DRIVER_LIVES
 #: So many at every point, or some at one.
-LIVES_AT_A_POINT = amount("KAFKALITE_LIVES_AT_A_POINT", 0, long=1)
+LIVES_AT_A_POINT = amounts.LIVES_AT_A_POINT
 #: Every point this often, or one point once.
-ROUNDS = amount("KAFKALITE_INTERRUPTIONS", 0, long=1)
+ROUNDS = amounts.INTERRUPTIONS
 #: 1 or so many tasks from run to run.
-TASKS = amount("KAFKALITE_TASKS", 20, long=20)
+TASKS = amounts.TASKS
 
 _BOTH = ("parallel", "atomic")
 _PLACES = [(protocol, point) for protocol in _BOTH for point in points_of(protocol)]
@@ -37,6 +37,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     process.kill()
 
 
+@pytest.mark.behaviour(
+    "Faults: exactly once", "Whatever dies or freezes, nothing is lost, torn or there twice on the embedded broker"
+)
 @pytest.mark.timeout(200 + 20 * LIVES)
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 def test_whatever_dies_nothing_is_lost_torn_or_there_twice(
@@ -47,6 +50,13 @@ def test_whatever_dies_nothing_is_lost_torn_or_there_twice(
     assert verdict["is_exact"], verdict
 
 
+@pytest.mark.behaviour(
+    "Faults: exactly once", "Drivers that are killed at one point, again and again, lose and repeat nothing"
+)
+@pytest.mark.behaviour(
+    "Faults: exactly once",
+    "Drivers that are frozen at one point and wake up beside a successor lose and repeat nothing",
+)
 @pytest.mark.timeout(200 + 20 * LIVES_AT_A_POINT)
 @pytest.mark.parametrize(("protocol", "point"), _PLACES if LIVES_AT_A_POINT else [("parallel", "mid-end")])
 @pytest.mark.parametrize("end", ["killed", "frozen"])
@@ -61,6 +71,7 @@ def test_drivers_that_end_at_one_point_lose_and_repeat_nothing(
     assert verdict["ended"][end] >= lives - verdict["ended"].get("failed", 0)
 
 
+@pytest.mark.behaviour("Faults: exactly once", "The number of tasks may change between two runs of a batch")
 @pytest.mark.timeout(200 + 2 * TASKS)
 @pytest.mark.parametrize("protocol", _BOTH)
 def test_the_number_of_tasks_may_change_between_two_runs_of_a_batch(
@@ -72,12 +83,14 @@ def test_the_number_of_tasks_may_change_between_two_runs_of_a_batch(
     assert verdict["is_exact"], verdict
 
 
+@pytest.mark.behaviour("Faults: exactly once", "A driver that wakes up just before its decision changes nothing")
 def test_a_driver_that_wakes_up_just_before_its_decision_changes_nothing(broker: BrokerProcess) -> None:
     verdict = run_in_process(broker.bootstrap_servers, "parallel", 0, "--zombie")
     assert verdict["is_exact"], verdict
     assert verdict["ended"]["woken: fenced"] == 1
 
 
+@pytest.mark.behaviour("Faults: exactly once", "The count of the tests finds a protocol with a part left out")
 @pytest.mark.parametrize(
     ("control", "lives", "finds"),
     [
@@ -95,6 +108,7 @@ def test_the_count_finds_a_protocol_with_a_part_left_out(
     assert verdict[finds], verdict
 
 
+@pytest.mark.behaviour("Faults: exactly once", "A broker that is killed at every step costs time only")
 @pytest.mark.timeout(60 + 240 * ROUNDS)
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"] if ROUNDS else ["parallel"])
 def test_a_broker_that_is_killed_at_every_step_costs_time_only(protocol: str, tmp_path: Path, figure: Figure) -> None:

@@ -43,6 +43,7 @@ from tests.exactly_once.world import PARTITIONS, QUERY, World
 ABORTED = ("PrepareAbort", "CompleteAbort")
 
 
+@pytest.mark.behaviour("Exactly once: parallel", "Nothing is visible before the commit, and everything after it")
 def test_nothing_is_visible_before_the_commit_and_everything_after_it(world: World) -> None:
     plan = world.parallel.plan()
     written = [world.write_task(plan, 0, b"a", b"b"), world.write_task(plan, 0, b"c")]
@@ -53,6 +54,7 @@ def test_nothing_is_visible_before_the_commit_and_everything_after_it(world: Wor
     assert world.parallel.plan().must_write(1, QUERY, Numbers.OF_A_QUERY)
 
 
+@pytest.mark.behaviour("Exactly once: plan", "A newer driver fences the older one, and ends what it left")
 def test_a_newer_driver_fences_the_older_one_and_ends_what_it_left(world: World) -> None:
     older = world.parallel.plan()
     written = [world.write_task(older, 0, b"old")]
@@ -65,6 +67,9 @@ def test_a_newer_driver_fences_the_older_one_and_ends_what_it_left(world: World)
     assert world.committed() == [b"new"]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: plan", "Progress counts only when it is read after the fence, behind a decision that is under way"
+)
 def test_progress_counts_only_as_it_is_after_the_fence_and_behind_a_decision_under_way(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +93,7 @@ def test_progress_counts_only_as_it_is_after_the_fence_and_behind_a_decision_und
     assert asked == ["unstable", "fence", "fenced", "stable"]
 
 
+@pytest.mark.behaviour("Exactly once: plan", "The next driver finishes what was decided")
 def test_what_was_decided_is_finished_by_the_next_driver(world: World) -> None:
     plan = world.parallel.plan()
     written = world.write_task(plan, 0, b"row")
@@ -130,6 +136,7 @@ def test_what_does_not_depend_on_each_other_is_asked_together(world: World, monk
     assert rounds == [*proposed, ["END_TXN"], ["END_TXN", "END_TXN", "LIST_TRANSACTIONS"]]
 
 
+@pytest.mark.behaviour("Exactly once: parallel", "An attempt that lost is aborted, and keeps no reader waiting")
 def test_an_attempt_that_lost_is_aborted_and_keeps_no_reader_waiting(world: World) -> None:
     plan = world.parallel.plan()
     loser = world.write_task(plan, 0, b"row")
@@ -139,6 +146,7 @@ def test_an_attempt_that_lost_is_aborted_and_keeps_no_reader_waiting(world: Worl
     assert described[loser.transaction.transactional_id].state in ABORTED
 
 
+@pytest.mark.behaviour("Exactly once: parallel", "Rows that a task did not report keep a batch from being decided")
 def test_rows_that_a_task_does_not_own_up_to_keep_a_batch_from_being_decided(world: World) -> None:
     plan = world.parallel.plan()
     written = world.write_task(plan, 0, b"row")
@@ -148,6 +156,7 @@ def test_rows_that_a_task_does_not_own_up_to_keep_a_batch_from_being_decided(wor
     assert world.committed() == []
 
 
+@pytest.mark.behaviour("Exactly once: parallel", "An empty batch costs no transaction once there is progress")
 def test_empty_batches_cost_no_transaction_once_there_is_progress(world: World) -> None:
     world.parallel.commit(world.parallel.plan(), 0, QUERY, [])
     for version in (1, 2):
@@ -160,6 +169,9 @@ def test_empty_batches_cost_no_transaction_once_there_is_progress(world: World) 
     assert world.committed() == [b"row"]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: parallel", "Ids are used again when nobody may end their last transaction any more"
+)
 def test_ids_are_used_again_but_never_while_somebody_may_end_their_last_transaction(world: World) -> None:
     used: list[set[str]] = []
     for version in range(6):
@@ -171,6 +183,11 @@ def test_ids_are_used_again_but_never_while_somebody_may_end_their_last_transact
     assert all(not before & after for before, after in itertools.pairwise(used))
 
 
+@pytest.mark.behaviour("Exactly once: plan", "Progress of another writer, or progress that is missing, is refused")
+@pytest.mark.behaviour(
+    "Faults: exactly once",
+    "Progress that is missing, foreign, too new or forgotten is refused before a row is written, with what to do",
+)
 def test_another_writer_and_missing_progress_are_refused(world: World) -> None:
     plan = world.parallel.plan()
     with pytest.raises(ProgressError, match=r"has no progress .* allowMissingProgress=true"):
@@ -181,6 +198,11 @@ def test_another_writer_and_missing_progress_are_refused(world: World) -> None:
         world.parallel.plan().must_write(8, "query 2", Numbers.OF_A_QUERY)
 
 
+@pytest.mark.behaviour("Exactly once: plan", "Progress in somebody else's group is refused")
+@pytest.mark.behaviour(
+    "Faults: exactly once",
+    "Progress that is missing, foreign, too new or forgotten is refused before a row is written, with what to do",
+)
 def test_progress_of_somebody_elses_group_is_refused(world: World) -> None:
     plan = world.parallel.plan()
     offsets = {TopicPartition(world.topic, 0): OffsetAndMetadata(5, "theirs")}
@@ -190,11 +212,19 @@ def test_progress_of_somebody_elses_group_is_refused(world: World) -> None:
         world.parallel.plan()
 
 
+@pytest.mark.behaviour("Exactly once: plan", "A missing progress topic is refused by its name")
+@pytest.mark.behaviour(
+    "Faults: exactly once",
+    "Progress that is missing, foreign, too new or forgotten is refused before a row is written, with what to do",
+)
 def test_a_missing_progress_topic_is_refused_by_name(world: World) -> None:
     with pytest.raises(ExactlyOnceError, match=r"topic 'nowhere', .* does not exist"):
         ParallelSink(world.client, "sink", "nowhere").plan()
 
 
+@pytest.mark.behaviour(
+    "Exactly once: parallel", "A long list of transactions goes on in other partitions of the progress topic"
+)
 def test_a_long_list_of_transactions_goes_on_in_other_partitions(world: World) -> None:
     store, sink = ProgressStore(world.client, world.topic, world.topic), sink_id(world.topic, world.topic)
     transactions = tuple(
@@ -215,6 +245,7 @@ def test_a_long_list_of_transactions_goes_on_in_other_partitions(world: World) -
         world.client.run(store.write(plan.driver, plan.flow, Progress(5, QUERY, plan.flow, 17, many), PARTITIONS))
 
 
+@pytest.mark.behaviour("Exactly once: atomic", "One transaction holds a whole batch and its progress")
 def test_one_transaction_holds_a_whole_batch_and_its_progress(world: World) -> None:
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
         world.send(plan.driver, plan.flow, b"row")
@@ -227,6 +258,7 @@ def test_one_transaction_holds_a_whole_batch_and_its_progress(world: World) -> N
     assert world.committed() == [b"row"]
 
 
+@pytest.mark.behaviour("Exactly once: atomic", "A failed attempt leaves nothing")
 def test_a_failed_attempt_at_an_atomic_batch_leaves_nothing(world: World) -> None:
     tries = 0
 
@@ -258,6 +290,7 @@ def test_rows_that_cannot_be_written_end_an_atomic_write_at_its_first_attempt(wo
     assert len(plans) == 1
 
 
+@pytest.mark.behaviour("Exactly once: atomic", "Two tasks with one partition are refused")
 def test_two_tasks_with_one_partition_are_refused(world: World) -> None:
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
         world.send(plan.driver, plan.flow, b"row")
@@ -268,6 +301,9 @@ def test_two_tasks_with_one_partition_are_refused(world: World) -> None:
     assert world.committed() == []
 
 
+@pytest.mark.behaviour(
+    "Exactly once: atomic", "A task that joins the driver's transaction can neither end it nor begin one"
+)
 def test_a_producer_in_somebodys_transaction_can_neither_end_it_nor_begin_one(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -286,6 +322,9 @@ def test_a_producer_in_somebodys_transaction_can_neither_end_it_nor_begin_one(
     assert "could not be aborted" not in caplog.text
 
 
+@pytest.mark.behaviour(
+    "Exactly once: parallel", "Every answer about a transaction that has ended is final, in both versions"
+)
 @pytest.mark.parametrize("flow", list(Flow))
 def test_every_answer_about_an_ended_transaction_is_for_good(world: World, flow: Flow) -> None:
     plan = world.parallel.plan()
@@ -303,6 +342,7 @@ def test_every_answer_about_an_ended_transaction_is_for_good(world: World, flow:
     assert described.transaction.epoch - transaction.epoch == (1 if flow is Flow.V2 else 0)
 
 
+@pytest.mark.behaviour("Exactly once: parallel", "All transactions of a batch are ended together")
 def test_many_transactions_are_ended_together(world: World, figure: Figure) -> None:
     plan = world.parallel.plan()
     transactions = [world.ids.begin(world.client, plan, 0) for _ in range(200)]

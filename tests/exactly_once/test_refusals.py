@@ -50,6 +50,13 @@ def _forget_ids(cluster: EmbeddedCluster, prefix: str) -> None:
     assert not any(each.transactional_id.startswith(prefix) for each in coordinator.all())
 
 
+@pytest.mark.behaviour(
+    "Exactly once: refused instead of guessed", "Transactions that the brokers have forgotten are not taken for aborted"
+)
+@pytest.mark.behaviour(
+    "Faults: exactly once",
+    "Progress that is missing, foreign, too new or forgotten is refused before a row is written, with what to do",
+)
 def test_transactions_that_the_brokers_have_forgotten_are_not_taken_for_aborted(
     cluster: EmbeddedCluster, world: World
 ) -> None:
@@ -71,6 +78,7 @@ def test_transactions_that_the_brokers_have_forgotten_are_not_taken_for_aborted(
     assert sorted(map(bytes, world.committed())) == expected  # type: ignore[arg-type]
 
 
+@pytest.mark.behaviour("Exactly once: neighbours", "Ids that the brokers have forgotten are used again")
 def test_ids_that_the_brokers_have_forgotten_are_used_again(cluster: EmbeddedCluster, world: World) -> None:
     for version in range(3):
         world.write_batch("parallel", version, b"a", b"b")
@@ -82,6 +90,14 @@ def test_ids_that_the_brokers_have_forgotten_are_used_again(cluster: EmbeddedClu
     assert len(world.committed()) == 12
 
 
+@pytest.mark.behaviour(
+    "Exactly once: refused instead of guessed",
+    "A checkpoint older than the progress is refused, and only its last batch comes again",
+)
+@pytest.mark.behaviour(
+    "Faults: exactly once",
+    "Progress that is missing, foreign, too new or forgotten is refused before a row is written, with what to do",
+)
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 def test_a_checkpoint_older_than_the_progress_is_refused_and_only_its_last_batch_comes_again(
     world: World, protocol: str
@@ -99,6 +115,9 @@ def test_a_checkpoint_older_than_the_progress_is_refused_and_only_its_last_batch
     assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2", b"3"]  # type: ignore[arg-type]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows", "Other rows under a committed batch number are refused"
+)
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 def test_a_checkpoint_one_batch_old_is_refused_with_other_rows_and_skipped_with_the_same(
     world: World, protocol: str
@@ -124,6 +143,7 @@ class _Others:
         self.world.atomic = AtomicSink(self.world.client, world.topic, self.world.topic)
 
 
+@pytest.mark.behaviour("Exactly once: neighbours", "One application may write to several topics at once")
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 def test_one_application_may_write_to_several_topics_at_once(
     cluster: EmbeddedCluster, world: World, protocol: str
@@ -141,6 +161,7 @@ def test_one_application_may_write_to_several_topics_at_once(
     second.client.close()
 
 
+@pytest.mark.behaviour("Exactly once: neighbours", "Versions of one topic free no transactional ids of another")
 def test_versions_of_one_topic_free_no_ids_of_another(cluster: EmbeddedCluster, world: World) -> None:
     second = _Others(cluster, world).world
     plan = world.parallel.plan()
@@ -154,6 +175,7 @@ def test_versions_of_one_topic_free_no_ids_of_another(cluster: EmbeddedCluster, 
     second.client.close()
 
 
+@pytest.mark.behaviour("Exactly once: refused instead of guessed", "A missing permission is found before the first row")
 @pytest.mark.parametrize(
     ("api", "error", "says"),
     [
@@ -178,6 +200,9 @@ def test_a_missing_permission_comes_out_before_the_first_row(
     assert world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
 
 
+@pytest.mark.behaviour(
+    "Exactly once: brokers that do not verify transactions", "Brokers are asked once for many batches"
+)
 def test_brokers_are_asked_whether_they_verify_once_for_many_batches(
     cluster: EmbeddedCluster, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -191,6 +216,7 @@ def test_brokers_are_asked_whether_they_verify_once_for_many_batches(
     assert len(world.committed()) == 3
 
 
+@pytest.mark.behaviour("Exactly once: refused instead of guessed", "Another writer is refused before it fences anybody")
 def test_another_writer_that_is_known_is_refused_before_it_fences_anybody(world: World) -> None:
     world.write_batch("parallel", 0, b"a")
     plan = world.parallel.plan(QUERY)
@@ -207,6 +233,10 @@ def test_another_writer_that_is_known_is_refused_before_it_fences_anybody(world:
     assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: refused instead of guessed",
+    "A driver that died in its decision holds up no successor that names its writer",
+)
 def test_a_driver_that_died_in_its_decision_holds_up_no_successor_that_names_its_writer(world: World) -> None:
     plan = world.parallel.plan(QUERY)
     written = world.write_task(plan, 0, b"undecided")
@@ -217,6 +247,10 @@ def test_a_driver_that_died_in_its_decision_holds_up_no_successor_that_names_its
     assert world.committed() == [b"row"]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: refused instead of guessed",
+    "A driver that was overtaken after its decision does not call its batch undone",
+)
 def test_a_driver_that_was_overtaken_after_its_decision_does_not_call_it_undone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +290,9 @@ def test_a_task_that_fails_aborts_its_own_transaction(world: World) -> None:
     assert world.client.run(world.client.describe(names))[names[0]].state in ("PrepareAbort", "CompleteAbort")
 
 
+@pytest.mark.behaviour(
+    "Exactly once: refused instead of guessed", "A batch that takes a third of transaction.timeout.ms is warned of"
+)
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 def test_a_batch_that_takes_a_third_of_the_time_out_is_warned_of(
     world: World, protocol: str, caplog: pytest.LogCaptureFixture
@@ -302,6 +339,9 @@ def test_a_clock_that_is_set_back_does_not_make_a_batch_young_again(world: World
         world.parallel.commit(plan, 0, QUERY, [written])
 
 
+@pytest.mark.behaviour(
+    "Exactly once: refused instead of guessed", "A failed attempt that cannot be aborted says why it failed"
+)
 def test_a_failed_attempt_that_cannot_be_aborted_says_why_it_failed(cluster: EmbeddedCluster, world: World) -> None:
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
         world.send(plan.driver, plan.flow, b"row")
@@ -315,6 +355,7 @@ def test_a_failed_attempt_that_cannot_be_aborted_says_why_it_failed(cluster: Emb
     assert world.committed() == [b"again"]
 
 
+@pytest.mark.behaviour("Exactly once: neighbours", "A topic that grows between plan and rows loses nothing")
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 def test_a_topic_that_grows_between_plan_and_rows_loses_nothing(world: World, protocol: str) -> None:
     world.write_batch(protocol, 0, b"before")
@@ -347,6 +388,7 @@ def _send_to(world: World, transaction: Transaction, flow: Flow, place: TopicPar
         producer.send(ProducerRecord(place.topic, b"new", partition=place.partition)).get(10_000)
 
 
+@pytest.mark.behaviour("Exactly once: neighbours", "A batch over many topics is visible as a whole or not at all")
 def test_a_batch_over_many_topics_is_there_as_a_whole_or_not_at_all(cluster: EmbeddedCluster, world: World) -> None:
     topics = [f"{world.topic}-{number}" for number in range(3)]
     for topic in topics:

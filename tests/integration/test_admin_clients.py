@@ -53,6 +53,7 @@ def done(futures: dict[Any, Future[Any]]) -> Any:
     return future.result(LIMIT_S)
 
 
+@pytest.mark.behaviour("Admin APIs", "confluent-kafka changes settings")
 def test_confluent_changes_settings(confluent: AdminClient) -> None:
     done(confluent.create_topics([NewTopic("settings", 2, 2, config={"retention.ms": "5000"})]))
     topic = ConfigResource(ResourceType.TOPIC, "settings")
@@ -92,6 +93,7 @@ def test_confluent_describes_the_cluster(confluent: AdminClient) -> None:
     assert described.controller.id == 1
 
 
+@pytest.mark.behaviour("Admin APIs", "kafka-python creates, changes, elects and deletes")
 def test_kafka_python_does_it_all(cluster: EmbeddedCluster) -> None:
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
     try:
@@ -113,6 +115,7 @@ def kafkalite(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str], *arg
     return code, printed.out + printed.err
 
 
+@pytest.mark.behaviour("Admin APIs", "Our commands change topics and move leaders")
 def test_our_commands_change_topics_and_move_leaders(
     cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,6 +159,7 @@ def test_what_cannot_be_changed_says_why(
 HOSTILE = ["..", ".", "", "a/b", "../../etc/x", "x" * 250, "naïve", "a\0b", "/tmp/x", "a b"]
 
 
+@pytest.mark.behaviour("Admin APIs", "No topic name makes a file outside the data directory")
 def test_no_name_makes_a_file_outside_the_data_directory(tmp_path: Path) -> None:
     with EmbeddedCluster(data_dir=tmp_path / "in" / "data") as cluster, OurClient(cluster.bootstrap_servers) as admin:
         before = sorted(str(path) for path in tmp_path.rglob("*"))
@@ -182,6 +186,7 @@ def test_no_name_makes_a_file_outside_the_data_directory(tmp_path: Path) -> None
             assert caught.value.code is code
 
 
+@pytest.mark.behaviour("Admin APIs", "A change of settings holds at once for a running log, and after a restart")
 def test_a_running_log_keeps_to_the_settings_it_is_given(tmp_path: Path) -> None:
     with EmbeddedCluster(data_dir=tmp_path) as cluster, OurClient(cluster.bootstrap_servers) as admin:
         cluster.create_topic("rolls", 1)

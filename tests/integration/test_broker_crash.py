@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.broker_process import BrokerProcess
 from tests.support.readback import read_topic
 
-KILLS = amount("KAFKALITE_BROKER_KILLS", 3, long=20)
+KILLS = amounts.BROKER_KILLS
 
 
 class Acknowledged:
@@ -33,6 +33,10 @@ class Acknowledged:
             self.failed.add(number)
 
 
+@pytest.mark.behaviour(
+    "Faults: the embedded broker",
+    "Nothing acknowledged is missing after kills in the middle of writes, rolls and seals",
+)
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_nothing_acknowledged_is_missing_after_kills(
     tmp_path: Path, idempotent: bool, figure: Callable[[str, object], None]

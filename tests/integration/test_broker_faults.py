@@ -1,7 +1,7 @@
 """Clients against a broker that goes wrong on demand: each fault is survived with nothing lost or twice, or reported.
 
 Our producer and librdkafka write while a fault holds; librdkafka reads what is there when it is over.
-KAFKALITE_BROKER_FAULT_RECORDS sets how many records each of them writes (1,000 unless told otherwise).
+KAFKALITE_BROKER_FAULT_RECORDS sets how many records each of them writes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition as Place
 from tests.conftest import Figure
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import read_topic
 
-RECORDS = amount("KAFKALITE_BROKER_FAULT_RECORDS", 1_000, long=5_000)
+RECORDS = amounts.BROKER_FAULT_RECORDS
 REQUEST_TIMEOUT_MS = 1_000
 
 SURVIVED = {
@@ -80,6 +80,7 @@ def write_ours(cluster: EmbeddedCluster, topic: str) -> OrderedLoad:
     return load
 
 
+@pytest.mark.behaviour("Faults on demand", "Our producer stores every record once and in order under each fault")
 @pytest.mark.parametrize("name", SURVIVED)
 def test_our_producer_survives(cluster: EmbeddedCluster, figure: Figure, name: str) -> None:
     topic = f"ours-{name}"
@@ -93,6 +94,7 @@ def test_our_producer_survives(cluster: EmbeddedCluster, figure: Figure, name: s
     assert fault.hits
 
 
+@pytest.mark.behaviour("Faults on demand", "librdkafka stores every record once and in order under each fault")
 @pytest.mark.parametrize("name", FOREIGN)
 def test_librdkafka_survives(cluster: EmbeddedCluster, figure: Figure, name: str) -> None:
     topic = f"rd-{name}"
@@ -124,6 +126,7 @@ def test_librdkafka_survives(cluster: EmbeddedCluster, figure: Figure, name: str
     assert fault.hits
 
 
+@pytest.mark.behaviour("Faults on demand", "A lost answer without idempotence is a duplicate")
 def test_without_idempotence_a_lost_answer_is_a_duplicate(cluster: EmbeddedCluster) -> None:
     """So what the tests above prove is not for want of faults."""
     cluster.create_topic("without", partitions=1)
@@ -133,6 +136,7 @@ def test_without_idempotence_a_lost_answer_is_a_duplicate(cluster: EmbeddedClust
     assert [message.value for message in read_topic(cluster.bootstrap_servers, "without")] == [b"v", b"v"]
 
 
+@pytest.mark.behaviour("Faults on demand", "A fault that never passes is reported by its name")
 def test_what_never_passes_is_reported(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("never", partitions=1)
     properties = {
@@ -181,6 +185,7 @@ def transactional(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
         yield running
 
 
+@pytest.mark.behaviour("Faults on demand", "Transactions of both versions survive each fault")
 @pytest.mark.parametrize("name", TRANSACTIONAL)
 def test_transactions_survive(transactional: EmbeddedCluster, name: str) -> None:
     transactional.faults.clear()
@@ -216,6 +221,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.behaviour("Faults on demand", "A consumer group survives each fault, and gets every record once")
 @pytest.mark.parametrize("name", GROUPS)
 def test_a_consumer_group_survives(cluster: EmbeddedCluster, name: str) -> None:
     topic = f"group-{name}"

@@ -109,6 +109,7 @@ class Reader:
         self.consumer.close()
 
 
+@pytest.mark.behaviour("Groups of other clients", "Two members of confluent-kafka share a topic, and one takes over")
 def test_two_confluent_members_share_a_topic_and_one_takes_over(cluster: EmbeddedCluster) -> None:
     produce(cluster.bootstrap_servers)
     one, two = Reader(cluster.bootstrap_servers), Reader(cluster.bootstrap_servers)
@@ -127,6 +128,7 @@ def test_two_confluent_members_share_a_topic_and_one_takes_over(cluster: Embedde
     one.close()
 
 
+@pytest.mark.behaviour("Groups of other clients", "Admin clients list, describe, change and delete groups")
 def test_administrators_see_list_change_and_delete_groups(cluster: EmbeddedCluster) -> None:
     produce(cluster.bootstrap_servers)
     reader = Reader(cluster.bootstrap_servers)
@@ -157,6 +159,9 @@ def test_administrators_see_list_change_and_delete_groups(cluster: EmbeddedClust
     assert admin.list_consumer_groups().result().valid == []
 
 
+@pytest.mark.behaviour(
+    "Groups of other clients", "A member that is killed is replaced after its session, and a static one keeps its place"
+)
 def test_a_member_that_is_killed_is_replaced_after_its_session(cluster: EmbeddedCluster) -> None:
     produce(cluster.bootstrap_servers)
     one = Reader(cluster.bootstrap_servers)
@@ -197,6 +202,7 @@ def test_a_static_member_that_restarts_causes_no_rebalance(cluster: EmbeddedClus
     two.close()
 
 
+@pytest.mark.behaviour("Groups of other clients", "Offsets and members outlive a restart of the broker")
 def test_offsets_and_members_outlive_a_restart_of_the_broker(tmp_path: Path) -> None:
     config = BrokerConfig(group_min_session_timeout_ms=100)
     with EmbeddedCluster(data_dir=tmp_path, config=config) as cluster:
@@ -222,6 +228,7 @@ def test_offsets_and_members_outlive_a_restart_of_the_broker(tmp_path: Path) -> 
         late.close()
 
 
+@pytest.mark.behaviour("Groups of other clients", "A group follows its coordinator to another node")
 def test_a_group_follows_its_coordinator_to_another_node(tmp_path: Path) -> None:
     config = BrokerConfig(group_min_session_timeout_ms=100, default_replication_factor=3)
     with EmbeddedCluster(nodes=3, config=config) as cluster:
@@ -261,6 +268,7 @@ def ask_coordinator(brokers: dict[int, BrokerProcess], key: ApiKey, version: int
     raise AssertionError("nobody coordinates the group")
 
 
+@pytest.mark.behaviour("Group offsets", "No commit is lost when coordinators are killed")
 def test_no_commit_is_lost_when_coordinators_are_killed(tmp_path: Path, figure: Figure) -> None:
     """Three processes; whichever coordinates the group is killed, and what was answered is there afterwards."""
     brokers = {node_id: BrokerProcess(tmp_path / "data", node_id=node_id) for node_id in (1, 2, 3)}
@@ -289,6 +297,7 @@ def test_no_commit_is_lost_when_coordinators_are_killed(tmp_path: Path, figure: 
     figure("commits lost", 0)
 
 
+@pytest.mark.behaviour("Groups of other clients", "Two members of kafka-python share a topic")
 def test_two_members_of_kafka_python(cluster: EmbeddedCluster) -> None:
     from kafka import KafkaConsumer
 
@@ -338,6 +347,7 @@ def test_two_members_of_kafka_python(cluster: EmbeddedCluster) -> None:
     assert sum(each.offset for each in found.topic_partitions) == RECORDS
 
 
+@pytest.mark.behaviour("Groups of other clients", "Two members of aiokafka share a topic")
 def test_two_members_of_aiokafka(cluster: EmbeddedCluster) -> None:
     from aiokafka import AIOKafkaConsumer
 

@@ -1,6 +1,6 @@
 """Histories of foreign clients while brokers are killed and paused and clients cut off, judged as Jepsen judges them.
 
-KAFKALITE_HISTORY_SECONDS sets for how long (6 unless told otherwise).
+KAFKALITE_HISTORY_SECONDS sets for how long.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition as Partition
 from kafka_sink.common.threads import start_thread
 from tests.conftest import Figure
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.broker_process import BrokerProcess
 from tests.support.fault_proxy import Fault, FaultProxy
 from tests.support.histories import History, Outcome, Poll, Writes, anomalies, interleaved
 from tests.support.readback import read_topic
 
-SECONDS = amount("KAFKALITE_HISTORY_SECONDS", 6.0, long=120.0)
+SECONDS = amounts.HISTORY_SECONDS
 TOPIC = "history"
 PARTITIONS = 3
 NODES = (1, 2, 3)
@@ -170,6 +170,9 @@ def cuts(event: threading.Event) -> Callable[[object, int], Fault | None]:
     return lambda key, number: Fault.RESET_BEFORE if event.is_set() else None
 
 
+@pytest.mark.behaviour(
+    "Faults: the embedded broker", "Histories of clients over killed, paused and cut-off brokers have no anomaly"
+)
 def test_histories_have_no_anomaly(tmp_path: Path, figure: Figure) -> None:
     brokers = {node_id: BrokerProcess(tmp_path / "data", node_id=node_id) for node_id in NODES}
     history, numbers, over = History(), Numbers(), threading.Event()
@@ -232,6 +235,7 @@ FIRST = Poll("r", 9.0, [((0, 0), 1), ((0, 1), 2)])
 SECOND = Poll("r", 9.1, [((0, 5), 4)])
 
 
+@pytest.mark.behaviour("Faults: the embedded broker", "The checker of histories notices each anomaly")
 @pytest.mark.parametrize(
     ("writes", "polls", "log", "name"),
     [

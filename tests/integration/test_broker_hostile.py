@@ -195,6 +195,7 @@ def test_pipelined_requests_are_answered_in_order(cluster: EmbeddedCluster) -> N
             assert decode_response(ApiKey.METADATA, 9, read_frame(sock))[0] == number
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "Unknown APIs and versions close the connection")
 @pytest.mark.parametrize(
     ("key", "version"), [(ApiKey.PRODUCE, 2), (ApiKey.PRODUCE, 99), (ApiKey.METADATA, -1), (ApiKey.VOTE, 0), (999, 0)]
 )
@@ -204,6 +205,7 @@ def test_unknown_apis_and_versions(cluster: EmbeddedCluster, key: int, version: 
         assert closed(sock)
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "ApiVersions of the future is answered in version 0")
 def test_api_versions_of_the_future_are_answered_in_version_0(cluster: EmbeddedCluster) -> None:
     with connect(cluster) as sock:
         sock.sendall(frame(struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 5, -1) + b"\0\2a\2b\0"))
@@ -282,6 +284,10 @@ def produce(records: bytes | None, *, acks: int = -1, partition: int = 0, topic:
     return ProduceRequest(None, acks, 1000, [data])
 
 
+@pytest.mark.behaviour("Log", "Wrong batches are answered with an error code, and not stored")
+@pytest.mark.behaviour(
+    "Faults: hostile clients", "Thirty-one kinds of wrong batches are answered with an error code, and never stored"
+)
 @pytest.mark.parametrize("name", BAD_BATCHES)
 def test_bad_batches_are_answered_with_a_code_and_never_stored(cluster: EmbeddedCluster, name: str) -> None:
     records, code = BAD_BATCHES[name]
@@ -306,6 +312,7 @@ def fetch(sock: socket.socket, offset: int, **options: int) -> FetchResponse:
     return answer
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "Produce to the wrong place is answered with an error code")
 @pytest.mark.parametrize(
     ("request_body", "code"),
     [
@@ -324,6 +331,7 @@ def test_produce_to_the_wrong_place(cluster: EmbeddedCluster, request_body: Prod
         assert answer.responses[0].partition_responses[0].error_code == code
 
 
+@pytest.mark.behaviour("Throttling and quotas", "A failing write with acks=0 closes the connection")
 def test_a_failing_write_without_acks_closes_the_connection(cluster: EmbeddedCluster) -> None:
     with connect(cluster) as sock:
         sock.sendall(request_bytes(ApiKey.PRODUCE, 9, produce(GOOD, acks=0)))
@@ -332,6 +340,7 @@ def test_a_failing_write_without_acks_closes_the_connection(cluster: EmbeddedClu
         assert closed(sock)
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "Fetch out of range is answered with an error code")
 @pytest.mark.parametrize("offset", [-1, 2**62, -(2**63)])
 def test_fetch_out_of_range(cluster: EmbeddedCluster, offset: int) -> None:
     with connect(cluster) as sock:
@@ -355,6 +364,7 @@ def test_topic_names_that_would_leave_the_data_directory(cluster: EmbeddedCluste
     assert sorted(data_dir.parent.rglob("*")) == around
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "Impossible numbers of partitions are answered with an error code")
 @pytest.mark.parametrize(("partitions", "code"), [(0, 37), (-5, 37), (2 * 10**9, 44), (2**31 - 1, 44)])
 def test_partition_counts(cluster: EmbeddedCluster, partitions: int, code: int) -> None:
     with connect(cluster) as sock:
@@ -368,6 +378,7 @@ def memory_bytes(field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "A decompression bomb is refused, and takes little memory")
 @pytest.mark.parametrize("codec", [codec for codec in CompressionType if codec is not CompressionType.NONE])
 def test_a_decompression_bomb_is_refused_and_takes_little_memory(
     cluster: EmbeddedCluster, codec: CompressionType, figure: Callable[[str, object], None]
@@ -412,6 +423,9 @@ def test_an_attack_while_a_producer_works(cluster: EmbeddedCluster) -> None:
     assert sorted(int(record.value or b"") for record in found) == list(range(2000))
 
 
+@pytest.mark.behaviour(
+    "ConnectionQuotas", "max.connections.per.ip refuses a connection, which counts until it is closed"
+)
 def test_connections_of_one_address_are_limited() -> None:
     config = parse(BrokerConfig, {"max.connections.per.ip": "3"})
     with EmbeddedCluster(config=config) as limited:
@@ -441,6 +455,9 @@ def test_idle_connections_are_closed() -> None:
         assert closed(sock)
 
 
+@pytest.mark.behaviour(
+    "Faults: hostile clients", "Transactional ids and time-outs out of range are answered with an error code"
+)
 @pytest.mark.parametrize(
     ("identity", "timeout_ms", "code"),
     [(b"", 1000, 42), (b"t", 0, 50), (b"t", -1, 50), (b"t", 900_001, 50), (b"t" * 32_767, 1000, 0)]
@@ -471,6 +488,7 @@ def test_transactional_ids_and_time_outs_out_of_range(
 LONGEST = "x" * 32_767
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "The longest names are answered with an error code")
 @pytest.mark.parametrize(
     ("key", "version", "body"),
     [

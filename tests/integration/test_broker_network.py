@@ -56,6 +56,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield running
 
 
+@pytest.mark.behaviour("Throttling and quotas", "A client over its quota is answered at once with the throttle time")
 def test_over_its_quota_a_client_is_answered_at_once_and_read_again_later(cluster: EmbeddedCluster) -> None:
     cluster.set_produce_quota(100_000, "writer")
     with connect(cluster.bootstrap_servers) as sock, connect(cluster.bootstrap_servers) as other:
@@ -75,6 +76,7 @@ def test_over_its_quota_a_client_is_answered_at_once_and_read_again_later(cluste
         assert written(sock).throttle_time_ms == 0
 
 
+@pytest.mark.behaviour("Throttling and quotas", "Foreign clients keep to their quotas")
 def test_foreign_clients_keep_to_their_quotas(cluster: EmbeddedCluster, figure: Figure) -> None:
     records, size, quota = 400, 1000, 200_000
     cluster.set_produce_quota(quota, "writer")
@@ -117,6 +119,9 @@ def test_foreign_clients_keep_to_their_quotas(cluster: EmbeddedCluster, figure: 
     figure("400 kB at 200 kB/s", f"written in {write_s:.1f} s, read in {read_s:.1f} s")
 
 
+@pytest.mark.behaviour(
+    "Request memory", "Little memory makes clients wait and loses nothing; waiting readers hold none"
+)
 def test_little_memory_for_requests_makes_clients_wait_and_loses_nothing() -> None:
     config = parse(BrokerConfig, {"queued.max.request.bytes": 150_000, "num.partitions": 1})
     with EmbeddedCluster(config=config) as cluster:
@@ -134,6 +139,10 @@ def test_little_memory_for_requests_makes_clients_wait_and_loses_nothing() -> No
                 sock.close()
 
 
+@pytest.mark.behaviour(
+    "Request memory", "Little memory makes clients wait and loses nothing; waiting readers hold none"
+)
+@pytest.mark.behaviour("Faults: the embedded broker", "Readers that wait for records hold no memory for requests")
 def test_readers_that_wait_for_records_hold_no_memory_for_requests(figure: Figure) -> None:
     asked = FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1000)])
     wait_ms = 4_000
@@ -158,6 +167,7 @@ def test_readers_that_wait_for_records_hold_no_memory_for_requests(figure: Figur
     figure("write with 20 waiting readers and memory for 3 of their requests", f"{took_ms:.0f} ms")
 
 
+@pytest.mark.behaviour("Processor", "One request of a connection is in process at a time, and answers leave in order")
 def test_pipelined_requests_of_many_clients_are_answered_in_order(cluster: EmbeddedCluster) -> None:
     clients = [connect(cluster.bootstrap_servers) for _ in range(20)]
     try:
@@ -172,6 +182,9 @@ def test_pipelined_requests_of_many_clients_are_answered_in_order(cluster: Embed
             sock.close()
 
 
+@pytest.mark.behaviour(
+    "ConnectionQuotas", "Connections beyond a limit that was lowered are closed, the longest silent first"
+)
 def test_connections_beyond_a_limit_that_was_lowered_are_closed(cluster: EmbeddedCluster) -> None:
     clients = [connect(cluster.bootstrap_servers) for _ in range(10)]
     try:
@@ -197,6 +210,7 @@ def test_connections_beyond_a_limit_that_was_lowered_are_closed(cluster: Embedde
             sock.close()
 
 
+@pytest.mark.behaviour("Request metrics", "Metrics have Kafka's names")
 def test_figures_are_there_under_kafkas_names(cluster: EmbeddedCluster) -> None:
     with connect(cluster.bootstrap_servers) as sock:
         for _ in range(10):

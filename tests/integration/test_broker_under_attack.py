@@ -24,11 +24,11 @@ from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRe
 from tests.bench.resources import resident_bytes
 from tests.conftest import Figure
 from tests.fakes.record_batches import make_batch
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.broker_process import BrokerProcess
 from tests.support.good_client import Served, frame, good_client, read_frame
 
-FRAMES = amount("KAFKALITE_HOSTILE_FRAMES", 5_000, long=50_000)
+FRAMES = amounts.HOSTILE_FRAMES
 MIB = 1024 * 1024
 #: A bound that only a broker which stands still would break, on however slow a machine.
 LONGEST_WAIT_MS = 10_000
@@ -110,12 +110,16 @@ def test_no_attack(attack: Attack) -> None:
         pass
 
 
+@pytest.mark.behaviour(
+    "Faults: hostile clients", "Connections that send one byte and then nothing do not hold up a good client"
+)
 def test_connections_that_say_one_byte_and_then_nothing(attack: Attack) -> None:
     with attack.on():
         for sock in attack.connections(200):
             sock.send(b"\0")
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "Connections that send a byte at a time do not hold up a good client")
 def test_connections_that_dribble(attack: Attack) -> None:
     request = frame(ApiKey.METADATA, 9, MetadataRequest([]))
     with attack.on(0.1):
@@ -127,6 +131,7 @@ def test_connections_that_dribble(attack: Attack) -> None:
         assert all(read_frame(sock) for sock in slow), "slow is not wrong: they are answered"
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "Half frames do not hold up a good client")
 def test_half_frames(attack: Attack) -> None:
     request = frame(ApiKey.METADATA, 9, MetadataRequest([]))
     with attack.on():
@@ -134,6 +139,7 @@ def test_half_frames(attack: Attack) -> None:
             sock.send(request[: len(request) // 2])
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "Frames that are announced and never come take no memory")
 def test_frames_that_are_announced_and_never_come(attack: Attack) -> None:
     with attack.on():
         for sock in attack.connections(200):
@@ -148,6 +154,7 @@ NO_FRAMES = {
 }
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "What is no frame closes its connection")
 def test_what_is_no_frame_is_closed(attack: Attack, figure: Figure) -> None:
     waits_ms = []
     with attack.on():
@@ -160,6 +167,7 @@ def test_what_is_no_frame_is_closed(attack: Attack, figure: Figure) -> None:
     figure("closed after", f"{sorted(waits_ms)[350]:.1f} ms, at most {max(waits_ms):.1f} ms")
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "Frames of random bytes are closed or answered")
 def test_random_frames(attack: Attack, figure: Figure) -> None:
     chance = random.Random(20240607)
     began = time.perf_counter()
@@ -198,6 +206,7 @@ MALFORMED = {
 }
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "Requests that claim what they do not hold are closed")
 def test_requests_that_claim_what_they_do_not_hold(attack: Attack) -> None:
     with attack.on():
         for data in list(MALFORMED.values()) * 50:
@@ -207,6 +216,7 @@ def test_requests_that_claim_what_they_do_not_hold(attack: Attack) -> None:
     assert attack.grown_mib < 100
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "A million tagged fields are skipped")
 def test_a_million_tagged_fields_are_skipped(attack: Attack) -> None:
     # Fields nobody knows are allowed, however many; what they cost is their sender's time.
     tags = b"".join(uvarint(tag) + b"\0" for tag in range(1_000_000))
@@ -226,6 +236,7 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "Bytes after the request are ignored, as Kafka does")
 def test_bytes_after_the_request_are_ignored(attack: Attack) -> None:
     with attack.on(0.2):
         sock = attack.connect()
@@ -234,11 +245,13 @@ def test_bytes_after_the_request_are_ignored(attack: Attack) -> None:
             assert read_frame(sock)
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "A thousand idle connections do not hold up a good client")
 def test_a_thousand_idle_connections(attack: Attack) -> None:
     with attack.on(1.0):
         attack.connections(1000)
 
 
+@pytest.mark.behaviour("Faults: hostile clients", "A client that pipelines and never reads takes no memory")
 def test_a_client_that_never_reads_its_answers(attack: Attack, figure: Figure) -> None:
     count = 100_000
     request = frame(ApiKey.METADATA, 9, MetadataRequest([]))
@@ -254,6 +267,9 @@ def test_a_client_that_never_reads_its_answers(attack: Attack, figure: Figure) -
     assert attack.grown_mib < 100
 
 
+@pytest.mark.behaviour(
+    "Faults: hostile clients", "Readers that ask for much and never read are bounded by queued.max.response.bytes"
+)
 def test_readers_that_ask_for_much_and_never_read(attack: Attack, figure: Figure) -> None:
     batch = make_batch([bytes(1000)] * 500)
     with connect(attack.broker) as sock:
@@ -272,6 +288,9 @@ def test_readers_that_ask_for_much_and_never_read(attack: Attack, figure: Figure
     assert attack.grown_mib < 32 + 100 * 0.5 + 50
 
 
+@pytest.mark.behaviour(
+    "Faults: hostile clients", "A storm of connections over the quota does not hold up a good client"
+)
 def test_a_storm_of_connections_over_the_quota(tmp_path: Path, figure: Figure) -> None:
     config = {"max.connections.per.ip": 50, "max.connection.creation.rate.per.ip": 1000}
     refused = 0
@@ -288,6 +307,8 @@ def test_a_storm_of_connections_over_the_quota(tmp_path: Path, figure: Figure) -
     assert refused > 0
 
 
+@pytest.mark.behaviour("KSelector", "The broker closes an idle connection after connections.max.idle.ms")
+@pytest.mark.behaviour("Faults: hostile clients", "Silent connections are closed when their time is up")
 def test_silent_connections_are_closed_when_their_time_is_up(tmp_path: Path, figure: Figure) -> None:
     with running(tmp_path / "data", {"connections.max.idle.ms": 1000}) as broker:
         attack = Attack(broker, figure)

@@ -26,20 +26,31 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
         yield running
 
 
+@pytest.mark.behaviour(
+    "Groups and transactions from the command line", "Groups are shown, reset and deleted on the embedded broker"
+)
 def test_groups_from_birth_to_end(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
     groups_from_birth_to_end(CommandLine(cluster.bootstrap_servers, capsys))
 
 
+@pytest.mark.behaviour(
+    "Groups and transactions from the command line",
+    "Transactions are shown, aborted and committed on the embedded broker",
+)
 def test_transactions_of_others_are_shown_and_ended(
     cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     transactions_of_others(CommandLine(cluster.bootstrap_servers, capsys))
 
 
+@pytest.mark.behaviour(
+    "Groups and transactions from the command line", "A hanging transaction is found and ended on the embedded broker"
+)
 def test_a_hanging_transaction_is_found_and_ended(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
     a_transaction_that_hangs(CommandLine(cluster.bootstrap_servers, capsys))
 
 
+@pytest.mark.behaviour("Exactly once: neighbours", "The command line does not abort what a sink has decided")
 def test_what_a_sink_has_decided_is_not_aborted_and_nothing_else_of_it_committed(
     cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,7 @@ def produce(cluster: EmbeddedCluster, partition: int) -> int:
         return producer.send(ProducerRecord("t", b"x", partition=partition)).get(30_000).offset
 
 
+@pytest.mark.behaviour("EmbeddedCluster", "A forked child keeps and harms nothing of its parent's cluster")
 @pytest.mark.parametrize("node_id", [None, 1], ids=["alone", "one of several"])
 def test_a_forked_child_keeps_neither_lock_nor_port_nor_connections(tmp_path: Path, node_id: int | None) -> None:
     cluster = EmbeddedCluster(data_dir=tmp_path, node_id=node_id)
@@ -63,6 +64,7 @@ def test_a_forked_child_keeps_neither_lock_nor_port_nor_connections(tmp_path: Pa
             assert produce(again, 0) == 1
 
 
+@pytest.mark.behaviour("EmbeddedCluster", "A forked child keeps and harms nothing of its parent's cluster")
 def test_a_forked_child_that_leaves_the_block_takes_nothing_away() -> None:
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t", 2)

@@ -1,6 +1,6 @@
 """One cluster of several processes over one data directory: brokers die, come back, and leaders move.
 
-KAFKALITE_FAULT_RECORDS sets how many records the load sends (20,000 unless told otherwise).
+KAFKALITE_FAULT_RECORDS sets how many records the load sends.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.errors import ErrorCode, KafkaError
 from kafka_sink.common.model import TopicPartition
 from tests.conftest import Figure
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.broker_process import BrokerProcess
 from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import read_topic
 
-RECORDS = amount("KAFKALITE_FAULT_RECORDS", 20_000, long=100_000)
+RECORDS = amounts.FAULT_RECORDS
 NODES = (1, 2, 3)
 PARTITIONS = 6
 LIMIT_S = 60.0
@@ -82,6 +82,9 @@ def strike(brokers: Brokers, admin: AdminClient, topic: str) -> int:
     return moved
 
 
+@pytest.mark.behaviour(
+    "Nodes in several processes", "Kills, restarts and moves of leaders lose, repeat and reorder nothing"
+)
 def test_kills_restarts_and_moves_lose_repeat_and_reorder_nothing(brokers: Brokers, figure: Figure) -> None:
     over = threading.Event()
     moved: list[int] = []
@@ -118,6 +121,7 @@ def test_kills_restarts_and_moves_lose_repeat_and_reorder_nothing(brokers: Broke
     assert verdict.is_clean, verdict
 
 
+@pytest.mark.behaviour("Nodes in several processes", "Transactions over all processes are seen whole or not at all")
 def test_transactions_over_all_processes_are_seen_whole_or_not_at_all(brokers: Brokers, figure: Figure) -> None:
     rounds, in_each = 12, 5 * PARTITIONS
     with (
@@ -147,6 +151,9 @@ def test_transactions_over_all_processes_are_seen_whole_or_not_at_all(brokers: B
     ]
 
 
+@pytest.mark.behaviour(
+    "Nodes in several processes", "A process that stands still while leaders move and another dies tears no transaction"
+)
 def test_a_process_that_stands_still_while_leaders_move_and_another_dies_tears_no_transaction(
     brokers: Brokers, figure: Figure
 ) -> None:
@@ -199,6 +206,7 @@ def until(holds: Callable[[], bool]) -> float:
         time.sleep(0.002)
 
 
+@pytest.mark.behaviour("Nodes in several processes", "Every process soon hears of topics, settings and leaders")
 def test_every_process_hears_of_topics_settings_and_leaders_soon(brokers: Brokers, figure: Figure) -> None:
     with AdminClient(brokers[1].bootstrap_servers) as first, AdminClient(brokers[3].bootstrap_servers) as last:
 
@@ -221,6 +229,7 @@ def test_every_process_hears_of_topics_settings_and_leaders_soon(brokers: Broker
         until(lambda: "heard" not in first.list_topics())
 
 
+@pytest.mark.behaviour("Nodes in several processes", "A topic that was created again has nothing of its predecessor")
 def test_a_topic_made_anew_has_nothing_of_its_predecessor(brokers: Brokers, data_dir: Path) -> None:
     with AdminClient(bootstrap(brokers)) as admin:
         admin.create_topic("anew", PARTITIONS, replication_factor=1)
@@ -242,6 +251,7 @@ def test_a_topic_made_anew_has_nothing_of_its_predecessor(brokers: Brokers, data
         time.sleep(0.02)
 
 
+@pytest.mark.behaviour("Nodes in several processes", "A node runs once")
 def test_a_node_runs_once_and_a_cluster_is_shared_or_not(brokers: Brokers, data_dir: Path, tmp_path: Path) -> None:
     assert brokers[2].is_running
     data = str(data_dir)
@@ -257,6 +267,7 @@ def test_a_node_runs_once_and_a_cluster_is_shared_or_not(brokers: Brokers, data_
         EmbeddedCluster(data_dir=alone, node_id=2).start()
 
 
+@pytest.mark.behaviour("Nodes in several processes", "A broker that stops hands over its partitions")
 def test_a_broker_that_stops_hands_over_and_one_alone_opens_what_is_left(brokers: Brokers, data_dir: Path) -> None:
     with AdminClient(bootstrap(brokers)) as admin:
         admin.create_topic("left", PARTITIONS, replication_factor=3)

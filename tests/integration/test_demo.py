@@ -65,6 +65,7 @@ def running_in_group(group: int) -> list[str]:
     return running
 
 
+@pytest.mark.behaviour("Demo", "Every flight is there, also where Spark was killed")
 def test_every_flight_is_there_also_where_spark_was_killed_half_way() -> None:
     code, printed = run_demo("--nodes", "2", "--rows", "3000")
     assert code == 0, printed
@@ -80,6 +81,7 @@ def test_every_flight_is_there_also_where_spark_was_killed_half_way() -> None:
     assert first["rows"] == "3,000"
 
 
+@pytest.mark.behaviour("Demo", "A job that fails says why in few lines")
 def test_a_job_that_fails_says_why_in_few_lines() -> None:
     code, printed = run_demo("--rows", "10", "--compression", "zip")
     remove_run(printed)
@@ -89,6 +91,7 @@ def test_a_job_that_fails_says_why_in_few_lines() -> None:
     assert "  File " not in printed, "a traceback"
 
 
+@pytest.mark.behaviour("Demo", "A signal ends the demo at once with everything it started")
 @pytest.mark.parametrize(
     ("number", "whole_group", "code"),
     [(signal.SIGTERM, False, 143), (signal.SIGINT, True, 130)],

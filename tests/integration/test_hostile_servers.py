@@ -100,6 +100,10 @@ def server(behave: Behaviour) -> Iterator[str]:
         listener.close()
 
 
+@pytest.mark.behaviour("Metadata", "Waiting for brokers that do not exist ends with the cause")
+@pytest.mark.behaviour(
+    "Faults: hostile servers", "A producer to a server that is no broker ends with the cause, in little memory"
+)
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_server_that_is_no_broker_ends_in_its_cause(name: str, figure: Figure) -> None:
     behave, cause = SERVERS[name]
@@ -121,6 +125,9 @@ def test_a_server_that_is_no_broker_ends_in_its_cause(name: str, figure: Figure)
     assert grown_kib < 50 * 1024
 
 
+@pytest.mark.behaviour(
+    "Faults: hostile servers", "A reader of a server that is no broker ends with the cause, in little memory"
+)
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_reader_of_a_server_that_is_no_broker_ends_in_its_cause(name: str, figure: Figure) -> None:
     behave, cause = SERVERS[name]

@@ -28,6 +28,7 @@ def read(consumer: Consumer, start: int, count: int) -> list[int]:
     return [int(message.value() or b"") for message in messages]
 
 
+@pytest.mark.behaviour("Log", "Clients delete and look up records over the network")
 @pytest.mark.parametrize("restarted", [False, True])
 def test_deleting_and_looking_up(tmp_path: Path, restarted: bool) -> None:
     with EmbeddedCluster(data_dir=tmp_path) as cluster:
@@ -67,6 +68,7 @@ def test_deleting_and_looking_up(tmp_path: Path, restarted: bool) -> None:
             consumer.close()
 
 
+@pytest.mark.behaviour("Log", "A reader that knows an older leader epoch goes on")
 def test_a_reader_that_knows_an_older_leader_epoch_goes_on(tmp_path: Path) -> None:
     with EmbeddedCluster(nodes=2, data_dir=tmp_path) as cluster:
         cluster.create_topic("t", 1, replication_factor=2)

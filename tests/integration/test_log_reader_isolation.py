@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.consumer.log_reader import LogReader
 
@@ -11,6 +13,7 @@ def read(cluster: EmbeddedCluster, isolation: str) -> list[bytes | None]:
         return [record.value for record in reader.read("t")]
 
 
+@pytest.mark.behaviour("Log reader", "Readers of committed records skip aborted transactions and stop before open ones")
 def test_aborted_transactions_are_left_out_and_open_ones_are_not_passed() -> None:
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t", partitions=1)

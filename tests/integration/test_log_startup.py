@@ -16,10 +16,10 @@ from kafka_sink.broker.topic_config import topic_settings
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.model import TopicPartition
 from tests.fakes.record_batches import with_header
-from tests.support.amounts import amount
+from tests.support import amounts
 
-PARTITIONS = amount("KAFKALITE_LOG_PARTITIONS", 200, long=2_000)
-MEBIBYTES = amount("KAFKALITE_LOG_MIB", 32, long=256)
+PARTITIONS = amounts.LOG_PARTITIONS
+MEBIBYTES = amounts.LOG_MIB
 
 
 def log_config(segment_bytes: int) -> LogConfig:
@@ -45,6 +45,7 @@ def started(directory: Path, config: LogConfig) -> tuple[LogManager, float]:
     return logs, time.monotonic() - begun
 
 
+@pytest.mark.behaviour("Log", "A start opens many logs, after a clean and an unclean stop")
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
 def test_many_logs(tmp_path: Path, clean: bool, figure: Callable[[str, object], None]) -> None:
     config = log_config(1 << 30)
@@ -60,6 +61,7 @@ def test_many_logs(tmp_path: Path, clean: bool, figure: Callable[[str, object], 
     figure(f"start on {PARTITIONS} logs after {'a clean' if clean else 'an unclean'} stop", text)
 
 
+@pytest.mark.behaviour("Log", "A start opens a large log, after a clean and an unclean stop")
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
 def test_a_large_log(tmp_path: Path, clean: bool, figure: Callable[[str, object], None]) -> None:
     config = log_config(1 << 30)

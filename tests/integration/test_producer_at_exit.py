@@ -1,6 +1,6 @@
 """Programs that end with records under way: what they were told of each record is what the topic holds, and none hangs.
 
-KAFKALITE_INTERRUPTS sets how many programs are interrupted (3 unless told otherwise).
+KAFKALITE_INTERRUPTS sets how many programs are interrupted.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from tests.conftest import Figure
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.fault_proxy import Delay, Fault, FaultProxy, every
 from tests.support.readback import read_topic
 
-INTERRUPTS = amount("KAFKALITE_INTERRUPTS", 3, long=20)
+INTERRUPTS = amounts.INTERRUPTS
 #: From the end of the program's own code to that of its process.
 EXIT_LIMIT_S = 60.0
 COUNTED = re.compile(r"(never sent|sent, and maybe stored): (\d+) record")
@@ -79,6 +79,9 @@ def counted(said: str) -> dict[str, int]:
     return {what: int(count) for what, count in COUNTED.findall(said)}
 
 
+@pytest.mark.behaviour(
+    "Faults: interrupts and signals", "A program that ends with buffered records says that they were not sent"
+)
 @pytest.mark.parametrize(("how", "code"), [("falls-off", 0), ("exits", 3), ("with-error", 1)])
 def test_a_program_that_ends_with_buffered_records_says_that_they_were_not_sent(
     how: str, code: int, cluster: EmbeddedCluster, tmp_path: Path
@@ -91,6 +94,7 @@ def test_a_program_that_ends_with_buffered_records_says_that_they_were_not_sent(
     assert ("the program ended without flush() or close() of this producer" in said) == (how != "with-error")
 
 
+@pytest.mark.behaviour("Faults: interrupts and signals", "A with block sends everything and says nothing")
 def test_a_with_block_sends_everything_and_says_nothing(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     exit_code, said, outcomes = Program(cluster.bootstrap_servers, "with", tmp_path / "told").end()
     assert (exit_code, said) == (0, "")
@@ -98,6 +102,7 @@ def test_a_with_block_sends_everything_and_says_nothing(cluster: EmbeddedCluster
     assert len(check(cluster, outcomes)) == 1_000
 
 
+@pytest.mark.behaviour("Faults: interrupts and signals", "Records whose answer has not come are not called unsent")
 def test_records_whose_answer_has_not_come_are_not_called_unsent(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     with FaultProxy(cluster.bootstrap_servers, every(1, Fault.SILENCE)) as proxy:
         program = Program(proxy.bootstrap_servers, "forever", tmp_path / "told")
@@ -110,6 +115,9 @@ def test_records_whose_answer_has_not_come_are_not_called_unsent(cluster: Embedd
     check(cluster, outcomes)
 
 
+@pytest.mark.behaviour(
+    "Faults: interrupts and signals", "Ctrl-C at any moment leaves no record in doubt and hangs nowhere"
+)
 @pytest.mark.parametrize("how", ["forever", "with-forever"])
 def test_an_interrupt_at_any_moment_leaves_no_doubt_and_hangs_nowhere(
     how: str, cluster: EmbeddedCluster, tmp_path: Path, figure: Figure

@@ -1,7 +1,7 @@
 """Our producer while the embedded broker, a process of its own, is killed, stopped in its tracks, and full.
 
-KAFKALITE_FAULT_RECORDS sets how many records the loads send (20,000 unless told otherwise), KAFKALITE_PAUSES how often
-and how long the broker pauses ("4x1.5"), KAFKALITE_REUSE_RECORDS how many records are sent in little memory.
+KAFKALITE_FAULT_RECORDS sets how many records the loads send, KAFKALITE_PAUSES how often and how long the broker pauses,
+KAFKALITE_REUSE_RECORDS how many records are sent in little memory.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from kafka_sink.common.errors import BufferExhaustedError, KafkaTimeoutError, Re
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk
 from tests.conftest import Figure
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.broker_process import BrokerProcess
 from tests.support.fault_proxy import Delay, FaultProxy, every
 from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import read_topic
 
-RECORDS = amount("KAFKALITE_FAULT_RECORDS", 20_000, long=100_000)
+RECORDS = amounts.FAULT_RECORDS
 #: Records sent in little memory.
 ROWS_AT_ONCE = 50
-REUSES = amount("KAFKALITE_REUSE_RECORDS", 20_000, long=100_000) // ROWS_AT_ONCE
-KILLS = amount("KAFKALITE_KILLS_UNDER_LOAD", 5, long=20)
-PAUSES, PAUSE_S = amount("KAFKALITE_PAUSES", "2x1.5", long="8x3").split("x")
+REUSES = amounts.REUSE_RECORDS // ROWS_AT_ONCE
+KILLS = amounts.KILLS_UNDER_LOAD
+PAUSES, PAUSE_S = amounts.PAUSES.split("x")
 
 
 @pytest.fixture
@@ -84,6 +84,7 @@ def strike(broker: BrokerProcess, blows: int, blow: Callable[[], None], figure: 
     assert verdict.is_clean, verdict
 
 
+@pytest.mark.behaviour("Faults: the embedded broker", "Kills of the broker under load lose, repeat and reorder nothing")
 def test_kills_of_the_broker_lose_and_repeat_nothing(broker: BrokerProcess, figure: Figure) -> None:
     def kill() -> None:
         broker.kill()
@@ -92,6 +93,9 @@ def test_kills_of_the_broker_lose_and_repeat_nothing(broker: BrokerProcess, figu
     strike(broker, KILLS, kill, figure)
 
 
+@pytest.mark.behaviour(
+    "Faults: the embedded broker", "Pauses of the broker beyond request.timeout.ms lose, repeat and reorder nothing"
+)
 def test_pauses_of_the_broker_lose_and_repeat_nothing(broker: BrokerProcess, figure: Figure) -> None:
     def pause() -> None:
         with broker.paused():
@@ -100,6 +104,7 @@ def test_pauses_of_the_broker_lose_and_repeat_nothing(broker: BrokerProcess, fig
     strike(broker, int(PAUSES), pause, figure)
 
 
+@pytest.mark.behaviour("Faults: errors of records", "Memory is never used again while a request points into it")
 def test_memory_is_never_reused_while_a_request_points_into_it(figure: Figure) -> None:
     """Batches expire while their requests are under way, in little memory: no record may end in another's place."""
     topics = [f"topic-{number}" for number in range(4)]
@@ -156,6 +161,10 @@ def send_all_over(producer: KafkaProducer, topics: list[str], number: int, told:
             producer.send(ProducerRecord(topic, value, partition=partition), told.append)
 
 
+@pytest.mark.behaviour(
+    "Faults: errors of records",
+    "A record that is too large, or finds no memory, fails alone, and all others are stored",
+)
 def test_an_error_is_the_records_own(figure: Figure) -> None:
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t", partitions=1)

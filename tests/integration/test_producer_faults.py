@@ -1,7 +1,7 @@
 """Our producer behind a network that resets, delays, swallows and drips answers, in front of the embedded broker.
 
 Each test sends an ordered load and lets librdkafka read what is there: nothing may be missing, twice, or out of its
-key's order. KAFKALITE_FAULT_RECORDS sets how many records a test sends (20,000 unless told otherwise).
+key's order. KAFKALITE_FAULT_RECORDS sets how many records a test sends.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.common.errors import KafkaTimeoutError
 from kafka_sink.protocol.api_key import ApiKey
 from tests.conftest import Figure
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.fault_proxy import Delay, Drip, Fault, FaultProxy, Plan, Shape, every, only
 from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import read_topic
 
-RECORDS = amount("KAFKALITE_FAULT_RECORDS", 20_000, long=100_000)
+RECORDS = amounts.FAULT_RECORDS
 PORTIONS = 100
 REQUEST_TIMEOUT_MS = 1_000
 
@@ -90,12 +90,14 @@ LATE = {
 }
 
 
+@pytest.mark.behaviour("Faults: network", "Answers that are lost, cut or doubled lose, repeat and reorder nothing")
 @pytest.mark.parametrize("name", LOST)
 def test_answers_that_are_lost_lose_and_repeat_nothing(cluster: EmbeddedCluster, figure: Figure, name: str) -> None:
     proxy = run_load(cluster, name, figure, LOST[name])
     assert proxy.faults >= 3
 
 
+@pytest.mark.behaviour("Faults: network", "Answers later than request.timeout.ms lose, repeat and reorder nothing")
 @pytest.mark.parametrize("name", LATE)
 def test_answers_that_do_not_come_in_time_lose_and_repeat_nothing(
     cluster: EmbeddedCluster, figure: Figure, name: str
@@ -115,11 +117,17 @@ def test_faults_of_metadata_and_versions_stop_nothing(cluster: EmbeddedCluster, 
     run_load(cluster, "metadata-faults", figure, plan, records=2_000)
 
 
+@pytest.mark.behaviour("Faults: network", "A slow and lossy network loses nothing")
 def test_a_slow_and_lossy_network_loses_nothing(cluster: EmbeddedCluster, figure: Figure) -> None:
     shape = Shape(latency_s=0.05, jitter_s=0.05, loss=0.01, bytes_per_s=1_000_000 / 8)
     run_load(cluster, "slow", figure, lambda key, number: None, shape=shape, records=10_000)
 
 
+@pytest.mark.behaviour("Delivery time-out", "A request without an answer ends after request.timeout.ms")
+@pytest.mark.behaviour(
+    "Faults: network",
+    "An answer that never comes, comes half or byte by byte, is tried again within delivery.timeout.ms",
+)
 def test_an_answer_that_never_comes_ends_after_the_request_timeout(cluster: EmbeddedCluster, figure: Figure) -> None:
     cluster.create_topic("never", partitions=1)
     for name, fault in {"silence": Fault.SILENCE, "half": Fault.HALF, "1 byte per s": Drip(1.0)}.items():

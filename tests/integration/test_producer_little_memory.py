@@ -13,10 +13,10 @@ import pytest
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.producer.futures import Delivery
 from tests.conftest import Figure
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.readback import read_topic
 
-_COUNT, _PARTITIONS = amount("KAFKALITE_LITTLE_MEMORY", "5000x1,30,200", long="20000x1,30,200").split("x")
+_COUNT, _PARTITIONS = amounts.LITTLE_MEMORY.split("x")
 RECORDS = int(_COUNT)
 PADDING = b"." * 90
 
@@ -41,6 +41,9 @@ def send(cluster: EmbeddedCluster, topic: str, partitions: int, **properties: in
         return time.monotonic() - began, told
 
 
+@pytest.mark.behaviour(
+    "Faults: errors of records", "Large batches in little memory carry every record once and in order"
+)
 @pytest.mark.parametrize("partitions", [int(count) for count in _PARTITIONS.split(",")])
 def test_large_batches_in_little_memory_carry_everything(
     partitions: int, cluster: EmbeddedCluster, figure: Figure

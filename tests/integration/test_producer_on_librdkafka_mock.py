@@ -70,6 +70,10 @@ def test_records_arrive(cluster: MockCluster, figure: Figure) -> None:
     check(cluster, load, figure)
 
 
+@pytest.mark.behaviour("Retries", "A retriable error is retried until the batch is stored")
+@pytest.mark.behaviour(
+    "Faults: librdkafka's mock cluster", "Each retriable code is retried, three times, and then succeeds"
+)
 @pytest.mark.parametrize("code", RETRIABLE, ids=lambda code: code.name)
 def test_three_refusals_and_then_success(cluster: MockCluster, code: ErrorCode, figure: Figure) -> None:
     with make_producer(cluster) as producer:
@@ -82,6 +86,8 @@ def test_three_refusals_and_then_success(cluster: MockCluster, code: ErrorCode, 
     assert [message.value for message in read_topic(cluster.bootstrap_servers, "t")] == [b"first", b"second"]
 
 
+@pytest.mark.behaviour("Retries", "A fatal error fails its records at once, and no others")
+@pytest.mark.behaviour("Faults: librdkafka's mock cluster", "Each fatal code is raised without a retry")
 @pytest.mark.parametrize("code", FATAL, ids=lambda code: code.name)
 def test_a_final_refusal_is_raised_at_once(cluster: MockCluster, code: ErrorCode, figure: Figure) -> None:
     with make_producer(cluster) as producer:
@@ -108,6 +114,7 @@ def test_refused_producer_ids_and_metadata_are_asked_for_again(cluster: MockClus
         assert producer.send(ProducerRecord("t", b"v", partition=0)).get(20_000).offset == 0
 
 
+@pytest.mark.behaviour("Faults: librdkafka's mock cluster", "Brokers that go down and leaders that move lose nothing")
 def test_brokers_that_go_down_and_leaders_that_move_lose_nothing(cluster: MockCluster, figure: Figure) -> None:
     for partition in range(4):
         cluster.set_leader("t", partition, 1)

@@ -1,6 +1,6 @@
 """Our producer, the embedded broker, and a disk that forgets what was not flushed: what acknowledged records are worth.
 
-KAFKALITE_POWER_FAILURES sets how often the power fails (2 unless told otherwise).
+KAFKALITE_POWER_FAILURES sets how often the power fails.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.producer.futures import Delivery
 from tests.conftest import Figure
 from tests.fakes.memory_filesystem import MemoryFileSystem
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import Message, read_topic
 
-POWER_FAILURES = amount("KAFKALITE_POWER_FAILURES", 2, long=10)
+POWER_FAILURES = amounts.POWER_FAILURES
 RECORDS = 5_000
 
 
@@ -38,6 +38,10 @@ class CountedLoad(OrderedLoad):
         self.places.update((partition, delivery.base_offset + number) for number in range(delivery.count))
 
 
+@pytest.mark.behaviour(
+    "Faults: disk and power",
+    "A power failure behind an acknowledgement loses what no flush had reached, and nothing that one had",
+)
 @pytest.mark.parametrize("is_flushed", [True, False], ids=["log.flush.interval.messages=1", "default"])
 def test_a_power_failure_behind_an_acknowledgement(is_flushed: bool, tmp_path: Path, figure: Figure) -> None:
     config = replace(BrokerConfig(), log_flush_interval_messages=1) if is_flushed else BrokerConfig()

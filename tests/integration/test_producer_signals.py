@@ -28,6 +28,7 @@ def alarms() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.behaviour("Faults: interrupts and signals", "Real signals at any moment corrupt nothing and hang nothing")
 @pytest.mark.usefixtures("alarms")
 @pytest.mark.parametrize("handler", ["interrupts", "sends"])
 def test_signals_at_any_moment_corrupt_and_hang_nothing(handler: str, figure: Figure) -> None:

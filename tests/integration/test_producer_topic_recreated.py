@@ -1,7 +1,7 @@
 """A topic that is deleted and made again, over and over, while our producer sends to it and to another one.
 
-KAFKALITE_RECREATIONS sets how often (10 unless told otherwise). What each topic of that name held is kept and read from
-the files themselves: nothing else could tell afterwards which of them a record went to.
+KAFKALITE_RECREATIONS sets how often. What each topic of that name held is kept and read from the files themselves:
+nothing else could tell afterwards which of them a record went to.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import time
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.broker.log.filesystem import OsFileSystem
 from kafka_sink.client.admin import AdminClient
@@ -19,9 +21,9 @@ from kafka_sink.common.errors import KafkaTimeoutError, UnknownTopicOrPartitionE
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.reader import read_batches
 from tests.conftest import Figure
-from tests.support.amounts import amount
+from tests.support import amounts
 
-RECREATIONS = amount("KAFKALITE_RECREATIONS", 10, long=50)
+RECREATIONS = amounts.RECREATIONS
 #: Every so often the topic stays away for longer than records may wait.
 LONG_ABSENCE_EVERY = 10
 DELIVERY_TIMEOUT_MS = 1_500
@@ -100,6 +102,10 @@ class Traffic:
         self._thread.join()
 
 
+@pytest.mark.behaviour(
+    "Faults: errors of records",
+    "A topic that is deleted and created again and again has exactly what was acknowledged for it",
+)
 def test_a_topic_that_is_made_again_and_again_gets_what_was_acknowledged_for_it(tmp_path: Path, figure: Figure) -> None:
     filesystem = KeepingFileSystem(tmp_path / "kept")
     with EmbeddedCluster(data_dir=tmp_path / "data", filesystem=filesystem, auto_create_topics=False) as cluster:

@@ -48,6 +48,7 @@ def run_pytest(tmp_path: Path) -> RunPytest:
     return run
 
 
+@pytest.mark.behaviour("pytest plugin", "A foreign project uses the fixtures of cluster, topic and faults")
 def test_a_foreign_project_uses_cluster_topic_and_faults(run_pytest: RunPytest) -> None:
     done = run_pytest(
         """
@@ -117,6 +118,7 @@ def test_a_project_overrides_the_configuration(run_pytest: RunPytest) -> None:
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.behaviour("pytest plugin", "A wrong configuration is named")
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -130,6 +132,7 @@ def test_a_wrong_configuration_is_named(run_pytest: RunPytest, line: str, words:
     assert done.returncode != 0 and words in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.behaviour("pytest plugin", "A project that does not use the plugin loads nothing of it")
 def test_a_project_that_does_not_use_it_loads_nothing(run_pytest: RunPytest) -> None:
     done = run_pytest(
         """
@@ -160,6 +163,7 @@ print(json.dumps({**found, "heavy": [name for name in ("numpy", "pyarrow", "clic
 """
 
 
+@pytest.mark.behaviour("EmbeddedCluster", "A node starts fast in a fresh process")
 def test_a_node_starts_fast_in_a_fresh_process(figure: Figure, tmp_path: Path) -> None:
     # As it is where packages are installed: from the second run on there is bytecode.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

@@ -71,6 +71,7 @@ def stored(cluster: EmbeddedCluster) -> int:
 # -- whose certificate is accepted
 
 
+@pytest.mark.behaviour("TLS", "A certificate is accepted for the names it lists")
 @pytest.mark.parametrize("protocols", ["TLSv1.2", "TLSv1.3", "TLSv1.2,TLSv1.3"])
 @pytest.mark.parametrize(
     ("listed", "host"), [("broker.cluster.test", HOST), ("*.cluster.test", HOST), ("127.0.0.1", "127.0.0.1")]
@@ -101,6 +102,7 @@ BAD: dict[str, tuple[Identity, str]] = {
 }
 
 
+@pytest.mark.behaviour("Faults: security", "Every other certificate is refused with what to do, and nothing is stored")
 @pytest.mark.parametrize("kind", BAD)
 @pytest.mark.usefixtures("names")
 def test_any_other_certificate_is_refused_with_what_to_do_and_nothing_is_stored(kind: str) -> None:
@@ -134,6 +136,7 @@ def as_text(identity: Identity) -> dict[str, str]:
     return {"ssl_keystore_key": identity.key_pem(), "ssl_keystore_certificate_chain": identity.certificate_pem}
 
 
+@pytest.mark.behaviour("TLS", "Clients show certificates where the broker requires them")
 @pytest.mark.parametrize("protocols", ["TLSv1.2", "TLSv1.3"])
 def test_clients_show_certificates_where_the_broker_asks_for_them(protocols: str) -> None:
     trust = {"ssl_truststore_certificates": AUTHORITY.pem, "ssl_enabled_protocols": protocols}
@@ -176,6 +179,7 @@ def test_encrypted_keys_files_and_text(cluster: EmbeddedCluster, tmp_path: Path)
             produce(client_properties(cluster, "SSL", **files, ssl_key_password=given))
 
 
+@pytest.mark.behaviour("TLS", "Renewed certificates are used without a restart")
 def test_renewed_certificates_are_used_without_a_restart(tmp_path: Path) -> None:
     keystore, truststore = tmp_path / "broker.pem", tmp_path / "trust.pem"
     keystore.write_text(BROKER.pem())
@@ -210,6 +214,7 @@ def test_renewed_certificates_are_used_without_a_restart(tmp_path: Path) -> None
         assert stored(cluster) == 12
 
 
+@pytest.mark.behaviour("Faults: security", "Plaintext and TLS that meet each other say so")
 def test_plaintext_and_tls_that_meet_each_other_say_so(cluster: EmbeddedCluster) -> None:
     tls = {"ssl_truststore_certificates": AUTHORITY.pem, "max_block_ms": 3000}
     with pytest.raises(KafkaError, match=r"TLS handshake; is that the port.*security.protocol says so"):
@@ -236,6 +241,7 @@ def test_the_right_password_is_let_in_and_the_wrong_one_waits(
         assert not any(secret in str(refusal.value) for secret in SECRETS)
 
 
+@pytest.mark.behaviour("Faults: security", "A wrong password makes no storm of attempts")
 def test_a_wrong_password_makes_no_storm(
     cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture, figure: Figure
 ) -> None:
@@ -296,6 +302,10 @@ def test_mechanisms_and_listeners_that_do_not_match_are_named(cluster: EmbeddedC
 # -- what a stranger may do
 
 
+@pytest.mark.behaviour("SASL", "Clients that have not authenticated get nowhere")
+@pytest.mark.behaviour(
+    "Faults: hostile clients", "Clients before authentication are closed, and are told almost nothing"
+)
 def test_strangers_get_nowhere(cluster: EmbeddedCluster) -> None:
     host, _, port = address(cluster, "SASL_PLAINTEXT").rpartition(":")
     metadata = bytes.fromhex("0003 0000 00000001 ffff 00000000".replace(" ", ""))
@@ -322,6 +332,7 @@ def test_strangers_get_nowhere(cluster: EmbeddedCluster) -> None:
 # -- sessions
 
 
+@pytest.mark.behaviour("Faults: security", "A client that authenticates again while it produces loses nothing")
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
 def test_a_client_authenticates_again_while_it_produces_and_loses_nothing(
     listener: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, figure: Figure
@@ -351,6 +362,7 @@ def test_a_client_authenticates_again_while_it_produces_and_loses_nothing(
 # -- secrets
 
 
+@pytest.mark.behaviour("Faults: security", "No secret is in a log, a repr or an error")
 def test_no_secret_is_in_a_log_a_repr_or_an_error(
     cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ FROM_THE_START: dict[str, tuple[str, str, dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.behaviour("Faults: security", "A wrong security setting fails every send with its cause")
 @pytest.mark.parametrize("case", FROM_THE_START)
 @pytest.mark.usefixtures("logged")
 def test_a_wrong_setting_fails_every_send_with_its_cause(case: str) -> None:
@@ -145,6 +146,7 @@ def stored(cluster: EmbeddedCluster) -> int:
     return len(list(read_topic(cluster.bootstrap_servers, "t")))
 
 
+@pytest.mark.behaviour("Faults: security", "A certificate that goes wrong under load is named as the cause")
 @pytest.mark.parametrize(
     ("identity", "cause"),
     [(Authority("next").issue("127.0.0.1"), "not trusted"), (AUTHORITY.issue("elsewhere.test"), "not for this name")],
@@ -171,6 +173,7 @@ def test_a_certificate_that_goes_wrong_under_load_says_so(identity: Any, cause: 
         assert stored(cluster) >= load.acknowledged
 
 
+@pytest.mark.behaviour("Faults: security", "A password that is withdrawn under load is named as the cause")
 @pytest.mark.parametrize(("listener", "mechanism"), [("SASL_PLAINTEXT", "PLAIN"), ("SASL_SSL", "SCRAM-SHA-512")])
 @pytest.mark.usefixtures("logged")
 def test_a_password_withdrawn_under_load_says_so(

@@ -58,6 +58,9 @@ def send_by_columns(producer: KafkaProducer, numbers: range) -> None:
     assert sum(delivery.count for delivery in future.get(0)) == len(numbers)
 
 
+@pytest.mark.behaviour(
+    "TLS under load", "Megabytes of records and columns arrive whole and in order, with sessions that are renewed"
+)
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
 def test_a_load_over_tls_arrives_whole_and_in_order(
     cluster: EmbeddedCluster, protocol: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -88,6 +91,7 @@ def test_a_load_over_tls_arrives_whole_and_in_order(
     assert [record.getMessage() for record in caplog.records if record.levelno > logging.INFO] == []
 
 
+@pytest.mark.behaviour("TLS under load", "A slow reader gets large responses")
 def test_large_responses_reach_a_reader_that_is_slow(
     cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

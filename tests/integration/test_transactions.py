@@ -104,6 +104,7 @@ class Writer:
         return state.transaction_state, state.transaction_start_time_ms, waiting
 
 
+@pytest.mark.behaviour("Transactions in the log", "A kill between the decision and its markers changes nothing")
 def test_a_kill_between_the_decision_and_its_markers_changes_nothing(
     broker: BrokerProcess, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_kill_between_the_decision_and_its_markers_changes_nothing(
     figure("rows", f"{len(expected)} of {len(expected)} committed ones, no other")
 
 
+@pytest.mark.behaviour("Transactions in the log", "An open transaction survives a kill as it was")
 def test_an_open_transaction_survives_a_kill_as_it_was(broker: BrokerProcess) -> None:
     with AdminClient(broker.bootstrap_servers) as admin:
         admin.create_topic("t", partitions=PARTITIONS)
@@ -201,6 +203,9 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
         yield embedded
 
 
+@pytest.mark.behaviour(
+    "Transactions of other clients", "confluent-kafka moves records exactly once, in both transaction versions"
+)
 def test_librdkafka_moves_records_exactly_once(cluster: EmbeddedCluster) -> None:
     feeding = Producer({"bootstrap.servers": cluster.bootstrap_servers})
     for number in range(50):
@@ -240,6 +245,7 @@ def test_librdkafka_moves_records_exactly_once(cluster: EmbeddedCluster) -> None
     assert len(values(cluster.bootstrap_servers, "target", "read_uncommitted")) > 50
 
 
+@pytest.mark.behaviour("Transactions of other clients", "aiokafka commits and aborts")
 def test_aiokafka_commits_and_aborts(cluster: EmbeddedCluster) -> None:
     async def exchange() -> list[bytes | None]:
         servers = cluster.bootstrap_servers
@@ -275,6 +281,7 @@ def test_aiokafka_commits_and_aborts(cluster: EmbeddedCluster) -> None:
     assert values(cluster.bootstrap_servers, "target") == expected
 
 
+@pytest.mark.behaviour("Transactions of other clients", "kafka-python commits and aborts")
 def test_kafka_python_commits_and_aborts(cluster: EmbeddedCluster) -> None:
     servers = cluster.bootstrap_servers
     producer = KafkaPythonProducer(bootstrap_servers=servers, transactional_id="kafka-python")

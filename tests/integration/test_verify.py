@@ -19,10 +19,10 @@ from confluent_kafka import Producer
 from kafka_sink import EmbeddedCluster
 from kafka_sink.cli.options import BOOTSTRAP_SERVERS_VARIABLE
 from tests.conftest import Figure
-from tests.support.amounts import amount
+from tests.support import amounts
 
 ROWS = 1000
-MEASURED_ROWS = amount("KAFKALITE_VERIFY_ROWS", 100_000, long=1_000_000)
+MEASURED_ROWS = amounts.VERIFY_ROWS
 KEYS = 40
 DAY_MS = 86_400_000
 THEN_MS = 1_750_000_000_000
@@ -79,6 +79,7 @@ def verify(at: str, topic: str, against: Path, *arguments: str) -> tuple[int, di
     return done.returncode, json.loads(done.stdout)
 
 
+@pytest.mark.behaviour("kafkalite verify", "Committed records are compared with a folder of Parquet files")
 def test_what_was_committed_equals_a_folder_of_parquet_files(at: str, topic: str, tmp_path: Path) -> None:
     for part in range(3):
         pq.write_table(table(range(part * ROWS // 2, (part + 1) * ROWS // 2)), tmp_path / f"part-{part}.parquet")
@@ -110,6 +111,7 @@ def test_order_within_a_key(at: str, topic: str, tmp_path: Path) -> None:
     assert (code, found["equal"]) == (0, True)
 
 
+@pytest.mark.behaviour("kafkalite verify", "Ranges of offsets and of time limit the comparison")
 def test_ranges_of_offsets_and_of_time(at: str, tmp_path: Path) -> None:
     pq.write_table(table(range(100, 200)), tmp_path / "rows.parquet")
     topic = "one-partition"
@@ -120,6 +122,7 @@ def test_ranges_of_offsets_and_of_time(at: str, tmp_path: Path) -> None:
     assert (code, found["written"]) == (0, 100), found
 
 
+@pytest.mark.behaviour("kafkalite verify", "Errors say what to do")
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -20,7 +20,7 @@ from kafka_sink import register
 from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, run_script
 from tests.matrix.cells import PATHS
 from tests.matrix.payload import Payload, make_payload
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.ports import free_ports
 from tests.support.securities import (
     CUT,
@@ -37,9 +37,9 @@ from tests.support.securities import (
 )
 from tests.support.spark_jars import connector_jars
 
-IS_FULL = os.environ.get("KAFKALITE_MATRIX", "") == "full"
+IS_FULL = amounts.MATRIX == "full"
 HAS_KAFKA = os.environ.get("KAFKALITE_NO_KAFKA", "") in ("", "0")
-MEGABYTES = amount("KAFKALITE_MATRIX_MB", 2, long=20)
+MEGABYTES = amounts.MATRIX_MB
 #: Names of the properties that carry a cell to the table.
 CELL = "cell"
 

@@ -17,13 +17,13 @@ from tests.bench.topics import end_offsets, fresh_topic
 from tests.conftest import Figure
 from tests.matrix.conftest import IS_FULL
 from tests.matrix.payload import read_committed
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.securities import SASL_SSL, SSL, SecureServer, Security
 
 PARTITIONS = 4
 ROWS = 1_000_000
 WRITE_LIMIT_S = 600
-SOAK_MB = amount("KAFKALITE_MATRIX_SOAK_MB", 20, long=2_000)
+SOAK_MB = amounts.MATRIX_SOAK_MB
 #: Even a slow machine writes so much.
 LEAST_MB_PER_S = 3
 #: What the disk holds of a long run, for each partition.
@@ -31,6 +31,7 @@ RETENTION = {"retention.bytes": "200000000", "segment.bytes": "50000000", "file.
 GROWTH_LIMIT_MIB = 32
 
 
+@pytest.mark.behaviour("Security under load", "A million rows of a kilobyte arrive whole")
 @pytest.mark.skipif(not IS_FULL, reason="a part of scripts/test.sh --matrix")
 @pytest.mark.timeout(WRITE_LIMIT_S)
 @pytest.mark.parametrize("security", [SSL, SASL_SSL], ids=lambda security: security.name)
@@ -52,6 +53,7 @@ def test_a_million_rows_of_a_kilobyte_arrive_whole(
     assert (np.count_nonzero(seen == 0), np.count_nonzero(seen > 1), changed) == (0, 0, 0)
 
 
+@pytest.mark.behaviour("Security under load", "Memory stays flat over SASL_SSL")
 @pytest.mark.timeout(300 + SOAK_MB // LEAST_MB_PER_S)
 def test_memory_stays_flat_over_sasl_ssl(kafka: SecureServer, figure: Figure, tmp_path: Path) -> None:
     config = tmp_path / "properties.json"

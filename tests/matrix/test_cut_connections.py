@@ -24,6 +24,9 @@ LEAST_BYTES, MOST_BYTES = 64_000, 600_000
 FLUSH_MS = 120_000
 
 
+@pytest.mark.behaviour(
+    "Security under load", "Connections that are cut in the middle of TLS records lose and repeat nothing"
+)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("broker", BROKERS)
 def test_cut_connections_lose_and_repeat_nothing(request: pytest.FixtureRequest, broker: str, figure: Figure) -> None:

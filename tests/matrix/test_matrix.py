@@ -27,6 +27,7 @@ CELL_LIMIT_S = 120
 LITTLE_MEMORY = {"buffer.memory": "1048576", "batch.size": "65536"}
 
 
+@pytest.mark.behaviour("Security under load", "Every two values of the matrix meet in the choice of a normal run")
 def test_every_two_values_meet_in_the_choice() -> None:
     chosen, every = pairwise_cells(), all_cells()
     assert len(every) == len(set(every)) == 144
@@ -59,6 +60,9 @@ def topic(server: SecureServer, security: Security) -> Iterator[str]:
         yield name
 
 
+@pytest.mark.behaviour(
+    "Security under load", "Every cell of security, path and codec stores every byte, once, on both brokers"
+)
 @pytest.mark.timeout(CELL_LIMIT_S)
 @pytest.mark.parametrize("cell", all_cells() if IS_FULL else pairwise_cells(), ids=str)
 def test_a_cell(

@@ -43,6 +43,7 @@ def topic(embedded: SecureServer, security: Security) -> Iterator[str]:
         yield name
 
 
+@pytest.mark.behaviour("Security under load", "Other clients write and read over TLS")
 @over_tls
 def test_librdkafka_writes_and_reads_over_tls(
     embedded: SecureServer, security: Security, topic: str, payload: Payload
@@ -65,6 +66,7 @@ def test_librdkafka_writes_and_reads_over_tls(
     assert judge(payload, properties, topic) == WHOLE
 
 
+@pytest.mark.behaviour("Security under load", "Other clients write and read over TLS")
 @over_tls
 def test_kafka_python_writes_and_reads_over_tls(
     embedded: SecureServer, security: Security, topic: str, payload: Payload
@@ -105,6 +107,7 @@ def test_kafka_python_writes_and_reads_over_tls(
     assert verdict_on(payload, found.values()) == WHOLE
 
 
+@pytest.mark.behaviour("Security under load", "Other clients write and read over TLS")
 @pytest.mark.skipif(not IS_FULL, reason="a part of scripts/test.sh --matrix")
 @over_tls
 def test_javas_performance_tools_over_tls(
@@ -129,6 +132,7 @@ def test_javas_performance_tools_over_tls(
     figure("MB/s read", figures[3])
 
 
+@pytest.mark.behaviour("Security under load", "kafkalite consume and kafkalite verify read over TLS")
 @over_tls
 def test_consume_and_verify_read_over_tls(
     embedded: SecureServer, security: Security, topic: str, payload: Payload

@@ -22,9 +22,9 @@ from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import Struct
 from tests.conftest import Figure
 from tests.fakes.sending import FakeBrokers, SenderWorld
-from tests.support.amounts import amount
+from tests.support import amounts
 
-EPISODES = amount("KAFKALITE_FUZZ_EPISODES", 300, long=5_000)
+EPISODES = amounts.FUZZ_EPISODES
 #: Passes of the loop that an episode may take, delivery time-outs and reconnects included.
 MOST_STEPS = 3_000
 
@@ -223,6 +223,8 @@ def run_episode(seed: int) -> tuple[HostileWorld, int]:
     return world, steps
 
 
+@pytest.mark.behaviour("Sender", "No answer of a broker makes the sender hang or end")
+@pytest.mark.behaviour("Faults: hostile servers", "Hostile answers end every record with an error of Kafka's")
 def test_no_answer_hangs_or_breaks_the_producer(figure: Figure, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     attacks = acknowledged = failed = most_steps = recovered = 0

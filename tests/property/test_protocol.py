@@ -16,11 +16,11 @@ from kafka_sink.protocol.header import decode_request_body, decode_request_heade
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.protocol_values import golden_message, golden_seeds, message_kinds, message_versions, messages
-from tests.support.amounts import amount
+from tests.support import amounts
 
 SEEDS = list(golden_seeds())
 #: Bytes between two places that are damaged.
-APART = amount("KAFKALITE_DAMAGE_APART", 6, long=1)
+APART = amounts.DAMAGE_APART
 quick = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import pytest
+
 from kafka_sink.common import config as common_config
 from kafka_sink.common.errors import DisconnectError, KafkaError
 from kafka_sink.common.model import Node
@@ -20,10 +22,10 @@ from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.schema import Struct
 from tests.conftest import Figure
 from tests.fakes.log_cluster import FakeLogCluster
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.unit.consumer.test_fetched_partition import ABORT, COMMIT, marker
 
-EPISODES = amount("KAFKALITE_FUZZ_EPISODES", 300, long=5_000)
+EPISODES = amounts.FUZZ_EPISODES
 MOST_REQUESTS = 2_000
 TIMEOUT_MS = 5_000
 #: What one answer takes of the fake clock.
@@ -142,6 +144,7 @@ class HostileCluster(FakeLogCluster):
         return body
 
 
+@pytest.mark.behaviour("Faults: hostile servers", "False answers of a fetch end in Kafka's errors or are read past")
 def test_no_answer_hangs_or_breaks_the_reader(figure: Figure) -> None:
     lies = whole = failed = most_requests = longest_ms = 0
     for seed in range(EPISODES):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,6 +89,7 @@ def plain(keys: Rows, values: Rows, headers: list[Entries | None], places: list[
     return found
 
 
+@pytest.mark.behaviour("Record format", "Columns are encoded like single records")
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.integers(1, 24))
 def test_columns_are_encoded_like_single_records(data: st.DataObject, rows: int) -> None:

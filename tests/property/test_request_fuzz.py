@@ -30,9 +30,9 @@ from kafka_sink.protocol.schema import BYTES, RECORDS, STRING, UUID, Array, Fiel
 from tests.conftest import Figure
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.record_batches import make_batch
-from tests.support.amounts import amount
+from tests.support import amounts
 
-REQUESTS = amount("KAFKALITE_FUZZ_REQUESTS", 20_000, long=200_000)
+REQUESTS = amounts.FUZZ_REQUESTS
 #: A broker is used for so many, so that what one leaves behind meets the next, and a failure can be repeated.
 PER_BROKER = 500
 _DAMAGE = [b"\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff" * 4, b"\xff\xfe", b"\0" * 4, b"\xff" * 10, b"\x80" * 6]
@@ -132,6 +132,9 @@ def _final(node: BrokerNode) -> list[object]:
     return [one for one in node.responses if isinstance(one, known)]
 
 
+@pytest.mark.behaviour(
+    "Faults: hostile clients", "No request, however damaged, escapes the handlers or stays unanswered"
+)
 def test_no_request_escapes_or_goes_unanswered(figure: Figure) -> None:
     answered = closed = refused = 0
     seen: set[ApiKey] = set()

@@ -228,6 +228,9 @@ class Client:
         self.client.poll(0, self.clock.now_ms)
 
 
+@pytest.mark.behaviour(
+    "Slow transports", "Each request is answered once by its own answer, over transports that move any number of bytes"
+)
 @pytest.mark.parametrize("sasl", [False, True], ids=["open", "SASL"])
 @pytest.mark.parametrize("way", WAYS)
 @settings(max_examples=6, deadline=None)

@@ -93,6 +93,7 @@ def connect(left: End, right: End, listener: Listener) -> None:
         right.selector.register(name, accepted)
 
 
+@pytest.mark.behaviour("Slow transports", "Frames arrive once, whole and in order, over plaintext and TLS")
 @pytest.mark.parametrize("way", WAYS)
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32))

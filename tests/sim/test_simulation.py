@@ -15,6 +15,11 @@ from tests.sim.transaction_mutations import TRANSACTION_MUTATIONS
 from tests.sim.transaction_simulation import TransactionSimulation
 from tests.sim.world import ViolationError
 
+pytestmark = pytest.mark.behaviour(
+    "Faults: simulator",
+    "The simulator keeps every promise for every seed, and notices each rule that is broken on purpose",
+)
+
 ROOT = Path(__file__).parents[2]
 
 #: Runs per test, so that progress can be seen and several processes can share the work.

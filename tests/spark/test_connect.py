@@ -13,12 +13,12 @@ from typing import Any
 import pyspark
 import pytest
 
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.readback import read_topic
 
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
-PIPELINE_RUNS = amount("KAFKALITE_PIPELINE_RUNS", 0, long=3)
+PIPELINE_RUNS = amounts.PIPELINE_RUNS
 
 PROGRAM = """
 import sys
@@ -101,6 +101,7 @@ def values(cluster: Any, topic: str) -> Counter[bytes | None]:
     return Counter(message.value for message in read_topic(cluster.bootstrap_servers, topic))
 
 
+@pytest.mark.behaviour("Spark Connect", "Every way to write works without a JVM in the program")
 @pytest.mark.skipif(PIPELINE_RUNS == 0, reason="KAFKALITE_PIPELINE_RUNS is not set")
 def test_every_way_to_write_works_over_spark_connect(
     cluster: Any, new_topic: Callable[..., str], tmp_path: Path
@@ -115,6 +116,7 @@ def test_every_way_to_write_works_over_spark_connect(
         assert values(cluster, topic) == expected
 
 
+@pytest.mark.behaviour("Spark Connect", "A sink of a Declarative Pipeline is exactly once")
 @pytest.mark.skipif(PIPELINE_RUNS == 0, reason="KAFKALITE_PIPELINE_RUNS is not set")
 def test_a_sink_of_a_declarative_pipeline_is_exactly_once(
     cluster: Any, new_topic: Callable[..., str], tmp_path: Path

@@ -8,13 +8,13 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Figure
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.broker_process import BrokerProcess
 from tests.support.four_ways import WAYS
 from tests.support.killed_spark import KilledSpark, WayVerdict
 from tests.support.step_proxy import StepProxy
 
-KILLS = amount("KAFKALITE_SPARK_KILLS", 1, long=10)
+KILLS = amounts.SPARK_KILLS
 
 pytestmark = pytest.mark.timeout(300 + 120 * KILLS)
 
@@ -32,6 +32,9 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, WayVerdict]:
         broker.kill()
 
 
+@pytest.mark.behaviour(
+    "Faults: exactly once", "What a killed Spark was writing is exact in the end, in four ways to write"
+)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_a_killed_spark_was_writing_is_exact_in_the_end(
     verdicts: dict[str, WayVerdict], way: str, figure: Figure

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.behaviour("Spark jobs", "Errors of the jobs are one line")
 @pytest.mark.parametrize(
     ("job", "arguments", "says"),
     [

@@ -84,6 +84,7 @@ def values(broker: BrokerProcess, topic: str) -> Counter[bytes | None]:
     return Counter(message.value for message in read_topic(broker.bootstrap_servers, topic))
 
 
+@pytest.mark.behaviour("Spark jobs", "spark-submit runs the batch job")
 def test_a_batch_of_csv_files(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
     (tmp_path / "orders.csv").write_text("id,customer\n1,ann\n2,bob\n3,\n")
     arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--input", str(tmp_path)]
@@ -101,6 +102,7 @@ def test_a_batch_of_csv_files(broker: BrokerProcess, topic: str, tmp_path: Path)
     }
 
 
+@pytest.mark.behaviour("Spark jobs", "SIGTERM and Ctrl-C let the micro-batch end, and the next start goes on")
 def test_sigterm_lets_the_micro_batch_end_and_the_next_start_goes_on(
     broker: BrokerProcess, topic: str, tmp_path: Path, figure: Figure
 ) -> None:
@@ -142,6 +144,7 @@ PATH=${{PATH#*:}} exec chmod "$@"
 """
 
 
+@pytest.mark.behaviour("Spark jobs", "SIGTERM and Ctrl-C let the micro-batch end, and the next start goes on")
 @pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "process-group"])
 def test_ctrl_c_ends_foreach_batch_of_a_socket_well(
     broker: BrokerProcess, topic: str, tmp_path: Path, on_terminal: bool

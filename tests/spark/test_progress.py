@@ -23,6 +23,7 @@ def rows_of(spark: SparkSession, folder: Path) -> Any:
     return spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).text(str(folder))
 
 
+@pytest.mark.behaviour("Progress and continuous triggers", "A program hears of every batch")
 def test_a_program_hears_of_every_batch(
     spark: SparkSession, cluster: Any, new_topic: Callable[..., str], tmp_path: Path, figure: Figure
 ) -> None:
@@ -69,6 +70,7 @@ def continuous_query(spark: SparkSession, cluster: Any, topic: str, folder: Path
     )
 
 
+@pytest.mark.behaviour("Progress and continuous triggers", "The program that waits for a continuous query stops it")
 def test_a_continuous_query_is_stopped_by_the_program_that_waits_for_it(
     spark: SparkSession, cluster: Any, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -78,6 +80,7 @@ def test_a_continuous_query_is_stopped_by_the_program_that_waits_for_it(
     assert not query.isActive
 
 
+@pytest.mark.behaviour("Progress and continuous triggers", "The listener stops a continuous query")
 def test_a_continuous_query_is_stopped_by_the_listener(
     spark: SparkSession,
     cluster: Any,

@@ -22,13 +22,13 @@ import pytest
 
 from kafka_sink.client.admin import AdminClient
 from tests.conftest import Figure
-from tests.support.amounts import amount
+from tests.support import amounts
 from tests.support.broker_process import BrokerProcess
 from tests.support.killed_spark import kill_session
 from tests.support.ports import free_ports
 from tests.support.readback import read_topic
 
-KILLS = amount("KAFKALITE_EXECUTOR_KILLS", 0, long=3)
+KILLS = amounts.EXECUTOR_KILLS
 SPARK_HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).parents[2]
 FILES = 2 * KILLS + 2
@@ -177,6 +177,9 @@ class ClusterJob:
         return self._log.read_text()[-3000:]
 
 
+@pytest.mark.behaviour(
+    "Faults: exactly once", "Executors that are killed, speculative copies and stages run again lose and repeat nothing"
+)
 @pytest.mark.parametrize("guarantee", ["parallel", "atomic"])
 def test_executors_that_are_killed_and_speculative_copies_lose_and_repeat_nothing(
     standalone: StandaloneCluster, broker: BrokerProcess, guarantee: str, tmp_path: Path, figure: Figure

@@ -84,6 +84,7 @@ def query(spark: SparkSession, cluster: Any, new_topic: NewTopic, tmp_path: Path
     return Query(spark, cluster, new_topic(), tmp_path)
 
 
+@pytest.mark.behaviour("Streams and foreachBatch", "A stream that is started again goes on exactly once")
 def test_a_stream_that_is_started_again_goes_on_exactly_once(query: Query) -> None:
     query.add_files(2)
     query.run_exactly_once()
@@ -99,6 +100,7 @@ def test_a_stream_that_is_started_again_goes_on_exactly_once(query: Query) -> No
     ]
 
 
+@pytest.mark.behaviour("Streams and foreachBatch", "A batch that Spark runs again is there twice without exactly-once")
 def test_without_it_a_batch_that_spark_runs_again_is_there_twice(query: Query) -> None:
     query.add_files(2)
     query.run()
@@ -126,6 +128,9 @@ def test_at_least_once_goes_with_asynchronous_progress_tracking(query: Query) ->
     assert query.found() == query.expected()
 
 
+@pytest.mark.behaviour(
+    "Streams and foreachBatch", "A task that fails leaves nothing, and the next run writes its batch once"
+)
 def test_a_task_that_fails_leaves_nothing_and_the_next_run_writes_its_batch_once(query: Query, tmp_path: Path) -> None:
     query.add_files(1)
     query.run_exactly_once()
@@ -147,6 +152,8 @@ def test_a_task_that_fails_leaves_nothing_and_the_next_run_writes_its_batch_once
     assert query.found() == query.expected()
 
 
+@pytest.mark.behaviour("Exactly once: wrong and lost answers", "An abort by Spark after the decision loses nothing")
+@pytest.mark.behaviour("Faults: exactly once", "Spark may abort a batch after its decision")
 def test_an_abort_after_the_decision_loses_nothing(query: Query) -> None:
     query.add_files(1)
     # The first one ends a rehearsal, the second is the decision; Spark takes the error for a failed commit and calls
@@ -163,6 +170,7 @@ def test_an_abort_after_the_decision_loses_nothing(query: Query) -> None:
     assert [each["decision"] for each in query.reports()] == ["skipped", "written"]
 
 
+@pytest.mark.behaviour("Streams and foreachBatch", "Another query with the same prefix is refused")
 def test_another_query_with_the_same_prefix_is_refused(query: Query) -> None:
     query.add_files(1)
     query.run_exactly_once()
@@ -172,6 +180,10 @@ def test_another_query_with_the_same_prefix_is_refused(query: Query) -> None:
     assert query.found() == query.expected()
 
 
+@pytest.mark.behaviour(
+    "Faults: exactly once",
+    "Progress that is missing, foreign, too new or forgotten is refused before a row is written, with what to do",
+)
 def test_another_query_with_the_same_prefix_does_not_disturb_the_one_that_runs(query: Query) -> None:
     query.add_files(1)
     exactly_once = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": query.topic}
@@ -189,6 +201,7 @@ def test_another_query_with_the_same_prefix_does_not_disturb_the_one_that_runs(q
     assert query.found() == query.expected()
 
 
+@pytest.mark.behaviour("Streams and foreachBatch", "Complete mode writes the whole result of every batch")
 def test_complete_mode_writes_the_whole_result_of_every_batch(query: Query) -> None:
     query.add_files(2)
     counts = query.frame().groupBy().count().select(f.col("count").cast("string").alias("value"))
@@ -196,12 +209,14 @@ def test_complete_mode_writes_the_whole_result_of_every_batch(query: Query) -> N
     assert query.found() == Counter([b"%d" % ROWS_A_FILE, b"%d" % (2 * ROWS_A_FILE)])
 
 
+@pytest.mark.behaviour("Streams and foreachBatch", "Update mode is refused")
 def test_update_mode_is_refused_by_spark(query: Query) -> None:
     query.add_files(1)
     with pytest.raises(Exception, match="does not support Update mode"):
         query.run(query.frame(), mode="update")
 
 
+@pytest.mark.behaviour("Streams and foreachBatch", "foreach_batch writes every micro-batch once")
 @pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "parallel"])
 def test_foreach_batch_writes_every_micro_batch_once(query: Query, atomic: bool) -> None:
     query.add_files(2)
@@ -248,6 +263,10 @@ WAYS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows",
+    "A checkpoint one batch old that would lose rows is refused in a stream",
+)
 @WAYS
 def test_a_checkpoint_one_batch_old_that_would_lose_rows_is_refused(query: Query, run: Callable[..., None]) -> None:
     restore_after_another_batch(query, partial(run, query))
@@ -262,6 +281,10 @@ def test_a_checkpoint_one_batch_old_that_would_lose_rows_is_refused(query: Query
     assert query.found() == written
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows",
+    "A checkpoint one batch old with the same rows goes on in a stream",
+)
 @WAYS
 def test_a_checkpoint_one_batch_old_with_the_same_plan_goes_on(query: Query, run: Callable[..., None]) -> None:
     restore_after_another_batch(query, partial(run, query))
@@ -271,6 +294,9 @@ def test_a_checkpoint_one_batch_old_with_the_same_plan_goes_on(query: Query, run
     assert [each["decision"] for each in query.reports()] == ["written", "written", "skipped", "written"]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows", "A source that counts rows is compared too"
+)
 def test_a_source_that_counts_rows_is_compared_too(query: Query) -> None:
     def run(rows: int) -> None:
         source = query.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).load()
@@ -282,6 +308,7 @@ def test_a_source_that_counts_rows_is_compared_too(query: Query) -> None:
     assert query.found() == Counter(b"%d" % row for row in range(20))
 
 
+@pytest.mark.behaviour("Streams and foreachBatch", "A batch job writes each version once")
 def test_a_batch_job_writes_each_version_once(query: Query) -> None:
     frame = query.spark.range(100, numPartitions=3).select(f.col("id").cast("string").alias("value"))
     for version in (4, 4, 3, 5):
@@ -296,6 +323,7 @@ def test_a_batch_job_writes_each_version_once(query: Query) -> None:
     assert query.found() == Counter({b"%d" % row: 2 for row in range(100)})
 
 
+@pytest.mark.behaviour("Streams and foreachBatch", "write() returns a report")
 def test_write_returns_what_came_of_it(query: Query) -> None:
     frame = query.spark.range(1000, numPartitions=3).select(
         f.when(f.col("id") % 3 > 0, f.col("id").cast("string")).alias("key"), f.col("id").cast("string").alias("value")
@@ -310,6 +338,7 @@ def test_write_returns_what_came_of_it(query: Query) -> None:
     assert query.found() == Counter({b"%d" % row: 2 for row in range(1000)})
 
 
+@pytest.mark.behaviour("Streams and foreachBatch", "Keys of an atomic write go where Kafka's Java client sends them")
 def test_keys_of_an_atomic_write_go_where_java_sends_them(query: Query) -> None:
     frame = query.spark.range(1000).select(
         (f.col("id") % 50).cast("string").alias("key"), f.col("id").cast("string").alias("value")
@@ -323,6 +352,7 @@ def test_keys_of_an_atomic_write_go_where_java_sends_them(query: Query) -> None:
     assert all(len(partitions) == 1 for partitions in places.values())
 
 
+@pytest.mark.behaviour("Streams and foreachBatch", "An atomic write whose task fails leaves nothing")
 def test_an_atomic_write_whose_task_fails_leaves_nothing(query: Query) -> None:
     frame = query.spark.range(100, numPartitions=2).select(
         f.when(f.col("id") < 99, f.col("id").cast("string")).otherwise(f.lit("x" * 3_000_000)).alias("value")
@@ -334,6 +364,10 @@ def test_an_atomic_write_whose_task_fails_leaves_nothing(query: Query) -> None:
     assert query.found() == Counter()
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows",
+    "Checkpoints are read from object stores and through Hadoop's file systems",
+)
 def test_hadoops_file_system_reads_a_checkpoint_as_python_does(query: Query) -> None:
     query.add_files(1)
     query.run_exactly_once()

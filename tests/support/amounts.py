@@ -1,23 +1,193 @@
-"""How much a test tries: little in the normal run, more in ``scripts/test.sh --long``, or what its variable says."""
+"""How much a test tries: little in the normal run, more in ``scripts/test.sh --long``, or what its variable says.
+
+``scripts/test.sh --amounts`` prints the table.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TypeVar
+import textwrap
+from typing import Final, TypeVar
 
 import pytest
 
-Amount = TypeVar("Amount", int, float, str)
+_Amount = TypeVar("_Amount", int, float, str)
 
 #: The run has time for what takes long for what it proves.
 LONG = os.environ.get("KAFKALITE_LONG", "") not in ("", "0")
 #: For tests that have no smaller form that would be worth its time.
 only_long = pytest.mark.skipif(not LONG, reason="only with --long")
 
+#: Variable, normal run, long run and meaning of each amount.
+_TABLE: Final[list[tuple[str, str, str, str]]] = []
 
-def amount(variable: str, normal: Amount, *, long: Amount) -> Amount:
-    """What the environment's ``variable`` says, else ``normal``, or ``long`` in the long run; of ``normal``'s type."""
+
+def _amount(variable: str, normal: _Amount, long: _Amount, meaning: str) -> _Amount:
+    """What the environment's *variable* says, else *normal*, or *long* in the long run; of *normal*'s type."""
+    _TABLE.append((variable, str(normal), str(long), meaning))
     said = os.environ.get(variable)
     if said is None:
         return long if LONG else normal
     return type(normal)(said)
+
+
+SIMULATED_RUNS = _amount(
+    "KAFKALITE_SIMULATED_RUNS",
+    200,
+    4_000,
+    "seeds that the simulator tries, of the producer and of transactions each (or --sim-runs)",
+)
+LOAD_RECORDS = _amount("KAFKALITE_LOAD_RECORDS", 20_000, 500_000, "records under restarts and kills of a real cluster")
+RESTARTS = _amount("KAFKALITE_RESTARTS", 1, 3, "nodes of a real cluster of three that are restarted in turn under load")
+LEADER_MOVES = _amount("KAFKALITE_LEADER_MOVES", 2, 10, "how often all leaders of a real cluster are moved under load")
+WORKER_LIVES = _amount("KAFKALITE_WORKER_LIVES", 5, 20, "how often a process that writes transactions is killed")
+LEADER_KILLS = _amount(
+    "KAFKALITE_LEADER_KILLS",
+    1,
+    10,
+    "leaders of a real cluster that are killed, under load, over PLAINTEXT and over SASL_SSL each (--matrix: 4)",
+)
+MATRIX = _amount(
+    "KAFKALITE_MATRIX",
+    "some",
+    "some",
+    "full: every cell of the matrix instead of a choice in which every two values meet (or --matrix)",
+)
+MATRIX_MB = _amount("KAFKALITE_MATRIX_MB", 2, 20, "MB that each cell of the matrix writes (--matrix: 100)")
+MATRIX_SOAK_MB = _amount(
+    "KAFKALITE_MATRIX_SOAK_MB",
+    20,
+    2_000,
+    "MB written over SASL_SSL while the memory of the process is watched",
+)
+FAULT_RECORDS = _amount(
+    "KAFKALITE_FAULT_RECORDS",
+    20_000,
+    100_000,
+    "records under each fault of the network or of the embedded broker's process",
+)
+BROKER_FAULT_RECORDS = _amount(
+    "KAFKALITE_BROKER_FAULT_RECORDS",
+    1_000,
+    5_000,
+    "records under each fault that the embedded broker is asked for",
+)
+KILLS_UNDER_LOAD = _amount("KAFKALITE_KILLS_UNDER_LOAD", 5, 20, "kills of the embedded broker's process under load")
+PAUSES = _amount("KAFKALITE_PAUSES", "2x1.5", "8x3", "how often the broker pauses, x for how many seconds")
+REUSE_RECORDS = _amount("KAFKALITE_REUSE_RECORDS", 20_000, 100_000, "rows sent in little memory while batches expire")
+RECREATIONS = _amount("KAFKALITE_RECREATIONS", 10, 50, "how often a topic is deleted and made again")
+INTERRUPTS = _amount("KAFKALITE_INTERRUPTS", 3, 20, "programs that Ctrl-C hits, with a with block and without")
+INTERRUPT_POINTS = _amount(
+    "KAFKALITE_INTERRUPT_POINTS",
+    "some",
+    "some",
+    "all: an interrupt and a signal handler at every line of the calls, and at every opcode of what moves"
+    " memory from hand to hand",
+)
+POWER_FAILURES = _amount("KAFKALITE_POWER_FAILURES", 2, 10, "power failures behind acknowledgements")
+LITTLE_MEMORY = _amount(
+    "KAFKALITE_LITTLE_MEMORY",
+    "5000x1,30,200",
+    "20000x1,30,200",
+    "records sent in large batches and little memory, x the numbers of partitions they go to",
+)
+FUZZ_EPISODES = _amount("KAFKALITE_FUZZ_EPISODES", 300, 5_000, "episodes of hostile answers")
+DAMAGE_APART = _amount("KAFKALITE_DAMAGE_APART", 6, 1, "bytes between two damaged places of a message")
+FUZZ_REQUESTS = _amount(
+    "KAFKALITE_FUZZ_REQUESTS",
+    20_000,
+    200_000,
+    "requests that nobody sane sends, through decoder and handlers",
+)
+HOSTILE_FRAMES = _amount(
+    "KAFKALITE_HOSTILE_FRAMES",
+    5_000,
+    50_000,
+    "frames of random bytes to a running broker (with --timeout=0 where they are many)",
+)
+BROKER_KILLS = _amount("KAFKALITE_BROKER_KILLS", 3, 20, "kills of an embedded broker in the middle of what it does")
+HISTORY_SECONDS = _amount(
+    "KAFKALITE_HISTORY_SECONDS",
+    6.0,
+    120.0,
+    "seconds of trouble in which histories of clients are recorded and judged",
+)
+LOG_PARTITIONS = _amount("KAFKALITE_LOG_PARTITIONS", 200, 2_000, "logs that a start opens")
+LOG_MIB = _amount("KAFKALITE_LOG_MIB", 32, 256, "size of the one large log that a start opens, MiB")
+DRIVER_LIVES = _amount(
+    "KAFKALITE_DRIVER_LIVES",
+    6,
+    30,
+    "drivers of exactly-once batches that are killed or frozen, for each protocol",
+)
+DRIVER_LIVES_ON_KAFKA = _amount("KAFKALITE_DRIVER_LIVES", 4, 30, "the same on a real Kafka")
+LIVES_AT_A_POINT = _amount(
+    "KAFKALITE_LIVES_AT_A_POINT",
+    0,
+    1,
+    "drivers that are killed, and that are frozen, at each single point, instead of two at one point",
+)
+TASKS = _amount("KAFKALITE_TASKS", 20, 20, "tasks of every other run of a batch; the other runs have one")
+INTERRUPTIONS = _amount(
+    "KAFKALITE_INTERRUPTIONS",
+    0,
+    1,
+    "kills of the broker (normal run: one, at one point) and of coordinators of a real cluster at every "
+    "point; with it nodes are stopped under transactions",
+)
+ID_BATCHES = _amount("KAFKALITE_ID_BATCHES", 10, 50, "batches after which the ids that brokers keep are counted")
+EXECUTOR_KILLS = _amount(
+    "KAFKALITE_EXECUTOR_KILLS",
+    0,
+    3,
+    "executors that are killed on a Spark cluster of two workers",
+)
+PIPELINE_RUNS = _amount(
+    "KAFKALITE_PIPELINE_RUNS",
+    0,
+    3,
+    "runs of a Declarative Pipeline that writes exactly once, and with them every way to write over Spark Connect",
+)
+SPARK_KILLS = _amount(
+    "KAFKALITE_SPARK_KILLS",
+    1,
+    10,
+    "kills of the whole of Spark while it writes exactly once in four ways",
+)
+BENCH_SIZES = _amount(
+    "KAFKALITE_BENCH_SIZES",
+    2,
+    4,
+    "sizes of each growth that the benchmarks of growth are tried with",
+)
+SCALE_TASKS = _amount(
+    "KAFKALITE_SCALE_TASKS",
+    1000,
+    10_000,
+    "tasks of the batch that is counted in memory; a tenth as many workers and brokers",
+)
+JAVA_NODES = _amount(
+    "KAFKALITE_JAVA_NODES",
+    "",
+    "1,3",
+    'nodes of the clusters that Kafka\'s Java clients are tried on, as "1,3"; empty: one number for each test',
+)
+VERIFY_ROWS = _amount(
+    "KAFKALITE_VERIFY_ROWS",
+    100_000,
+    1_000_000,
+    "rows that kafkalite verify compares while its memory is measured",
+)
+
+
+def main() -> None:
+    """Print the table of all amounts."""
+    rows = [("variable", "normal", "--long", "meaning"), *_TABLE]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        start = "  ".join((text or "–").ljust(width) for text, width in zip(row, widths, strict=False)) + "  "
+        print(textwrap.fill(row[3], 120, initial_indent=start, subsequent_indent=" " * len(start)))
+
+
+if __name__ == "__main__":
+    main()

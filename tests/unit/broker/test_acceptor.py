@@ -88,6 +88,7 @@ def made() -> Iterator[list[Bench]]:
         bench.close()
 
 
+@pytest.mark.behaviour("Acceptor", "Connections are given to the processors in turn")
 def test_connections_are_dealt_out_in_turn(made: list[Bench]) -> None:
     made.append(bench := Bench())
     servers = [bench.client() for _ in range(7)]
@@ -97,6 +98,7 @@ def test_connections_are_dealt_out_in_turn(made: list[Bench]) -> None:
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 7
 
 
+@pytest.mark.behaviour("Acceptor", "A full processor is passed over, and the last one blocks")
 def test_a_full_processor_is_passed_over_and_the_last_one_asked_blocks(made: list[Bench]) -> None:
     made.append(bench := Bench(room=1))
     bench.queues[1].room = 0
@@ -115,6 +117,7 @@ def test_one_connection_too_many_of_an_address_is_closed(made: list[Bench]) -> N
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 2
 
 
+@pytest.mark.behaviour("Acceptor", "A throttled connection is closed after its delay, also in the middle of a storm")
 def test_a_throttled_connection_is_closed_after_its_delay(made: list[Bench]) -> None:
     made.append(bench := Bench(creation_rate_per_ip=1))
     servers = [bench.client() for _ in range(12)]
@@ -128,6 +131,7 @@ def test_a_throttled_connection_is_closed_after_its_delay(made: list[Bench]) -> 
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 10
 
 
+@pytest.mark.behaviour("Acceptor", "A throttled connection is closed after its delay, also in the middle of a storm")
 def test_throttled_connections_are_closed_in_the_middle_of_a_storm(made: list[Bench]) -> None:
     made.append(bench := Bench(creation_rate_per_ip=1))
     servers = [bench.client() for _ in range(11)]
@@ -140,6 +144,7 @@ def test_throttled_connections_are_closed_in_the_middle_of_a_storm(made: list[Be
     assert throttled.fileno() == -1, "there was always one more connection to accept"
 
 
+@pytest.mark.behaviour("Acceptor", "A system without file descriptors does not make the acceptor spin")
 def test_a_system_that_refuses_does_not_make_the_acceptor_spin(made: list[Bench]) -> None:
     made.append(bench := Bench())
     bench.listener.waiting.append(OSError(errno.EMFILE, "too many open files"))
@@ -158,6 +163,7 @@ def test_a_connection_that_is_gone_already_is_forgotten(made: list[Bench]) -> No
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 1
 
 
+@pytest.mark.behaviour("Acceptor", "The acceptor survives every exception, and closes everything at its end")
 def test_the_loop_survives_what_escapes_and_closes_everything_at_the_end(
     made: list[Bench], caplog: pytest.LogCaptureFixture
 ) -> None:

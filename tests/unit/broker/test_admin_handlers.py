@@ -80,6 +80,7 @@ def test_every_setting_of_a_topic_is_described(version: int) -> None:
     assert (shown["max.message.bytes"].value, shown["max.message.bytes"].config_source) == ("1048588", 5)
 
 
+@pytest.mark.behaviour("Admin APIs", "DescribeConfigs shows each level of a setting, from the one in force")
 def test_levels_are_shown_from_the_one_that_counts_down() -> None:
     broker = node(log_retention_ms=70_000)
     assert alter(broker, BROKER, "", ("log.retention.ms", SET, "60000")) == 0
@@ -119,6 +120,7 @@ def test_what_is_not_there_is_neither_described_nor_changed(kind: int, name: str
     assert alter(broker, kind, name, ("retention.ms", SET, "1")) == code
 
 
+@pytest.mark.behaviour("Admin APIs", "A change of settings holds at once for a running log, and after a restart")
 def test_a_change_holds_for_the_running_log_at_once_and_over_a_restart() -> None:
     broker = node()
     topic = broker.cluster.topic("t")
@@ -190,6 +192,7 @@ def add(
     return answer.results[0].error_code
 
 
+@pytest.mark.behaviour("Admin APIs", "Impossible numbers of partitions are refused")
 @pytest.mark.parametrize(
     ("count", "assignment", "code"),
     [
@@ -256,6 +259,7 @@ def reassign(broker: BrokerNode, index: int, replicas: list[int] | None, *, vers
     return answer.responses[0].partitions[0].error_code
 
 
+@pytest.mark.behaviour("Admin APIs", "ElectLeaders gives leaders back to the preferred replica in new epochs")
 def test_leaders_go_back_to_the_preferred_replica_in_new_epochs() -> None:
     broker = node(nodes=2)
     cluster = broker.cluster

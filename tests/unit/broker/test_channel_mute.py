@@ -25,10 +25,12 @@ def in_state(state: ChannelMuteState) -> ChannelMute:
     return channel
 
 
+@pytest.mark.behaviour("Broker connections", "Mute states change as Kafka's table says; all other events are refused")
 def test_the_table_is_kafkas() -> None:
     assert {(state, event, following) for (state, event), following in TRANSITIONS.items()} == LEGAL
 
 
+@pytest.mark.behaviour("Broker connections", "Mute states change as Kafka's table says; all other events are refused")
 @pytest.mark.parametrize("state", S)
 @pytest.mark.parametrize("event", E)
 def test_every_event_in_every_state(state: ChannelMuteState, event: ChannelMuteEvent) -> None:
@@ -43,6 +45,7 @@ def test_every_event_in_every_state(state: ChannelMuteState, event: ChannelMuteE
         assert channel.state is following
 
 
+@pytest.mark.behaviour("Broker connections", "Unmuting needs that nothing else holds the channel")
 @pytest.mark.parametrize("state", S)
 def test_unmute_is_only_allowed_when_nothing_else_holds_the_channel(state: ChannelMuteState) -> None:
     channel = in_state(state)
@@ -57,6 +60,7 @@ def test_mute_changes_only_a_channel_that_is_read(state: ChannelMuteState) -> No
     assert channel.state is (S.MUTED if state is S.NOT_MUTED else state)
 
 
+@pytest.mark.behaviour("Broker connections", "A throttled channel waits for the response and for the end of throttling")
 @pytest.mark.parametrize("first", [E.RESPONSE_SENT, E.THROTTLE_ENDED])
 def test_a_throttled_channel_needs_both_the_response_and_the_end_of_throttling(first: ChannelMuteEvent) -> None:
     second = E.THROTTLE_ENDED if first is E.RESPONSE_SENT else E.RESPONSE_SENT

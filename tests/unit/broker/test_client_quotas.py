@@ -12,6 +12,7 @@ def test_within_the_rate_nobody_is_throttled() -> None:
     assert [quota.record("c", 90, now_ms) for now_ms in range(0, 50_000, 100)] == [0] * 500
 
 
+@pytest.mark.behaviour("Throttling and quotas", "Rates are measured over Kafka's windows")
 def test_a_burst_is_measured_over_all_windows_but_one_as_in_kafka() -> None:
     quota = ClientQuota(1000)
     assert quota.most_bytes("c") == 10_000
@@ -55,6 +56,7 @@ def test_clients_that_owe_nothing_are_forgotten() -> None:
     assert list(quota._rates) == ["late"]
 
 
+@pytest.mark.behaviour("Throttling and quotas", "Quotas change while clients move bytes")
 def test_limits_change_while_clients_move_bytes() -> None:
     quota = ClientQuota(NO_QUOTA)
     quota.set_limit(1000, "busy")

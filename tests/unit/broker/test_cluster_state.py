@@ -264,6 +264,7 @@ def test_the_file_says_what_is_needed_and_no_more() -> None:
     assert content["topics"][0]["partitions"] == [[1, 0], [1, 0]]
 
 
+@pytest.mark.behaviour("Nodes in several processes", "All processes change one state, and hear of each other's changes")
 def test_listeners_hear_of_what_other_processes_did_even_where_a_change_is_refused(tmp_path: Path) -> None:
     disk = OsFileSystem()
     here = ClusterState(tmp_path, disk, BrokerConfig(), [1], shared=True)
@@ -280,6 +281,7 @@ def test_listeners_hear_of_what_other_processes_did_even_where_a_change_is_refus
     assert len(told) == 1
 
 
+@pytest.mark.behaviour("Nodes in several processes", "All processes change one state, and hear of each other's changes")
 def test_processes_change_one_state(tmp_path: Path) -> None:
     disk = OsFileSystem()
     first = ClusterState(tmp_path, disk, BrokerConfig(), [1], shared=True)

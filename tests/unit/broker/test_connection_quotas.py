@@ -39,6 +39,9 @@ def quotas(clock: ManualClock | None = None, listeners: int = 1, **limits: objec
     return ConnectionQuotas(ConnectionLimits(**limits), listeners, clock or ManualClock())  # type: ignore[arg-type]
 
 
+@pytest.mark.behaviour(
+    "ConnectionQuotas", "max.connections.per.ip refuses a connection, which counts until it is closed"
+)
 def test_one_address_too_many_is_refused_but_counted_until_dec() -> None:
     counted = quotas(per_ip=2)
     counted.inc("PLAINTEXT", "1.1.1.1")
@@ -69,6 +72,7 @@ def test_an_override_of_an_unknown_host_is_refused() -> None:
         quotas(per_ip_overrides={"no host": 1})
 
 
+@pytest.mark.behaviour("ConnectionQuotas", "max.connections.per.ip.overrides wins over the limit per address")
 def test_an_override_rules_over_the_limit_per_address() -> None:
     counted = quotas(per_ip=0, per_ip_overrides={"1.1.1.1": 1})
     counted.inc("PLAINTEXT", "1.1.1.1")
@@ -76,6 +80,9 @@ def test_an_override_rules_over_the_limit_per_address() -> None:
         counted.inc("PLAINTEXT", "2.2.2.2")
 
 
+@pytest.mark.behaviour(
+    "ConnectionQuotas", "max.connections makes the acceptor wait for a free slot, and it is told of one"
+)
 @pytest.mark.parametrize("limits", [{"total": 1}, {"per_listener": {"A": 1}}])
 def test_a_full_node_or_listener_makes_the_acceptor_wait_for_a_free_slot(limits: dict[str, object]) -> None:
     clock = OneWait(lambda: counted.dec("A", "1.1.1.1"))
@@ -87,6 +94,7 @@ def test_a_full_node_or_listener_makes_the_acceptor_wait_for_a_free_slot(limits:
     assert sum(counted.counts().values()) == 1
 
 
+@pytest.mark.behaviour("ConnectionQuotas", "A listener's limit holds for that listener")
 def test_one_listeners_limit_is_not_anothers() -> None:
     clock = ManualClock()
     counted = quotas(clock, per_listener={"A": 1})
@@ -96,6 +104,7 @@ def test_one_listeners_limit_is_not_anothers() -> None:
     assert clock.waits == []
 
 
+@pytest.mark.behaviour("ConnectionQuotas", "The listener between brokers is not held back by max.connections")
 def test_the_protected_listener_gets_in_and_others_have_to_give_one_up() -> None:
     clock = ManualClock()
     counted = quotas(clock, listeners=2, total=1, protected_listener="INTERNAL")
@@ -107,6 +116,7 @@ def test_the_protected_listener_gets_in_and_others_have_to_give_one_up() -> None
     assert not counted.max_connections_exceeded("INTERNAL")
 
 
+@pytest.mark.behaviour("ConnectionQuotas", "A single listener is not protected")
 def test_a_single_listener_is_not_protected() -> None:
     counted = quotas(OneWait(lambda: counted.dec("A", "1.1.1.1")), total=1, protected_listener="A")
     counted.inc("A", "1.1.1.1")
@@ -114,6 +124,7 @@ def test_a_single_listener_is_not_protected() -> None:
     assert counted.counts() == {"A": 1}
 
 
+@pytest.mark.behaviour("ConnectionQuotas", "Connections that come too fast wait (max.connection.creation.rate)")
 def test_connections_that_come_too_fast_wait() -> None:
     clock = ManualClock(1_000_000)
     counted = quotas(clock, creation_rate=10)
@@ -125,6 +136,7 @@ def test_connections_that_come_too_fast_wait() -> None:
     assert clock.now_ms >= 1_000_000 + 4_000
 
 
+@pytest.mark.behaviour("ConnectionQuotas", "A connection of an address that is too fast is throttled and not counted")
 def test_an_address_that_connects_too_fast_is_throttled_and_not_counted() -> None:
     clock = ManualClock()
     counted = quotas(clock, creation_rate_per_ip=1, total=11)
@@ -150,6 +162,7 @@ def test_an_address_that_keeps_trying_gets_in_when_its_time_has_come() -> None:
     assert 18 <= sum(counted.counts().values()) <= 22, "ten seconds' worth at once, and then one a second"
 
 
+@pytest.mark.behaviour("ConnectionQuotas", "A listener's rate holds for that listener")
 def test_a_listeners_rate_holds_for_that_listener() -> None:
     clock = ManualClock()
     counted = quotas(clock, creation_rate_per_listener={"A": 1})
@@ -161,6 +174,7 @@ def test_a_listeners_rate_holds_for_that_listener() -> None:
     assert clock.waits == [1000]
 
 
+@pytest.mark.behaviour("ConnectionQuotas", "The listener between brokers is not held back by the node's rate")
 def test_the_nodes_rate_does_not_hold_back_the_protected_listener() -> None:
     clock = ManualClock()
     counted = quotas(clock, listeners=2, creation_rate=1, protected_listener="INTERNAL")
@@ -172,6 +186,7 @@ def test_the_nodes_rate_does_not_hold_back_the_protected_listener() -> None:
     assert clock.waits == [1000]
 
 
+@pytest.mark.behaviour("ConnectionQuotas", "Limits change while the broker runs")
 def test_limits_change_while_connections_come() -> None:
     counted = quotas(per_ip=1)
     counted.inc("A", "1.1.1.1")
@@ -182,6 +197,7 @@ def test_limits_change_while_connections_come() -> None:
     assert counted.counts() == {"A": 2}
 
 
+@pytest.mark.behaviour("ConnectionQuotas", "Limits change while the broker runs")
 def test_a_limit_that_is_raised_lets_a_waiting_acceptor_go_on() -> None:
     clock = OneWait(lambda: counted.update(ConnectionLimits(total=2)))
     counted = quotas(clock, total=1)
@@ -190,6 +206,9 @@ def test_a_limit_that_is_raised_lets_a_waiting_acceptor_go_on() -> None:
     assert clock.waits == [FOREVER_MS]
 
 
+@pytest.mark.behaviour(
+    "ConnectionQuotas", "No connection waits longer than the time that is measured, however low a rate is set"
+)
 @pytest.mark.parametrize("limit", [{"creation_rate": 1000}, {"creation_rate_per_listener": {"A": 1000}}])
 def test_nobody_waits_for_longer_than_is_measured_however_far_a_rate_is_lowered(limit: dict[str, object]) -> None:
     clock = ManualClock()
@@ -212,6 +231,9 @@ def test_no_connection_is_held_for_longer_than_is_measured_however_far_a_rate_is
     assert caught.value.throttle_ms == 11_000
 
 
+@pytest.mark.behaviour(
+    "ConnectionQuotas", "max.connections makes the acceptor wait for a free slot, and it is told of one"
+)
 @pytest.mark.parametrize("change", ["a connection goes", "the limit is raised"])
 def test_who_waits_for_a_slot_is_told_of_it(change: str) -> None:
     clock = ManualClock()
@@ -228,6 +250,7 @@ def test_who_waits_for_a_slot_is_told_of_it(change: str) -> None:
     assert counted.counts() == {"A": 1 if change == "a connection goes" else 2}
 
 
+@pytest.mark.behaviour("ConnectionQuotas", "Addresses without a connection are forgotten")
 def test_addresses_without_a_connection_are_forgotten() -> None:
     counted = quotas()
     for number in range(3):
@@ -251,6 +274,7 @@ def test_a_rate_below_its_limit_never_throttles() -> None:
     assert all(rate.record(1, 10, now_ms) == 0 for now_ms in range(0, 60_000, 110))
 
 
+@pytest.mark.behaviour("ConnectionQuotas", "A lasting rate above its limit is held to it")
 def test_a_lasting_rate_above_its_limit_is_held_to_it() -> None:
     rate = RateQuota(11, 1000)
     now_ms = 0

@@ -27,6 +27,7 @@ def opened(disk: FaultyFileSystem, directory: str = "my-orders-3") -> LogFile:
     return disk.open(Path("/data/logs") / directory / "0.log")
 
 
+@pytest.mark.behaviour("Faults on demand", "A full disk takes half of a write, and says so")
 def test_a_full_disk_takes_half_and_says_so(disk: FaultyFileSystem, faults: Faults) -> None:
     file = opened(disk)
     file.append([b"before"])

@@ -19,6 +19,9 @@ from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 
 
+@pytest.mark.behaviour(
+    "SocketServer", "Listeners that contradict each other, shared ports and addresses that nobody can reach are refused"
+)
 @pytest.mark.parametrize(
     ("nodes", "listeners", "text"),
     [
@@ -38,6 +41,9 @@ def test_free_ports_and_ports_that_are_apart_are_nobodys_trouble() -> None:
     EmbeddedCluster(3, config=parse(BrokerConfig, {"listeners": "A://127.0.0.1:9092,B://127.0.0.1:9095"}))
 
 
+@pytest.mark.behaviour(
+    "SocketServer", "Listeners that contradict each other, shared ports and addresses that nobody can reach are refused"
+)
 @pytest.mark.parametrize(
     ("advertised", "text"),
     [
@@ -53,6 +59,7 @@ def test_addresses_that_lead_nowhere_are_not_advertised(advertised: str, text: s
         EmbeddedCluster(config=config).start()
 
 
+@pytest.mark.behaviour("EmbeddedCluster", "A listener without a security protocol is refused")
 @pytest.mark.parametrize("name", ["SASL_SLL", "sasl_ssl", "Sasl_Ssl", "TLS", "SECURE"])
 def test_a_listener_without_a_security_protocol_is_refused(name: str) -> None:
     config = parse(
@@ -104,6 +111,7 @@ class FullDisk(OsFileSystem):
         super().replace_file(path, data)
 
 
+@pytest.mark.behaviour("EmbeddedCluster", "A process of a cluster of several stops on a full disk")
 def test_a_process_of_several_stops_on_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     before, disk = set(threading.enumerate()), FullDisk()
     cluster = EmbeddedCluster(node_id=1, data_dir=tmp_path, filesystem=disk)

@@ -81,6 +81,7 @@ def fates(node: BrokerNode, count: int) -> str:
     return "".join("x" if call(node)["orders", 0] else "." for _ in range(count))
 
 
+@pytest.mark.behaviour("Faults on demand", "A fault befalls the requests that it names, and no others")
 def test_the_nth_request_alone(node: BrokerNode) -> None:
     fault = node.faults.on("produce", nth=3, error=NOT_LEADER)
     assert fates(node, 7) == "..x...."
@@ -126,6 +127,7 @@ def test_other_apis_other_nodes_and_other_topics_are_left_alone(node: BrokerNode
 # --- what happens ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("Faults on demand", "An error for one partition leaves the others handled")
 def test_an_error_is_for_the_partition_meant_and_the_others_are_handled(node: BrokerNode) -> None:
     node.faults.on("produce", topic="orders", partition=1, error=NOT_LEADER)
     asked = [("orders", 0), ("orders", 1), ("clicks", 1)]
@@ -223,6 +225,7 @@ def whole_answer(node: BrokerNode) -> bytes:
     return b"".join(map(bytes, response.segments))
 
 
+@pytest.mark.behaviour("Faults on demand", "Half of an answer leaves, and then the connection closes")
 def test_half_of_an_answer_leaves_and_then_the_connection_closes(node: BrokerNode) -> None:
     size = len(whole_answer(node)) + 4
     node.faults.on("produce", close="half")
@@ -247,6 +250,7 @@ def test_a_slow_answer_is_whole_in_the_end_and_the_request_ends_once(node: Broke
     assert isinstance(end, NoOpResponse)
 
 
+@pytest.mark.behaviour("Faults on demand", "A duplicate is handled twice and answered once")
 def test_a_duplicate_is_handled_twice_and_answered_once(node: BrokerNode) -> None:
     node.faults.on("produce", duplicate=True)
     assert call(node) == {("orders", 0): 0}
@@ -279,6 +283,7 @@ def codes_in(message: Any) -> list[int]:
     return found
 
 
+@pytest.mark.behaviour("Faults on demand", "Every request of every version has an error answer")
 @pytest.mark.parametrize(("key", "version"), ALL, ids=lambda value: str(getattr(value, "name", value)).lower())
 def test_every_request_of_every_version_has_an_error_answer(key: ApiKey, version: int) -> None:
     for variant in ("sparse", "full"):
@@ -324,6 +329,7 @@ def test_which_apis_name_topics() -> None:
 # --- asking for what cannot be ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("Faults on demand", "A fault that cannot be is refused with what to write")
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -9,6 +9,7 @@ import pytest
 from kafka_sink.broker.file_lock import FileLock
 
 
+@pytest.mark.behaviour("Nodes in several processes", "A file lock has one holder at a time")
 @pytest.mark.parametrize("is_directory", [False, True])
 def test_one_holds_it_at_a_time(tmp_path: Path, is_directory: bool) -> None:
     path = tmp_path / "held"

@@ -273,6 +273,7 @@ def test_acks_all_needs_replicas_in_sync() -> None:
     assert produced(node, 9, produce(node, acks=1)).error_code == 0
 
 
+@pytest.mark.behaviour("Log", "A duplicate is answered with its old offset, and a gap is refused")
 def test_a_duplicate_is_told_its_old_offset_and_a_gap_is_refused(node: BrokerNode) -> None:
     def idempotent(sequence: int) -> PartitionProduceResponse:
         batch = make_batch([b"a", b"b"], producer_id=1, producer_epoch=0, base_sequence=sequence)
@@ -315,6 +316,7 @@ def test_a_producer_over_its_quota_is_answered_at_once_and_then_not_read() -> No
     assert [type(response) for response in node.responses] == [EndThrottlingResponse]
 
 
+@pytest.mark.behaviour("Throttling and quotas", "A producer without acks is throttled too")
 def test_a_producer_without_acks_is_throttled_too() -> None:
     node = BrokerNode(quota_producer_default=1000)
     node.cluster.create_topic("t", 1)
@@ -336,6 +338,7 @@ def test_fetch(node: BrokerNode, version: int) -> None:
     assert fetched(node.call(ApiKey.FETCH, version, fetch(node))).aborted_transactions is None
 
 
+@pytest.mark.behaviour("Throttling and quotas", "A reader over its quota gets an empty answer (KIP-219)")
 def test_a_reader_over_its_quota_gets_nothing_until_it_may() -> None:
     node = BrokerNode(quota_consumer_default=1000)
     node.cluster.create_topic("t", 1)
@@ -352,6 +355,9 @@ def test_a_reader_over_its_quota_gets_nothing_until_it_may() -> None:
     assert len(values(fetched(node.call(ApiKey.FETCH, 12, fetch(node, offset=2))))) == 2
 
 
+@pytest.mark.behaviour(
+    "Throttling and quotas", "A batch larger than the quota gets through, and its time is waited for"
+)
 def test_a_batch_larger_than_the_quota_gets_through_and_is_worked_off() -> None:
     node = BrokerNode(quota_consumer_default=10)
     node.cluster.create_topic("t", 1)
@@ -610,6 +616,7 @@ def test_delete_topics(node: BrokerNode, version: int) -> None:
     assert produced(node, 9, produce(node)).base_offset == 0
 
 
+@pytest.mark.behaviour("Log", "A topic that cannot be removed whole is still there")
 @pytest.mark.parametrize("failing", [0, 1, 2])
 def test_a_topic_that_cannot_be_removed_whole_is_still_there(
     node: BrokerNode, failing: int, monkeypatch: pytest.MonkeyPatch

@@ -97,6 +97,10 @@ def test_readers_of_committed_records_are_not_sent_into_an_open_transaction(node
     assert [listed(node, timestamp, committed=True) for timestamp in (-3, 2000)] == [(-1, -1), (-1, -1)]
 
 
+@pytest.mark.behaviour(
+    "Transactions in the log",
+    "A fetch of committed records ends at the last stable offset and lists the aborted transactions",
+)
 def test_a_fetch_of_committed_records_ends_at_the_open_transaction_and_names_the_aborted(node: BrokerNode) -> None:
     write(node, b"a")
     topic = node.cluster.topic("t")
@@ -125,6 +129,7 @@ def deleted(node: BrokerNode, offset: int, version: int = 2, partition: int = 0,
     return result.low_watermark, result.error_code
 
 
+@pytest.mark.behaviour("Retention and DeleteRecords", "Deleted records stay deleted")
 @pytest.mark.parametrize("version", versions(ApiKey.DELETE_RECORDS))
 def test_what_is_deleted_can_no_longer_be_read(node: BrokerNode, version: int) -> None:
     write(node, b"a", b"b", b"c")
@@ -174,6 +179,7 @@ def leader_leaves_and_returns(node: BrokerNode) -> None:
     node.cluster.nodes_up({2: other})
 
 
+@pytest.mark.behaviour("Log", "OffsetForLeaderEpoch names the end of each epoch")
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FOR_LEADER_EPOCH))
 def test_where_the_records_of_an_epoch_end(node: BrokerNode, version: int) -> None:
     assert end_of_epoch(node, 0, version) == (0, 0, 0)

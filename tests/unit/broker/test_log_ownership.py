@@ -57,6 +57,7 @@ def test_each_process_opens_what_it_leads(two: tuple[Process, Process]) -> None:
     assert second.has() == [T1]
 
 
+@pytest.mark.behaviour("Nodes in several processes", "A new leader waits until the old one closes the log")
 def test_a_new_leader_waits_until_the_old_one_lets_go(two: tuple[Process, Process]) -> None:
     first, second = two
     first.state.create_topic("t", assignment=[[1, 2]])
@@ -75,6 +76,7 @@ def test_a_new_leader_waits_until_the_old_one_lets_go(two: tuple[Process, Proces
     assert second.has() == [T0] and not second.ownership.pending
 
 
+@pytest.mark.behaviour("Nodes in several processes", "A topic that was created again has nothing of its predecessor")
 def test_what_another_topic_of_that_name_left_is_not_opened(two: tuple[Process, Process], tmp_path: Path) -> None:
     first, _ = two
     left = tmp_path / "logs" / "t-0"

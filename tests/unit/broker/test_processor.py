@@ -99,6 +99,7 @@ def bench() -> Iterator[Bench]:
         sock.close()
 
 
+@pytest.mark.behaviour("Processor", "A processor takes its steps in Kafka's order")
 def test_the_steps_come_in_kafkas_order(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
     for step in STEPS:
@@ -107,6 +108,7 @@ def test_the_steps_come_in_kafkas_order(bench: Bench, monkeypatch: pytest.Monkey
     assert ran == STEPS
 
 
+@pytest.mark.behaviour("Processor", "A connection id names both ends and a number")
 def test_connection_ids_name_both_ends_and_are_unique(bench: Bench) -> None:
     first, second = bench.connect(), bench.connect()
     local, remote, index = first.split("-")
@@ -114,6 +116,7 @@ def test_connection_ids_name_both_ends_and_are_unique(bench: Bench) -> None:
     assert second.endswith("-1")
 
 
+@pytest.mark.behaviour("Processor", "A poll waits for 300 ms, or not at all while connections are queued")
 def test_polling_waits_unless_connections_are_queued(bench: Bench) -> None:
     bench.processor.run_once()
     for _ in range(CONNECTION_QUEUE_SIZE):
@@ -129,6 +132,7 @@ def test_polling_waits_unless_connections_are_queued(bench: Bench) -> None:
     assert bench.selectable.calls[-1] == ("poll", 0)
 
 
+@pytest.mark.behaviour("Processor", "A request is queued, its connection muted, and the event noted")
 def test_a_request_is_queued_then_muted_then_noted(bench: Bench) -> None:
     connection = bench.connect()
     order: list[str] = []
@@ -140,6 +144,7 @@ def test_a_request_is_queued_then_muted_then_noted(bench: Bench) -> None:
     assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_RESPONSE_PENDING
 
 
+@pytest.mark.behaviour("Processor", "One request of a connection is in process at a time, and answers leave in order")
 def test_one_request_of_a_connection_is_in_process_and_answers_leave_in_order(bench: Bench) -> None:
     connection = bench.connect()
     first = bench.request(connection, 1)
@@ -154,12 +159,14 @@ def test_one_request_of_a_connection_is_in_process_and_answers_leave_in_order(be
     assert second is not None and second.context.header.correlation_id == 2
 
 
+@pytest.mark.behaviour("Processor", "Requests of other connections are not held up")
 def test_requests_of_other_connections_are_not_held_up(bench: Bench) -> None:
     one, two = bench.connect(), bench.connect()
     bench.request(one)
     bench.request(two)
 
 
+@pytest.mark.behaviour("Processor", "Only a response that is in flight may complete")
 def test_a_send_response_only_fills_the_slot_until_the_send_completes(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)
@@ -174,6 +181,8 @@ def test_a_send_response_only_fills_the_slot_until_the_send_completes(bench: Ben
     assert connection not in bench.selectable.muted
 
 
+@pytest.mark.behaviour("Processor", "The handler hears once that its answer has left or never will")
+@pytest.mark.behaviour("Processor", "The answer in flight of a connection that is lost is over")
 @pytest.mark.parametrize("end", ["sent", "disconnected", "closed", "gone before"])
 def test_whoever_answered_hears_once_that_the_answer_left_or_never_will(bench: Bench, end: str) -> None:
     connection = bench.connect()
@@ -201,6 +210,7 @@ ANSWERS: dict[str, Callable[[Request], Response]] = {
 }
 
 
+@pytest.mark.behaviour("Processor", "The answer gives the memory of its request back")
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_the_memory_of_a_request_goes_back_with_its_answer(bench: Bench, answer: str) -> None:
     connection, pool = bench.connect(), SimpleMemoryPool(1000)
@@ -213,6 +223,7 @@ def test_the_memory_of_a_request_goes_back_with_its_answer(bench: Bench, answer:
     assert pool.available_bytes == 1000
 
 
+@pytest.mark.behaviour("Processor", "A response for a connection that is closing fails at once")
 def test_an_answer_that_could_not_be_queued_is_over(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)
@@ -225,6 +236,7 @@ def test_an_answer_that_could_not_be_queued_is_over(bench: Bench) -> None:
     assert bench.connection_ids == ()
 
 
+@pytest.mark.behaviour("SocketServer", "A handler hears that its answer will not be sent any more")
 def test_answers_that_nobody_sends_any_more_are_over(bench: Bench) -> None:
     request = bench.request(bench.connect())
     completed: list[str] = []
@@ -249,6 +261,7 @@ def test_what_became_of_each_request_is_counted(bench: Bench) -> None:
     assert bench.processor.request_metrics.by_api[ApiKey.METADATA].count == 4
 
 
+@pytest.mark.behaviour("Processor", "A no-op response reads on without sending")
 def test_a_no_op_response_reads_on_without_sending(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)
@@ -258,6 +271,7 @@ def test_a_no_op_response_reads_on_without_sending(bench: Bench) -> None:
     assert not any(call == "send" for call, _ in bench.selectable.calls)
 
 
+@pytest.mark.behaviour("Processor", "A close response closes the connection")
 def test_a_close_response_closes_and_counts_out(bench: Bench) -> None:
     connection = bench.connect()
     bench.channel.send_response(CloseConnectionResponse(bench.request(connection)))
@@ -267,6 +281,9 @@ def test_a_close_response_closes_and_counts_out(bench: Bench) -> None:
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 0
 
 
+@pytest.mark.behaviour(
+    "Throttling and quotas", "A throttled connection is read again when the answer has left and the time has passed"
+)
 @pytest.mark.parametrize("end_first", [True, False])
 def test_a_throttled_connection_is_read_again_when_sent_and_over(bench: Bench, end_first: bool) -> None:
     connection = bench.connect()
@@ -289,6 +306,7 @@ def test_a_throttled_connection_is_read_again_when_sent_and_over(bench: Bench, e
     assert connection not in bench.selectable.muted
 
 
+@pytest.mark.behaviour("Processor", "A response of an unknown kind closes the connection")
 def test_an_unknown_kind_of_response_closes_its_connection(bench: Bench) -> None:
     bad, good = bench.connect(), bench.connect()
     request = bench.request(bad)
@@ -302,6 +320,7 @@ def test_an_unknown_kind_of_response_closes_its_connection(bench: Bench) -> None
     assert bench.connection_ids == (good,)
 
 
+@pytest.mark.behaviour("Processor", "A response out of turn closes the connection")
 def test_a_response_out_of_turn_closes_its_connection(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)
@@ -311,6 +330,7 @@ def test_a_response_out_of_turn_closes_its_connection(bench: Bench) -> None:
     assert bench.connection_ids == ()
 
 
+@pytest.mark.behaviour("Processor", "A response for a connection that is gone is dropped")
 def test_a_response_for_a_connection_that_is_gone_is_dropped(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)
@@ -328,6 +348,7 @@ def test_a_response_for_a_connection_that_is_gone_is_dropped(bench: Bench) -> No
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 0
 
 
+@pytest.mark.behaviour("Processor", "A frame that is no request closes its connection and no other")
 @pytest.mark.parametrize("garbage", [b"", b"\0", b"\xff" * 30, b"GET / HTTP/1.1\r\n\r\n", frame()[:9]])
 def test_a_frame_that_is_no_request_costs_only_its_connection(bench: Bench, garbage: bytes) -> None:
     bad, good = bench.connect(), bench.connect()
@@ -341,6 +362,7 @@ def test_a_frame_that_is_no_request_costs_only_its_connection(bench: Bench, garb
     assert request is not None and request.context.connection_id == good
 
 
+@pytest.mark.behaviour("Processor", "A request of a connection that is unknown or closed is refused")
 def test_a_request_of_a_connection_nobody_knows_is_refused(bench: Bench) -> None:
     bench.selectable.arrive("unknown", frame())
     bench.processor.run_once()
@@ -348,6 +370,7 @@ def test_a_request_of_a_connection_nobody_knows_is_refused(bench: Bench) -> None
     assert ("close", "unknown") in bench.selectable.calls
 
 
+@pytest.mark.behaviour("Processor", "A request of a connection that is unknown or closed is refused")
 def test_a_request_of_a_connection_that_was_closed_meanwhile_is_not_worked_on(bench: Bench) -> None:
     connection = bench.connect()
     bench.selectable.arrive(connection, frame())
@@ -357,6 +380,7 @@ def test_a_request_of_a_connection_that_was_closed_meanwhile_is_not_worked_on(be
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 0
 
 
+@pytest.mark.behaviour("Processor", "Only a response that is in flight may complete")
 def test_a_completed_send_that_was_not_in_flight_closes_the_connection(bench: Bench) -> None:
     connection = bench.connect()
     bench.request(connection)
@@ -365,6 +389,7 @@ def test_a_completed_send_that_was_not_in_flight_closes_the_connection(bench: Be
     assert bench.connection_ids == ()
 
 
+@pytest.mark.behaviour("Processor", "A client that did not authenticate again in time is closed and counted")
 def test_a_client_that_did_not_authenticate_again_in_time_is_closed_and_counted(bench: Bench) -> None:
     connection = bench.connect()
     bench.selectable.expired.add(connection)
@@ -374,6 +399,7 @@ def test_a_client_that_did_not_authenticate_again_in_time_is_closed_and_counted(
     assert bench.processor.expired_sessions == 1
 
 
+@pytest.mark.behaviour("Processor", "A handshake that begins a new authentication is no request")
 @pytest.mark.parametrize("begins", [True, False])
 def test_a_handshake_that_begins_a_new_authentication_is_no_request(bench: Bench, begins: bool) -> None:
     connection = bench.connect()
@@ -390,6 +416,7 @@ def test_a_handshake_that_begins_a_new_authentication_is_no_request(bench: Bench
     )
 
 
+@pytest.mark.behaviour("Processor", "A socket that died before it was registered is counted out")
 @pytest.mark.parametrize("error", [OSError("it is gone"), ValueError("a mistake")], ids=repr)
 def test_a_socket_that_died_before_it_was_registered_is_counted_out(bench: Bench, error: Exception) -> None:
     bench.selectable.register_error = error
@@ -399,6 +426,7 @@ def test_a_socket_that_died_before_it_was_registered_is_counted_out(bench: Bench
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 0
 
 
+@pytest.mark.behaviour("Processor", "Results of a poll that failed are processed")
 def test_results_of_a_poll_that_failed_are_processed(bench: Bench) -> None:
     connection = bench.connect()
     bench.selectable.poll_error = OSError("select failed")
@@ -407,6 +435,7 @@ def test_results_of_a_poll_that_failed_are_processed(bench: Bench) -> None:
     assert bench.channel.queued == 1
 
 
+@pytest.mark.behaviour("Processor", "A connection that is lost is counted out")
 def test_disconnected_connections_are_counted_out(bench: Bench) -> None:
     connection = bench.connect()
     bench.selectable.leave(connection)
@@ -415,6 +444,7 @@ def test_disconnected_connections_are_counted_out(bench: Bench) -> None:
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 0
 
 
+@pytest.mark.behaviour("Processor", "One excess connection is closed per pass")
 def test_one_excess_connection_is_closed_per_loop() -> None:
     bench = Bench()
     try:
@@ -430,6 +460,7 @@ def test_one_excess_connection_is_closed_per_loop() -> None:
             sock.close()
 
 
+@pytest.mark.behaviour("Processor", "The queue of new connections has 20 places, and refuses or blocks beyond")
 def test_a_full_queue_refuses_or_blocks_until_there_is_room(bench: Bench) -> None:
     for _ in range(CONNECTION_QUEUE_SIZE):
         assert bench.processor.accept(bench.accepted(), may_block=False)
@@ -443,6 +474,7 @@ def test_a_full_queue_refuses_or_blocks_until_there_is_room(bench: Bench) -> Non
     assert len(bench.connection_ids) == CONNECTION_QUEUE_SIZE + 1
 
 
+@pytest.mark.behaviour("Processor", "No exception ends a processor")
 def test_the_loop_survives_what_escapes_and_closes_everything_at_the_end(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -471,6 +503,7 @@ def test_the_loop_survives_what_escapes_and_closes_everything_at_the_end(
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 0
 
 
+@pytest.mark.behaviour("Processor", "Every connection and every response wakes the poll")
 def test_responses_and_connections_wake_the_poll(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)
@@ -506,6 +539,7 @@ def test_requests_tell_whose_they_are_and_an_expired_session_ends_with_its_next_
     assert (bench.connection_ids, bench.channel.queued) == ((good,), 0)
 
 
+@pytest.mark.behaviour("Faults on demand", "Half of an answer leaves, and then the connection closes")
 def test_a_piece_leaves_unframed_and_leaves_its_request_unanswered(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)

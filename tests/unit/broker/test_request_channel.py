@@ -47,6 +47,7 @@ def test_requests_come_out_in_order() -> None:
     assert [channel.receive_request() for _ in sent] == sent
 
 
+@pytest.mark.behaviour("RequestChannel", "A full queue makes the network thread wait")
 def test_a_full_queue_holds_the_network_thread_until_a_handler_takes_one() -> None:
     channel = RequestChannel(1, "test")
     first, second = request(), request()
@@ -60,6 +61,7 @@ def test_a_full_queue_holds_the_network_thread_until_a_handler_takes_one() -> No
     assert channel.receive_request() is second
 
 
+@pytest.mark.behaviour("RequestChannel", "A response goes to the processor of its request")
 def test_responses_find_the_processor_their_request_came_from() -> None:
     channel = RequestChannel(1, "test")
     processors = [Responses(), Responses()]
@@ -70,6 +72,7 @@ def test_responses_find_the_processor_their_request_came_from() -> None:
     assert [processor.got for processor in processors] == [[], [response]]
 
 
+@pytest.mark.behaviour("RequestChannel", "A response for a processor that is gone is dropped")
 def test_the_response_for_a_processor_that_is_gone_is_dropped() -> None:
     channel = RequestChannel(1, "test")
     processor = Responses()
@@ -112,6 +115,7 @@ def test_handlers_handle_everything_and_end() -> None:
     assert len(handled) == len(sent) and set(map(id, handled)) == set(map(id, sent))
 
 
+@pytest.mark.behaviour("RequestChannel", "A handler that fails closes its connection and affects nothing else")
 def test_a_handler_that_fails_costs_its_connection_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     channel = RequestChannel(2, "test")
     processor = Responses()

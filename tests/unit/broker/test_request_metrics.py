@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from kafka_sink.broker.request_channel import Request, RequestContext
 from kafka_sink.broker.request_metrics import RequestMetrics, request_figures
 from kafka_sink.common.metrics import IdleMeter
@@ -35,6 +37,7 @@ def figures(*threads: RequestMetrics, now_ns: int = 100 * S) -> dict[tuple[str, 
     return found
 
 
+@pytest.mark.behaviour("Request metrics", "Each part of a request's time has its metric, by API")
 def test_each_part_of_a_requests_time_has_its_figure() -> None:
     thread = RequestMetrics()
     thread.record(*ended(ApiKey.FETCH, 1000, 1001, 1003, 1007, 1015, 1031, throttle_ms=5))
@@ -100,6 +103,7 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
     )
 
 
+@pytest.mark.behaviour("Request metrics", "Idle time of the request handlers is measured")
 def test_an_idle_thread_is_idle_and_a_busy_one_is_not() -> None:
     idle = IdleMeter(0)
     assert idle.share(0) == 1

@@ -7,6 +7,7 @@ import pytest
 from kafka_sink.broker.response_budget import ResponseBudget
 
 
+@pytest.mark.behaviour("Request memory", "All fetch answers together have a bound (queued.max.response.bytes)")
 def test_reserving_may_go_beyond_the_limit_and_releasing_brings_it_back() -> None:
     budget = ResponseBudget(100)
     budget.reserve(60)

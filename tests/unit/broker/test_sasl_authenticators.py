@@ -159,6 +159,7 @@ def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are() -> No
         world.client.authenticate()
 
 
+@pytest.mark.behaviour("SASL", "Clients that have not authenticated get nowhere")
 @pytest.mark.parametrize(
     ("key", "version", "body"),
     [
@@ -232,6 +233,7 @@ def again(world: World) -> None:
     assert not world.server.complete
 
 
+@pytest.mark.behaviour("SASL", "A session is renewed before it ends")
 @pytest.mark.parametrize(("mechanism", "begin"), [("PLAIN", None), ("SCRAM-SHA-256", scram())])
 def test_a_session_is_renewed_before_it_ends(mechanism: str, begin: Any) -> None:
     world = World(begin, mechanism, connections_max_reauth_ms=10_000)
@@ -254,6 +256,9 @@ def test_a_session_is_renewed_before_it_ends(mechanism: str, begin: Any) -> None
     assert world.server.session_expired
 
 
+@pytest.mark.behaviour(
+    "Slow transports", "A server takes authentication frames while its own handshake bytes cannot leave"
+)
 @pytest.mark.parametrize("holds", [False, True])
 def test_answers_are_taken_while_the_handshake_cannot_leave(holds: bool) -> None:
     world = World(connections_max_reauth_ms=10_000)
@@ -313,6 +318,7 @@ def test_a_refusal_that_is_partly_written_goes_on() -> None:
     assert decode_response(ApiKey.SASL_HANDSHAKE, 1, answer)[0] == 7
 
 
+@pytest.mark.behaviour("SASL", "A client that authenticates again keeps its principal")
 def test_whoever_authenticates_again_stays_who_they_are() -> None:
     credentials = iter([("alice", "secret"), ("bob", "b")])
     world = World(lambda: PlainClient(*next(credentials)), connections_max_reauth_ms=10_000)

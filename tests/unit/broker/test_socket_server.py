@@ -57,6 +57,8 @@ def answer_one(channel: RequestChannel, data: bytes) -> None:
     channel.send_response(SendResponse(request, [data]))
 
 
+@pytest.mark.behaviour("SocketServer", "The control plane starts first")
+@pytest.mark.behaviour("SocketServer", "The control plane has one acceptor, one processor and a queue of 20")
 def test_the_control_plane_has_one_processor_and_a_queue_of_its_own(servers: list[SocketServer]) -> None:
     server = make(
         servers, [CLIENTS, CONTROL], control_plane_listener_name="CONTROL", num_network_threads=3, queued_max_requests=7
@@ -83,6 +85,7 @@ def test_the_control_plane_has_one_processor_and_a_queue_of_its_own(servers: lis
             assert sock.recv(100) == b"\0\0\0\5hello"
 
 
+@pytest.mark.behaviour("SocketServer", "Without a control plane every listener is data")
 def test_without_a_control_plane_everything_is_data(servers: list[SocketServer]) -> None:
     server = make(servers, [CLIENTS, CONTROL])
     server.startup()
@@ -93,6 +96,7 @@ def test_without_a_control_plane_everything_is_data(servers: list[SocketServer])
         assert sock.recv(100) == b"\0\0\0\1x"
 
 
+@pytest.mark.behaviour("SocketServer", "All ports are bound before anything is processed")
 def test_ports_are_bound_before_anything_is_processed(servers: list[SocketServer]) -> None:
     server = make(servers, [CLIENTS])
     before = threading.active_count()
@@ -105,6 +109,7 @@ def test_ports_are_bound_before_anything_is_processed(servers: list[SocketServer
         assert sock.recv(100) == b"\0\0\0\1x"
 
 
+@pytest.mark.behaviour("SocketServer", "Stopping closes everything, and may be repeated")
 @pytest.mark.parametrize("processing", [True, False])
 def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServer], processing: bool) -> None:
     before = set(threading.enumerate())
@@ -128,6 +133,9 @@ def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServe
         socket.create_connection(("127.0.0.1", port), timeout=5)
 
 
+@pytest.mark.behaviour(
+    "SocketServer", "Listeners that contradict each other, shared ports and addresses that nobody can reach are refused"
+)
 @pytest.mark.parametrize(
     ("endpoints", "properties", "text"),
     [
@@ -146,6 +154,7 @@ def test_listeners_that_contradict_each_other(endpoints: list[EndPoint], propert
         make([], endpoints, **properties)
 
 
+@pytest.mark.behaviour("SocketServer", "A start that fails half-way leaves nothing open")
 def test_a_listener_whose_certificates_cannot_be_used_leaves_nothing_open(servers: list[SocketServer]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -22,6 +22,7 @@ def die(directory: TemporaryDirectory) -> None:
     directory._lock.release()
 
 
+@pytest.mark.behaviour("EmbeddedCluster", "Directories that dead processes left are removed, and no others")
 def test_what_a_dead_process_left_goes_at_the_next_start(place: Path) -> None:
     left = TemporaryDirectory()
     (left.path / "logs").mkdir()
@@ -31,6 +32,7 @@ def test_what_a_dead_process_left_goes_at_the_next_start(place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.behaviour("EmbeddedCluster", "Directories that dead processes left are removed, and no others")
 def test_what_is_in_use_or_was_not_made_here_stays(place: Path) -> None:
     used, mine = TemporaryDirectory(), place / "kafkalite-mine"
     with EmbeddedCluster(data_dir=mine):

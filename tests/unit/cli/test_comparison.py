@@ -33,6 +33,9 @@ def test_the_same_records_with_partitions_interleaved_anyhow_are_equal() -> None
     assert found.is_in_order
 
 
+@pytest.mark.behaviour(
+    "kafkalite verify", "Missing, repeated and extra rows are counted apart, and the order of the other keys is judged"
+)
 def test_missing_twice_and_extra_are_counted_apart_and_order_is_judged_for_the_other_keys() -> None:
     written = [record for record in INPUT if record[1] != b"v4"]
     written += [INPUT[0], INPUT[0], (b"other", b"x", 0)]
@@ -78,6 +81,7 @@ def test_one_side_is_empty(side: str) -> None:
     assert (found.missing, found.extra) == ((30, 0) if side == "expected" else (0, 30))
 
 
+@pytest.mark.behaviour("kafkalite verify", "Random damage is counted as a plain count does it")
 def test_random_damage_is_counted_as_a_plain_count_does() -> None:
     rng = random.Random(3)
     for _ in range(200):

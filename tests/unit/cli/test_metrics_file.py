@@ -20,6 +20,7 @@ def test_the_file_has_the_newest_figures_at_the_end(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.behaviour("Request metrics", "The metrics file is written again and again")
 def test_it_is_written_again_and_again(tmp_path: Path) -> None:
     path = tmp_path / "broker.prom"
     rounds: list[int] = []

@@ -46,6 +46,7 @@ def test_bootstrap_nodes_have_negative_ids() -> None:
     assert sorted(cluster.nodes, key=lambda node: -node.id) == [Node(-1, "one", 1), Node(-2, "two", 2)]
 
 
+@pytest.mark.behaviour("Metadata", "A partition without a leader counts, but is not available")
 def test_a_partition_without_leader_counts_but_is_not_available() -> None:
     cluster = Cluster([ONE, TWO], [PartitionInfo("t", 2, ONE), PartitionInfo("t", 0, None), PartitionInfo("t", 1, TWO)])
     assert cluster.partition_count("t") == 3
@@ -105,6 +106,9 @@ def test_an_error_of_a_partition_asks_for_another_update_and_keeps_the_partition
     assert snapshot.cluster.partition_count("t") == 1
 
 
+@pytest.mark.behaviour(
+    "Metadata", "A full answer replaces the cluster's snapshot, and a partial one is merged into a new one"
+)
 def test_a_full_answer_replaces_and_a_partial_one_merges() -> None:
     before = after(Cluster(), answer(topic("old", partition(0, 1)), topic("both", partition(0, 1)))).cluster
     response = answer(topic("both", partition(0, 2), partition(1, 2)), topic("new", partition(0, 1), topic_id=ID_B))

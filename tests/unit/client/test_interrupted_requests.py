@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -17,10 +16,11 @@ from tests.conftest import Figure
 from tests.fakes.clock import FakeClock
 from tests.fakes.interrupting import Points, interrupt
 from tests.fakes.selectable import FakeSelectable
+from tests.support import amounts
 from tests.unit.client.test_blocking_and_admin import ONE, TWO, ClusterFake
 
 #: "all": every line. Otherwise one of so many, once connected and on the way to it.
-_ALL = os.environ.get("KAFKALITE_INTERRUPT_POINTS") == "all"
+_ALL = amounts.INTERRUPT_POINTS == "all"
 _STRIDE, _STRIDE_WHILE_CONNECTING = 19, 211
 
 _MOST_POINTS = 1_000_000
@@ -48,6 +48,7 @@ CALLS: dict[str, Call] = {
 }
 
 
+@pytest.mark.behaviour("Faults: interrupts and signals", "An interrupted request leaves its answer to nobody")
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("is_connected", [True, False], ids=["connected", "not connected"])
 def test_an_interrupted_request_leaves_its_answer_to_nobody(name: str, is_connected: bool, figure: Figure) -> None:
@@ -71,6 +72,10 @@ def test_an_interrupted_request_leaves_its_answer_to_nobody(name: str, is_connec
     figure("interrupted", f"{tried} points")
 
 
+@pytest.mark.behaviour(
+    "Faults: interrupts and signals",
+    "A signal handler that asks in the middle of a request is told at once that it cannot",
+)
 def test_a_signal_handler_that_asks_in_the_middle_of_a_request_is_told_at_once() -> None:
     refused = answered = 0
     for point in range(0, _MOST_POINTS, _STRIDE_WHILE_CONNECTING):

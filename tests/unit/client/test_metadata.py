@@ -54,6 +54,7 @@ def test_after_an_update_the_next_one_is_due_when_it_is_too_old() -> None:
     assert not metadata.next_request(NOW + MAX_AGE_MS).is_partial
 
 
+@pytest.mark.behaviour("Metadata", "An update that was asked for waits for retry.backoff.ms")
 def test_an_update_that_was_asked_for_waits_for_the_backoff() -> None:
     metadata = make()
     update(metadata)
@@ -74,6 +75,7 @@ def test_failures_back_off_longer_and_longer_until_one_succeeds() -> None:
     assert metadata.time_to_next_update_ms(NOW) <= 120
 
 
+@pytest.mark.behaviour("Metadata", "A new topic is asked for at once and alone")
 def test_a_new_topic_is_asked_for_at_once_and_alone() -> None:
     metadata = make()
     update(metadata)
@@ -250,6 +252,7 @@ def test_a_version_that_has_passed_is_not_waited_for() -> None:
     make().await_update(0, 0)
 
 
+@pytest.mark.behaviour("Metadata", "An update wakes all who wait for it")
 @pytest.mark.parametrize(
     ("act", "expected"),
     [
@@ -268,6 +271,7 @@ def test_waiters_are_woken(act: Callable[[Metadata], None], expected: type[Excep
     assert [type(error) if error else None for error in outcome] == [expected]
 
 
+@pytest.mark.behaviour("Metadata", "Waiting for a topic that is unknown ends at its deadline")
 def test_waiting_ends_at_its_deadline() -> None:
     clock = FakeClock(NOW)
     thread, outcome = waiting(make(clock), 500)

@@ -126,6 +126,7 @@ def world() -> World:
 # -- connecting
 
 
+@pytest.mark.behaviour("NetworkClient", "ready() starts a connection and does not wait")
 def test_ready_begins_to_connect_and_does_not_wait(world: World) -> None:
     assert not world.client.ready(ONE, world.now)
     assert not world.client.ready(ONE, world.now)
@@ -137,6 +138,7 @@ def test_a_node_without_address_is_a_mistake(world: World) -> None:
         world.client.ready(Node(1, "", -1), world.now)
 
 
+@pytest.mark.behaviour("ApiVersions", "ApiVersions is the first request on a connection, and callers do not see it")
 def test_the_first_request_asks_for_api_versions_and_stays_inside(world: World) -> None:
     world.client.ready(ONE, world.now)
     world.poll()
@@ -166,6 +168,7 @@ def test_api_versions_wait_for_handshake_and_authentication(world: World) -> Non
     assert len(world.network.connections["1"].frames) == 1
 
 
+@pytest.mark.behaviour("ApiVersions", "ApiVersions is asked again in a version that the broker has")
 @pytest.mark.parametrize(("listed", "expected"), [(None, 0), (2, 2), (99, 3)])
 def test_api_versions_are_asked_for_again_in_a_version_the_broker_has(
     world: World, listed: int | None, expected: int
@@ -263,11 +266,13 @@ def test_a_request_and_its_answer(world: World) -> None:
     assert not world.client.has_in_flight_requests()
 
 
+@pytest.mark.behaviour("NetworkClient", "A node that is not ready is sent nothing")
 def test_a_node_that_is_not_ready_is_sent_nothing(world: World) -> None:
     with pytest.raises(RuntimeError, match="node 1 which is not ready"):
         world.send()
 
 
+@pytest.mark.behaviour("KafkaChannel", "A frame that the transport still holds keeps the node busy")
 def test_a_frame_held_by_the_transport_keeps_the_node_busy(world: World) -> None:
     world.make_ready()
     world.network.lagging.add("1")
@@ -297,6 +302,7 @@ def test_nothing_more_is_sent_while_a_frame_is_being_written(world: World) -> No
     assert world.client.ready(ONE, world.now)
 
 
+@pytest.mark.behaviour("KafkaChannel", "An answer may come before the slot is free")
 def test_an_answer_may_come_before_the_slot_is_free(world: World) -> None:
     world.make_ready()
     world.network.lagging.add("1")
@@ -311,6 +317,7 @@ def test_an_answer_may_come_before_the_slot_is_free(world: World) -> None:
     assert world.client.is_ready(ONE, world.now)
 
 
+@pytest.mark.behaviour("InFlightRequests", "No more than max.in.flight.requests.per.connection requests are in flight")
 def test_at_most_so_many_requests_are_in_flight() -> None:
     world = World(max_in_flight_requests_per_connection=2)
     world.skip_metadata()
@@ -365,6 +372,7 @@ def test_a_body_that_its_version_cannot_carry_is_answered_without_the_network(wo
     assert response.version_mismatch is not None
 
 
+@pytest.mark.behaviour("Protocol", "A request with acks=0 is done when it is written")
 def test_without_an_answer_to_come_a_request_is_done_when_it_is_written(world: World) -> None:
     world.make_ready()
     world.network.held.add("1")
@@ -378,6 +386,7 @@ def test_without_an_answer_to_come_a_request_is_done_when_it_is_written(world: W
     assert (response.request, response.body, response.disconnected) == (request, None, False)
 
 
+@pytest.mark.behaviour("NetworkClient", "Callbacks run in order, and one that fails does not stop the others")
 def test_callbacks_run_in_order_and_one_that_fails_stops_nobody(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.make_ready()
     world.make_ready(TWO)
@@ -445,6 +454,7 @@ def test_answers_that_came_before_the_end_count(world: World) -> None:
     assert (first.request, first.disconnected, second.request, second.disconnected) == (answered, False, lost, True)
 
 
+@pytest.mark.behaviour("NetworkClient", "A request without an answer closes its connection after request.timeout.ms")
 def test_a_request_nobody_answers_ends_its_connection() -> None:
     world = World(request_timeout_ms=1_000)
     world.skip_metadata()
@@ -542,6 +552,7 @@ def test_a_connection_that_ends_before_any_answer_raises_the_question_of_the_pro
 # -- metadata
 
 
+@pytest.mark.behaviour("Metadata", "Metadata is requested before data")
 def test_metadata_goes_first(world: World) -> None:
     world.make_ready()
     world.metadata.add("t", world.now)
@@ -588,6 +599,7 @@ def test_a_connection_that_cannot_be_made_is_told_of_beside_one_that_lives(world
     assert world.client.connection_failures() == ()
 
 
+@pytest.mark.behaviour("Metadata", "One metadata request is under way at a time")
 def test_one_metadata_request_at_a_time(world: World) -> None:
     world.make_ready()
     world.clock.advance(200)
@@ -640,6 +652,7 @@ def test_while_no_node_can_be_used_polls_are_short() -> None:
     assert max(world.network.poll_timeouts) <= 1000
 
 
+@pytest.mark.behaviour("Metadata", "A cluster whose brokers are all gone is looked for through the bootstrap servers")
 def test_a_cluster_that_is_gone_is_looked_for_where_it_began(world: World) -> None:
     world.network.refusals = {"1": ConnectionRefusedError(), "2": ConnectionRefusedError()}
     world.clock.advance(200)
@@ -679,6 +692,7 @@ def test_without_rebootstrapping_known_brokers_are_tried_for_ever() -> None:
     assert {connection for connection, _ in world.network.connects} == {"1", "2"}
 
 
+@pytest.mark.behaviour("Metadata", "Brokers may tell a client to start again from the bootstrap servers (KIP-1102)")
 def test_brokers_may_send_a_client_back_to_the_start(world: World) -> None:
     world.make_ready()
     world.clock.advance(200)
@@ -704,6 +718,7 @@ def ask_in_vain(world: World, for_ms: int) -> None:
         world.clock.advance(500)
 
 
+@pytest.mark.behaviour("Metadata", "Brokers that answer without metadata for long are left for the bootstrap servers")
 def test_brokers_that_are_there_but_know_nothing_for_long_are_left_for_the_start() -> None:
     world = World(metadata_recovery_rebootstrap_trigger_ms=5_000)
     world.skip_metadata()
@@ -753,6 +768,7 @@ def test_a_broker_without_our_metadata_versions_is_fatal(world: World) -> None:
 # -- the least loaded node
 
 
+@pytest.mark.behaviour("NetworkClient", "The least loaded node is one that is idle and ready")
 def test_an_idle_ready_node_is_least_loaded(world: World) -> None:
     world.make_ready(ONE)
     world.make_ready(TWO)

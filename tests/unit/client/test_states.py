@@ -85,6 +85,9 @@ def test_the_way_to_ready() -> None:
     )
 
 
+@pytest.mark.behaviour(
+    "Connection states", "The reconnect backoff grows until a connection is ready, and is then reset"
+)
 def test_reconnecting_waits_longer_and_longer_until_a_connection_is_ready() -> None:
     subject = states()
     for wait_ms in (50, 100, 200, 400, 800, 1000, 1000):
@@ -124,6 +127,9 @@ def test_setting_up_may_take_longer_after_every_failure() -> None:
     assert subject.poll_delay_ms("1", 0) == 10_000
 
 
+@pytest.mark.behaviour(
+    "Connection states", "Every address of a host gets its turn, and then the name is resolved again"
+)
 def test_every_address_of_a_host_gets_its_turn_and_then_the_name_is_looked_up_again() -> None:
     dns = Dns("10.0.0.1", "10.0.0.2")
     subject = states(dns)
@@ -206,6 +212,7 @@ def in_flight(correlation_id: int, node_id: str = "1", sent_ms: int = 0, timeout
     return InFlightRequest(request, 1, False, sent_ms)
 
 
+@pytest.mark.behaviour("InFlightRequests", "Answers belong to the oldest request, and writes to the newest")
 def test_answers_go_to_the_oldest_and_writes_to_the_newest() -> None:
     subject = InFlightRequests(5)
     first, second = in_flight(1), in_flight(2)

@@ -129,6 +129,7 @@ def test_checksums_are_not_verified_if_told_so() -> None:
     assert values(FetchedPartition(EVENTS_3, damaged, 0, check_crcs=False)) == [b"ac"]
 
 
+@pytest.mark.behaviour("Compression", "A decompression bomb is refused")
 def test_a_batch_that_decompresses_to_too_much_is_refused() -> None:
     bomb = batch(0, [b"\0" * 100_000], compression=CompressionType.GZIP)
     with pytest.raises(CorruptRecordError, match="events-3 at offset 0"):
@@ -142,6 +143,7 @@ def test_control_batches_are_passed_over() -> None:
     assert fetched.next_offset == 3
 
 
+@pytest.mark.behaviour("Log reader", "The position moves past an answer without records")
 def test_the_position_moves_past_an_answer_of_markers_only() -> None:
     fetched = FetchedPartition(EVENTS_3, marker(4, 7, COMMIT), 4)
     assert values(fetched) == []
@@ -171,6 +173,7 @@ def test_aborted_transactions_are_left_out_between_their_first_offset_and_their_
     assert fetched.next_offset == 10
 
 
+@pytest.mark.behaviour("Log reader", "Aborted transactions are left out, in whatever order the answer lists them")
 def test_two_aborted_transactions_of_one_producer_in_one_answer() -> None:
     log = data(0, 7, b"x") + marker(1, 7, ABORT) + data(2, 7, b"ok") + marker(3, 7, COMMIT)
     log += data(4, 7, b"y") + marker(5, 7, ABORT)
@@ -178,6 +181,7 @@ def test_two_aborted_transactions_of_one_producer_in_one_answer() -> None:
     assert values(FetchedPartition(EVENTS_3, log, 0, aborted=AbortedTransactions([(7, 4), (7, 0)]))) == [b"ok"]
 
 
+@pytest.mark.behaviour("Log reader", "Aborted transactions are left out, in whatever order the answer lists them")
 def test_a_second_abort_marker_of_a_producer_ends_nothing_and_breaks_nothing() -> None:
     log = data(0, 7, b"x") + marker(1, 7, ABORT) + marker(2, 7, ABORT) + data(3, 7, b"ok") + marker(4, 7, COMMIT)
     log += data(5, 7, b"y") + marker(6, 7, ABORT) + marker(7, 7, ABORT) + marker(8, 9, ABORT) + data(9, 7, b"end")

@@ -64,6 +64,7 @@ def test_a_partition_is_read_from_its_first_record_to_its_end() -> None:
     assert values(records) == [b"0/0", b"0/1", b"0/2", b"0/3", b"0/4", b"0/5"]
 
 
+@pytest.mark.behaviour("Log reader", "All partitions of all leaders are read, each in order")
 def test_all_partitions_on_all_leaders_each_in_order() -> None:
     records = read(filled(partitions=5, nodes=2))
     for number in range(5):
@@ -90,6 +91,7 @@ def test_an_empty_topic_ends_at_once_and_without_a_fetch() -> None:
     assert cluster.sent(FetchRequest) == []
 
 
+@pytest.mark.behaviour("Log reader", "Records that arrive while reading are not part of it")
 def test_records_that_arrive_while_reading_are_not_part_of_it() -> None:
     cluster = filled(batches=1)
     records = reading(cluster).begin(None, EARLIEST, stop_at_end=True)
@@ -214,6 +216,7 @@ def test_a_passing_failure_costs_a_refresh_and_nothing_else(fault: Any, api_key:
     assert len(cluster.sent(MetadataRequest)) == 3
 
 
+@pytest.mark.behaviour("Log reader", "Reading follows a leader that moves")
 def test_reading_follows_a_leader_that_moves() -> None:
     cluster = filled(nodes=2)
     records = reading(cluster).begin(None, EARLIEST, stop_at_end=True)

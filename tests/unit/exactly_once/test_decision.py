@@ -53,6 +53,9 @@ class Coordinators(ImmediateClient):
         return dict.fromkeys(transactions, ErrorCode.NONE)
 
 
+@pytest.mark.behaviour(
+    "Exactly once: parallel", "A transaction that is not as its task left it is aborted, and nothing decided"
+)
 @pytest.mark.parametrize("flow", Flow)
 @pytest.mark.parametrize(
     ("known", "age_ms", "text"),
@@ -79,6 +82,7 @@ def test_a_transaction_that_is_not_as_its_task_left_it_is_aborted_and_nothing_de
     assert coordinators.aborted == [TASKS, DRIVER]
 
 
+@pytest.mark.behaviour("Exactly once: parallel", "A decision that the brokers do not confirm commits nothing")
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 @pytest.mark.parametrize(
     ("code", "error"),

@@ -20,6 +20,7 @@ TRANSACTIONS = st.builds(
 )
 
 
+@pytest.mark.behaviour("Exactly once: parallel", "A manifest is read as it was written")
 @given(st.lists(TRANSACTIONS, unique_by=lambda each: each.transactional_id, max_size=30))
 def test_what_goes_in_comes_out(transactions: list[Transaction]) -> None:
     assert set(decode_transactions(SINK, encode_transactions(SINK, transactions))) == set(transactions)
@@ -40,6 +41,7 @@ def test_anything_else_is_an_error(text: str) -> None:
         decode_transactions(SINK, text)
 
 
+@pytest.mark.behaviour("Exactly once: parallel", "A sink never takes the ids of another for its own")
 def test_a_sink_never_takes_anothers_ids_for_its_own() -> None:
     mine = writer_id("orders", b"\x01" * 6, 12)
     assert is_writer_id("orders", mine)
@@ -52,6 +54,7 @@ def test_a_sink_never_takes_anothers_ids_for_its_own() -> None:
         assert not is_writer_id("orders", other)
 
 
+@pytest.mark.behaviour("Exactly once: neighbours", "A transactional id tells whose it is")
 def test_an_id_tells_whose_it_is() -> None:
     for name, topic in (("orders", "orders.eu"), ("a/b.driver", "t"), ("many\nlines", "t.driver")):
         sink = sink_id(name, topic)

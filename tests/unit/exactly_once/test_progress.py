@@ -47,6 +47,7 @@ def of_version(version: int, count: int = 400) -> Progress:
     return Progress(version + 1, "query", Flow.V2, 0, tuple(sorted(transactions)))
 
 
+@pytest.mark.behaviour("Exactly once: parallel", "A list whose parts are of different versions is refused")
 def test_a_list_whose_parts_are_of_different_versions_is_refused() -> None:
     offsets = Offsets()
     store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]

@@ -32,6 +32,9 @@ def plan(offsets: PlannedOffsets, committed: str) -> Plan:
     return Plan("s", "s/t", DRIVER, Flow.V2, 20_000, Moment.now(SYSTEM_CLOCK), progress, 1, offsets=offsets)
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows", "Other rows under a committed batch number are refused"
+)
 @pytest.mark.parametrize("numbers", [Numbers.OF_A_QUERY, Numbers.OF_A_QUERY_UNDER_WAY])
 def test_other_rows_under_a_committed_number_are_refused(numbers: Numbers) -> None:
     restored = plan(PLANNED, "b" * 16)
@@ -40,12 +43,19 @@ def test_other_rows_under_a_committed_number_are_refused(numbers: Numbers) -> No
     assert replace(restored, offsets=PlannedOffsets(5, "a" * 16)).must_write(5, QUERY, numbers)
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows", "The same rows under a committed batch number are skipped"
+)
 def test_the_same_rows_are_skipped_without_doubt() -> None:
     same = plan(PLANNED, PLANNED.digest)
     assert not same.must_write(4, QUERY, Numbers.OF_A_QUERY)
     assert same.doubt(4) == ""
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows",
+    "A batch whose rows cannot be compared is skipped with a warning",
+)
 @pytest.mark.parametrize(
     ("offsets", "committed", "doubt"),
     [
@@ -63,6 +73,10 @@ def test_where_nobody_knows_the_batch_is_skipped_with_a_doubt(
     assert doubt in unknown.doubt(4)
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows",
+    "Progress keeps what was planned, and progress of earlier releases is read",
+)
 def test_progress_keeps_what_was_planned_and_that_of_earlier_releases_is_read() -> None:
     offsets = Offsets()
     store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]

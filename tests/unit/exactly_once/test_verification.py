@@ -96,6 +96,10 @@ def test_brokers_that_verify_are_asked_once_and_all_at_a_time(broker: tuple[int,
     assert brokers.asked == [[ONE, TWO]]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: brokers that do not verify transactions",
+    "One old broker among several is refused by name, with the version that works",
+)
 @pytest.mark.parametrize("old", [KAFKA_3_5, (-1, None), (4, None), (3, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)])
 def test_one_old_broker_of_several_is_named_with_the_version_that_works(old: tuple[int, ErrorCode | None]) -> None:
     text = r"broker 2 at 127.0.0.1:9002 cannot; upgrade to Apache Kafka 3\.6 or newer\. Or write at least once"
@@ -103,6 +107,10 @@ def test_one_old_broker_of_several_is_named_with_the_version_that_works(old: tup
         require(one=KAFKA_4_3, two=old, three=KAFKA_3_6)
 
 
+@pytest.mark.behaviour(
+    "Exactly once: brokers that do not verify transactions",
+    "Verification that is switched off is refused, with the setting",
+)
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_broker_with_verification_switched_off_is_named_with_the_setting(version: int) -> None:
     text = rf"{SETTING} is false on broker 1 at 127.0.0.1:9001, broker 3 at 127.0.0.1:9003; set it to true"
@@ -110,6 +118,9 @@ def test_a_broker_with_verification_switched_off_is_named_with_the_setting(versi
         require(one=(version, "false"), two=KAFKA_4_3, three=(version, "false"))
 
 
+@pytest.mark.behaviour(
+    "Exactly once: brokers that do not verify transactions", "A setting that may not be seen is warned of once"
+)
 @pytest.mark.parametrize(
     "hidden",
     [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.POLICY_VIOLATION, UnsupportedVersionError("no such API")],
@@ -128,6 +139,10 @@ def test_a_setting_that_cannot_be_seen_is_warned_of_once(
     assert "Grant DESCRIBE_CONFIGS on the cluster" in text
 
 
+@pytest.mark.behaviour(
+    "Exactly once: brokers that do not verify transactions",
+    "Brokers are asked again after five minutes, and new ones at once",
+)
 def test_brokers_are_asked_again_after_five_minutes_and_new_ones_at_once() -> None:
     brokers = Brokers(ManualClock(), {ONE: KAFKA_4_3})
     asked = verification(brokers)
@@ -146,6 +161,10 @@ def test_brokers_are_asked_again_after_five_minutes_and_new_ones_at_once() -> No
     assert brokers.asked[2:] == [[ONE], [ONE]]
 
 
+@pytest.mark.behaviour(
+    "Exactly once: brokers that do not verify transactions",
+    "A broker that dies is waited for until the cluster has let go of it",
+)
 def test_a_broker_that_dies_is_waited_for_until_the_cluster_has_let_go_of_it() -> None:
     brokers = Brokers(ManualClock(), {ONE: KAFKA_4_3, TWO: (5, DisconnectError("connection refused"))})
     asked = verification(brokers)

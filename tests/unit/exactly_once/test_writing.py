@@ -47,6 +47,9 @@ class Coordinators(ImmediateClient):
         return Transaction(name, 1, 0)
 
 
+@pytest.mark.behaviour(
+    "Exactly once: parallel", "Ids are used again when nobody may end their last transaction any more"
+)
 @pytest.mark.parametrize(
     ("state", "version", "again"),
     [

@@ -117,6 +117,7 @@ def ready_channel(pool: SimpleMemoryPool | None = None) -> tuple[KafkaChannel, H
     return channel(transport, authenticator, pool), transport
 
 
+@pytest.mark.behaviour("KafkaChannel", "A channel is ready after the handshake and the authentication")
 def test_connect_handshake_and_authentication_each_say_what_they_wait_for() -> None:
     transport, authenticator = Handshaking(), Asking()
     subject = channel(transport, authenticator)
@@ -165,6 +166,7 @@ def test_bytes_that_the_transport_has_taken_but_not_sent_keep_the_slot_taken() -
     assert subject.wanted_events == READ | WRITE
 
 
+@pytest.mark.behaviour("KafkaChannel", "A client authenticates again between two frames, and keeps what came meanwhile")
 def test_a_client_authenticates_again_between_two_frames_only_and_hands_out_what_came_meanwhile() -> None:
     transport, authenticator = Handshaking(), Asking()
     transport.is_connected, transport.handshakes, authenticator.steps = True, 2, 2
@@ -189,6 +191,7 @@ def test_a_client_authenticates_again_between_two_frames_only_and_hands_out_what
     assert not subject.has_bytes_buffered
 
 
+@pytest.mark.behaviour("KafkaChannel", "A channel has one slot for a frame, which is free when the last byte has left")
 def test_there_is_one_slot_for_a_frame_and_it_is_free_when_the_last_byte_is_gone() -> None:
     subject, transport = ready_channel()
     first = NetworkSend("1", [b"abcdef"])
@@ -205,6 +208,9 @@ def test_there_is_one_slot_for_a_frame_and_it_is_free_when_the_last_byte_is_gone
     assert bytes(transport.written) == b"\0\0\0\x06abcdef"
 
 
+@pytest.mark.behaviour(
+    "Request memory", "No room for a frame mutes its connection, and room unmutes it unless it was muted on purpose"
+)
 def test_a_channel_without_memory_mutes_itself() -> None:
     pool = SimpleMemoryPool(4)
     pool.try_reserve(4)
@@ -214,6 +220,7 @@ def test_a_channel_without_memory_mutes_itself() -> None:
     assert (subject.muted, subject.is_in_mutable_state, subject.wanted_events) == (True, True, 0)
 
 
+@pytest.mark.behaviour("KSelector", "Frames in memory are looked at without a socket event, and wait for unmute")
 def test_bytes_inside_the_transport_count_as_buffered() -> None:
     subject, transport = ready_channel()
     assert not subject.has_bytes_buffered

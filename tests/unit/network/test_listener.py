@@ -22,6 +22,9 @@ def test_the_port_is_known_when_it_was_free_to_choose(listener: Listener) -> Non
     assert listener.port > 0 and listener.address.host == "127.0.0.1"
 
 
+@pytest.mark.behaviour(
+    "Broker connections", "Accepted sockets do not block, have no delay, keep alive and have the configured buffers"
+)
 def test_an_accepted_socket_never_waits_sends_at_once_and_has_the_buffers_asked_for(listener: Listener) -> None:
     with socket.create_connection(("127.0.0.1", listener.port)) as client:
         listener.wait(10_000)
@@ -46,6 +49,7 @@ def test_a_wakeup_ends_the_wait(listener: Listener) -> None:
     assert not waiting.is_alive()
 
 
+@pytest.mark.behaviour("Broker connections", "An address in use is named")
 def test_an_address_that_is_taken_is_named(listener: Listener) -> None:
     with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{listener.port}"):
         Listener("127.0.0.1", listener.port)

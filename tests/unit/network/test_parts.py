@@ -99,6 +99,9 @@ def make_channel(peers: list[socket.socket], name: str = "a") -> KafkaChannel:
     return PlaintextChannelBuilder().build_channel(name, ours, connected=True, reader=reader, peer_host="")
 
 
+@pytest.mark.behaviour(
+    "KSelector", "A refused client is told so, and closed after connection.failed.authentication.delay.ms"
+)
 def test_who_is_refused_learns_it_after_the_delay_and_in_order(peers: list[socket.socket]) -> None:
     clock = FakeClock(1000)
     refusals = DelayedRefusals(clock, 100)
@@ -153,6 +156,7 @@ def test_a_signal_lasts_until_it_is_drained() -> None:
     wakeup.signal()
 
 
+@pytest.mark.behaviour("KSelector", "A wakeup ends one wait of another thread")
 def test_a_wakeup_ends_one_wait_and_is_nobodys_event(peers: list[socket.socket]) -> None:
     events = SocketEvents()
     channel = make_channel(peers)

@@ -110,6 +110,7 @@ def test_a_negative_length_is_refused() -> None:
         reader().read_from(Stream(b"\xff\xff\xff\xff"))
 
 
+@pytest.mark.behaviour("KSelector", "A frame over the limit is refused before it is read")
 def test_a_frame_over_the_limit_is_refused_before_it_is_read() -> None:
     with pytest.raises(InvalidReceiveError, match="frame of 11 bytes is larger than the limit of 10 bytes"):
         reader(max_bytes=10).read_from(Stream(b"\0\0\0\x0b"))
@@ -119,6 +120,7 @@ def test_a_frame_at_the_limit_is_read() -> None:
     assert payload_of(reader(max_bytes=10).read_from(Stream(frame(b"0123456789")))) == b"0123456789"
 
 
+@pytest.mark.behaviour("Request memory", "A frame costs the memory of what has arrived")
 @pytest.mark.parametrize("size", [100_000, 4 * 1024 * 1024 - 1, 100 * 1024 * 1024])
 def test_a_frame_costs_what_has_arrived_of_it(size: int) -> None:
     announced, pool = size.to_bytes(4, "big"), SimpleMemoryPool(1 << 30)
@@ -190,6 +192,7 @@ def test_memory_of_a_half_read_frame_comes_back() -> None:
     assert pool.available_bytes == 10
 
 
+@pytest.mark.behaviour("Request memory", "A frame that is given up gives its memory back")
 def test_memory_that_the_system_refuses_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> memoryview:
         raise MemoryError
@@ -203,6 +206,7 @@ def test_memory_that_the_system_refuses_comes_back(monkeypatch: pytest.MonkeyPat
     assert pool.available_bytes == 100_000_000
 
 
+@pytest.mark.behaviour("KSelector", "New limits hold from the next frame on")
 def test_new_limits_hold_from_the_next_frame_on() -> None:
     """As after authentication, when the next request may be in process while the last one's memory is still out."""
     before, after = SimpleMemoryPool(100), SimpleMemoryPool(100)

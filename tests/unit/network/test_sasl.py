@@ -58,6 +58,7 @@ def exchange(client: Any, server: Any) -> str:
     return str(server.user_name)
 
 
+@pytest.mark.behaviour("SASL", "SCRAM has the exchange of the RFC, byte for byte")
 def test_the_exchange_of_the_rfc_byte_for_byte() -> None:
     client, server = rfc_client(), rfc_server()
     assert client.initial_response() == f"n,,n=user,r={CLIENT_NONCE}".encode()
@@ -110,6 +111,7 @@ def test_a_client_wants_the_brokers_own_proof(answer: bytes, problem: str) -> No
     assert not client.complete
 
 
+@pytest.mark.behaviour("SASL", "A server does not accept a final message that it should not get")
 @pytest.mark.parametrize(
     ("final", "problem"),
     [

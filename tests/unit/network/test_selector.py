@@ -176,6 +176,7 @@ def test_a_frame_is_written_by_the_poll_after_send(harness: Harness) -> None:
     assert harness.selector.completed_sends == []
 
 
+@pytest.mark.behaviour("KSelector", "A frame larger than the socket's buffer goes out in pieces")
 def test_a_frame_larger_than_the_socket_goes_out_in_pieces(harness: Harness) -> None:
     peer = harness.pair()
     payload = bytes(range(256)) * 40_000
@@ -210,6 +211,7 @@ def test_sending_to_nobody_is_a_mistake(harness: Harness) -> None:
         harness.selector.send(NetworkSend("x", [b"1"]))
 
 
+@pytest.mark.behaviour("KSelector", "A failed write tells the cause")
 def test_writing_to_a_connection_that_was_reset_tells_the_cause(harness: Harness, listener: Listener) -> None:
     harness.selector.connect("0", listener.address, -1, -1)
     harness.until(lambda: harness.selector.connected)
@@ -224,6 +226,8 @@ def test_writing_to_a_connection_that_was_reset_tells_the_cause(harness: Harness
 # -- reading
 
 
+@pytest.mark.behaviour("KSelector", "A poll hands out one frame of a connection, in order")
+@pytest.mark.behaviour("KSelector", "A poll hands out one frame of a connection")
 def test_one_frame_of_a_connection_per_poll(harness: Harness) -> None:
     peer = harness.pair()
     peer.sendall(b"".join(frame(bytes([n])) for n in range(20)))
@@ -279,6 +283,7 @@ def test_an_impossible_frame_ends_the_connection_and_nothing_behind_it_is_read(s
         assert harness.idle_polls() == []
 
 
+@pytest.mark.behaviour("KSelector", "A closing connection hands out what came before")
 def test_a_frame_that_was_read_outlives_a_failed_write(harness: Harness, listener: Listener) -> None:
     """The answer that is there must reach the caller even if the next request cannot be written any more."""
     peer = harness.pair()
@@ -304,6 +309,8 @@ def test_a_muted_connection_hands_out_nothing(harness: Harness) -> None:
     assert harness.receive(1) == [("a", b"1")]
 
 
+@pytest.mark.behaviour("KSelector", "Buffered frames wait for unmute too")
+@pytest.mark.behaviour("KSelector", "Frames in memory are looked at without a socket event, and wait for unmute")
 def test_frames_that_are_buffered_wait_for_unmute_too(harness: Harness) -> None:
     peer = harness.pair()
     peer.sendall(frame(b"1") + frame(b"2"))
@@ -342,6 +349,10 @@ def test_muting_an_unknown_connection_is_a_mistake(harness: Harness) -> None:
 # -- memory
 
 
+@pytest.mark.behaviour("KSelector", "Nothing is read without memory, until some is released")
+@pytest.mark.behaviour(
+    "Request memory", "No room for a frame mutes its connection, and room unmutes it unless it was muted on purpose"
+)
 def test_without_memory_nothing_is_read_until_some_is_released() -> None:
     pool = SimpleMemoryPool(100)
     with running(pool=pool) as harness:
@@ -356,6 +367,10 @@ def test_without_memory_nothing_is_read_until_some_is_released() -> None:
         assert harness.receive(2) == [("b", b"later"), ("b", b"still later")]
 
 
+@pytest.mark.behaviour("KSelector", "A connection that was muted on purpose stays muted when memory returns")
+@pytest.mark.behaviour(
+    "Request memory", "No room for a frame mutes its connection, and room unmutes it unless it was muted on purpose"
+)
 def test_a_connection_that_was_muted_on_purpose_stays_muted_when_memory_returns() -> None:
     pool = SimpleMemoryPool(10)
     pool.try_reserve(10)
@@ -371,6 +386,7 @@ def test_a_connection_that_was_muted_on_purpose_stays_muted_when_memory_returns(
         assert harness.receive(1) == [("a", b"1")]
 
 
+@pytest.mark.behaviour("Request memory", "A frame that is given up gives its memory back")
 def test_closing_a_connection_returns_the_memory_of_its_half_read_frame() -> None:
     pool = SimpleMemoryPool(1000)
     with running(pool=pool) as harness:
@@ -381,6 +397,7 @@ def test_closing_a_connection_returns_the_memory_of_its_half_read_frame() -> Non
         assert pool.available_bytes == 1000
 
 
+@pytest.mark.behaviour("Request memory", "Connections take chances when memory is low")
 def test_when_memory_is_low_connections_take_chances_and_not_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     shuffled: list[int] = []
     monkeypatch.setattr("random.shuffle", lambda events: shuffled.append(len(events)))
@@ -399,6 +416,9 @@ def test_when_memory_is_low_connections_take_chances_and_not_turns(monkeypatch: 
 # -- closing
 
 
+@pytest.mark.behaviour(
+    "ConnectionQuotas", "Connections beyond a limit that was lowered are closed, the longest silent first"
+)
 def test_the_connection_that_was_silent_for_longest_is_given_up_first() -> None:
     with running(max_idle_ms=1000) as harness:
         assert harness.selector.lowest_priority_connection() is None
@@ -424,6 +444,8 @@ def test_closing_from_our_side_is_not_reported(harness: Harness) -> None:
     harness.pair("a")
 
 
+@pytest.mark.behaviour("Processor", "A closed connection keeps its place until its frames were handed out")
+@pytest.mark.behaviour("KSelector", "A closing connection hands out what came before")
 def test_a_closed_connection_that_is_muted_is_kept_until_its_frames_were_handed_out() -> None:
     with running(max_idle_ms=100) as harness:
         peer = harness.pair()
@@ -444,6 +466,8 @@ def test_a_closed_connection_that_is_muted_is_kept_until_its_frames_were_handed_
         assert harness.selector.disconnected["a"].state is ChannelState.EXPIRED
 
 
+@pytest.mark.behaviour("Processor", "A response for a connection that is closing fails at once")
+@pytest.mark.behaviour("KSelector", "A send on a closing connection fails at once")
 def test_sending_on_a_connection_that_is_closing_fails_it_at_once() -> None:
     with running(max_idle_ms=100) as harness:
         harness.pair()
@@ -485,6 +509,7 @@ class AnswersFirst(PlaintextTransport):
         return self._owes
 
 
+@pytest.mark.behaviour("Slow transports", "A transport that has to write before it reads on is served")
 @pytest.mark.parametrize("sends", [False, True])
 def test_a_transport_that_writes_before_it_reads_on_is_read_on(sends: bool) -> None:
     class Builder(PlaintextChannelBuilder):
@@ -512,6 +537,8 @@ def test_a_transport_that_writes_before_it_reads_on_is_read_on(sends: bool) -> N
 # -- idle connections
 
 
+@pytest.mark.behaviour("KSelector", "An idle connection is closed after connections.max.idle.ms")
+@pytest.mark.behaviour("KSelector", "The broker closes an idle connection after connections.max.idle.ms")
 def test_an_idle_connection_expires() -> None:
     with running(max_idle_ms=100) as harness:
         harness.pair("a")
@@ -543,6 +570,7 @@ def test_an_answer_that_is_written_is_an_activity() -> None:
         assert gone == ["a"]
 
 
+@pytest.mark.behaviour("KSelector", "Without a limit connections may be idle for ever")
 def test_without_a_limit_connections_may_be_idle_for_ever(harness: Harness) -> None:
     harness.pair("a")
     harness.clock.advance(10**9)
@@ -572,6 +600,9 @@ class Doorkeeper(PlaintextAuthenticator):
         self._told_ms.append(self._clock.now_ms)
 
 
+@pytest.mark.behaviour(
+    "KSelector", "A refused client is told so, and closed after connection.failed.authentication.delay.ms"
+)
 def test_who_is_refused_is_told_so_and_closed_after_the_delay() -> None:
     clock = FakeClock(1000)
     told_ms: list[int] = []
@@ -610,6 +641,7 @@ def test_a_wakeup_before_the_poll_ends_it(harness: Harness) -> None:
     harness.selector.poll(0)
 
 
+@pytest.mark.behaviour("KSelector", "A wakeup ends one wait of another thread")
 def test_a_wakeup_from_another_thread_ends_the_poll(harness: Harness) -> None:
     waker = threading.Timer(0.01, harness.selector.wakeup)
     waker.start()

@@ -99,6 +99,7 @@ def test_nothing_flows_before_the_handshake_and_then_each_knows_the_other() -> N
     pair.close()
 
 
+@pytest.mark.behaviour("TLS", "Bytes that the socket did not take leave when it has room again")
 def test_what_was_taken_leaves_when_the_socket_has_room_again(pair: Pair) -> None:
     frame = [memoryview(b"head"), memoryview(bytes(range(256)) * 8192), memoryview(b""), memoryview(b"tail")]
     whole = b"".join(frame)
@@ -118,6 +119,7 @@ def test_what_was_taken_leaves_when_the_socket_has_room_again(pair: Pair) -> Non
     assert (received == whole, pair.client.has_pending_writes()) == (True, False)
 
 
+@pytest.mark.behaviour("Slow transports", "A handshake is over when its last bytes have left")
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 def test_a_handshake_is_over_when_its_last_bytes_have_left(version: str) -> None:
     pair = Pair(config(CLIENT, ssl_enabled_protocols=version), config(BROKER), "required")
@@ -161,6 +163,7 @@ def test_what_is_pending_leaves_before_the_goodbye(pair: Pair) -> None:
         pair.broker.read_into(target)
 
 
+@pytest.mark.behaviour("TLS", "Decrypted bytes that no socket event announces are read")
 def test_bytes_that_no_socket_event_will_announce_are_announced(pair: Pair) -> None:
     pair.client.write([memoryview(b"abcdef")])
     target = memoryview(bytearray(4))

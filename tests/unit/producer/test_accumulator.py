@@ -54,6 +54,7 @@ def test_the_record_that_fills_a_batch_says_so() -> None:
     assert append(accumulator).batch_is_full
 
 
+@pytest.mark.behaviour("RecordAccumulator", "Only the newest batch of a partition takes records")
 def test_only_the_newest_batch_takes_records() -> None:
     accumulator = make_accumulator(ManualClock())
     for value in (LARGE, LARGE, b"small"):
@@ -61,6 +62,7 @@ def test_only_the_newest_batch_takes_records() -> None:
     assert [batch.record_count for batch in queued(accumulator)] == [1, 2]
 
 
+@pytest.mark.behaviour("KafkaProducer", "A full batch moves records without a key on to another partition")
 def test_asking_not_to_open_a_batch_allocates_nothing() -> None:
     accumulator = make_accumulator(ManualClock())
     result = append(accumulator, abort_on_new_batch=True)
@@ -88,6 +90,9 @@ def test_a_record_larger_than_a_batch_has_one_of_its_own_and_nothing_follows_it(
     assert accumulator.pool.available_memory == accumulator.pool.total_memory - 100
 
 
+@pytest.mark.behaviour(
+    "RecordAccumulator", "A batch that another thread opened meanwhile is used, and the memory given back"
+)
 def test_a_batch_that_another_thread_opened_meanwhile_is_used_and_the_memory_given_back() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, memory=2000)
@@ -105,6 +110,7 @@ def test_a_batch_that_another_thread_opened_meanwhile_is_used_and_the_memory_giv
     assert accumulator.pool.available_memory == 1000
 
 
+@pytest.mark.behaviour("RecordAccumulator", "No lock is held while memory is awaited")
 def test_no_lock_is_held_while_memory_is_awaited() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, memory=2000)
@@ -145,6 +151,7 @@ def test_no_memory_in_time_is_an_error_and_leaves_nothing_behind() -> None:
     assert accumulator.appending(lambda: accumulator.has_incomplete_or_appends)
 
 
+@pytest.mark.behaviour("RecordAccumulator", "A closed accumulator takes nothing")
 def test_a_closed_accumulator_takes_nothing() -> None:
     accumulator = make_accumulator(ManualClock())
     append(accumulator)

@@ -48,6 +48,7 @@ def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
         yield made
 
 
+@pytest.mark.behaviour("KafkaProducer", "Wrong arguments are raised at once")
 @pytest.mark.parametrize("record", [None, "abcdef", b"abcdef", {"topic": TOPIC}, (TOPIC, b"v", None, None, None, ())])
 def test_what_is_no_record_is_refused_by_its_type(producer: KafkaProducer, record: Any) -> None:
     with pytest.raises(ValueError, match=f"send takes a ProducerRecord, got {type(record).__name__}"):
@@ -80,6 +81,7 @@ def test_partitions_that_are_no_array_of_integers_are_refused(producer: KafkaPro
         producer.send_columns(TOPIC, ROWS, partitions)
 
 
+@pytest.mark.behaviour("KafkaProducer", "Wrong arguments are raised at once")
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_partitions_that_are_not_as_many_as_the_rows_are_refused(producer: KafkaProducer, count: int) -> None:
     before = producer.metrics()["record-send-total"]
@@ -89,6 +91,7 @@ def test_partitions_that_are_not_as_many_as_the_rows_are_refused(producer: Kafka
     assert producer.metrics()["record-send-total"] == before
 
 
+@pytest.mark.behaviour("Interceptors and serializers", "Headers that a serializer adds are checked too")
 @pytest.mark.parametrize("header", [5, ("a", "text"), ("a", bytearray(b"x")), (b"a", b"x"), ("\ud800", b"x"), None])
 def test_headers_that_a_serializer_adds_are_looked_at_too(cluster: EmbeddedCluster, header: Any) -> None:
     properties = {"bootstrap.servers": cluster.bootstrap_servers}
@@ -104,6 +107,9 @@ def test_a_header_that_is_no_utf_8_is_refused_by_its_number(producer: KafkaProdu
     assert producer.send(ProducerRecord(TOPIC, b"v", headers=[("é", b"x")])).get(5000).offset >= 0
 
 
+@pytest.mark.behaviour(
+    "Interceptors and serializers", "A partition that does not exist is refused by the name of the partitioner"
+)
 @pytest.mark.parametrize("choice", [None, "1", 1.5, True])
 def test_what_is_no_partition_is_refused_with_the_partitioners_name(cluster: EmbeddedCluster, choice: Any) -> None:
     properties = {"bootstrap.servers": cluster.bootstrap_servers}

@@ -55,6 +55,7 @@ def test_a_young_batch_with_room_waits_for_its_linger() -> None:
     assert result.next_ready_check_delay_ms == 6
 
 
+@pytest.mark.behaviour("BatchDrain", "A partition is ready when linger.ms has passed")
 def test_the_linger_makes_ready() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, linger_ms=10)
@@ -63,6 +64,7 @@ def test_the_linger_makes_ready() -> None:
     assert is_ready(accumulator)
 
 
+@pytest.mark.behaviour("BatchDrain", "A partition is ready when a batch is full")
 def test_a_full_batch_makes_ready() -> None:
     accumulator = make_accumulator(ManualClock(), batch_size=HEADER_BYTES + record_size(0, 0, None, b"v"))
     append(accumulator)
@@ -85,6 +87,7 @@ def test_a_batch_that_a_record_did_not_fit_into_is_ready() -> None:
     assert is_ready(accumulator)
 
 
+@pytest.mark.behaviour("BatchDrain", "Everything is ready while a thread waits for memory")
 def test_a_thread_waiting_for_memory_makes_everything_ready() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, memory=1000)
@@ -96,6 +99,7 @@ def test_a_thread_waiting_for_memory_makes_everything_ready() -> None:
     assert seen == [True]
 
 
+@pytest.mark.behaviour("BatchDrain", "Everything is ready during a flush")
 def test_a_flush_makes_everything_ready() -> None:
     accumulator = make_accumulator(ManualClock())
     append(accumulator)
@@ -105,6 +109,7 @@ def test_a_flush_makes_everything_ready() -> None:
     assert seen == [True]
 
 
+@pytest.mark.behaviour("BatchDrain", "Everything is ready while the producer closes")
 def test_closing_makes_everything_ready() -> None:
     accumulator = make_accumulator(ManualClock())
     append(accumulator)
@@ -112,6 +117,7 @@ def test_closing_makes_everything_ready() -> None:
     assert is_ready(accumulator)
 
 
+@pytest.mark.behaviour("BatchDrain", "A batch that backs off is not ready, for whatever reason")
 @pytest.mark.parametrize("reason", ["linger", "second batch", "memory", "flush", "closed"])
 def test_backing_off_beats_every_reason(reason: str) -> None:
     clock = ManualClock()
@@ -148,6 +154,7 @@ def test_backing_off_beats_every_reason(reason: str) -> None:
     assert drain(accumulator) == [batch]
 
 
+@pytest.mark.behaviour("BatchDrain", "A muted partition is neither ready nor a reason to look again")
 def test_muted_partitions_are_neither_ready_nor_a_reason_to_look_again() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock)
@@ -162,6 +169,7 @@ def test_muted_partitions_are_neither_ready_nor_a_reason_to_look_again() -> None
     assert len(drain(accumulator)) == 1
 
 
+@pytest.mark.behaviour("BatchDrain", "Topics with records but without a known leader are reported")
 def test_topics_with_data_but_no_leader_are_reported() -> None:
     accumulator = make_accumulator(ManualClock())
     append(accumulator, partition=0)
@@ -221,6 +229,7 @@ def test_a_node_gets_the_batches_of_the_partitions_it_leads() -> None:
     }
 
 
+@pytest.mark.behaviour("BatchDrain", "A request takes one batch of a partition at most, the oldest first")
 def test_one_batch_of_a_partition_at_most_and_the_oldest_first() -> None:
     accumulator = make_accumulator(ManualClock())
     for index in range(3):
@@ -242,6 +251,7 @@ def test_a_drained_batch_takes_no_more_records() -> None:
     assert batch.record_count == 1
 
 
+@pytest.mark.behaviour("BatchDrain", "A request is not larger than max.request.size, unless by its first batch")
 def test_a_request_is_not_larger_than_allowed_unless_by_its_first_batch() -> None:
     accumulator = make_accumulator(ManualClock())
     for partition in range(3):
@@ -289,6 +299,7 @@ def test_the_partition_that_did_not_fit_comes_first_next_time() -> None:
     assert taken == [0, 1, 0]
 
 
+@pytest.mark.behaviour("BatchDrain", "Every partition gets its turn")
 def test_every_partition_gets_its_turn() -> None:
     accumulator = make_accumulator(ManualClock())
     cluster = make_cluster([0] * 5)
@@ -425,6 +436,7 @@ def test_the_backoff_of_a_batch_is_drawn_once() -> None:
 # --- expiry ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("Delivery time-out", "Batches whose delivery.timeout.ms has passed are taken out of the queues")
 def test_batches_whose_time_has_passed_are_taken_out_and_the_next_is_noted() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, delivery_timeout_ms=1000)

@@ -30,6 +30,7 @@ def records_of(batch: ProducerBatch) -> list[tuple[int, bytes | None, bytes | No
     return [(record.timestamp, record.key, record.value, list(record.headers)) for record in records]
 
 
+@pytest.mark.behaviour("Batch split", "The pieces of a split batch hold the same records")
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -78,6 +79,9 @@ def test_one_record_cannot_be_split_nor_a_batch_that_has_ended() -> None:
         ended.split()
 
 
+@pytest.mark.behaviour(
+    "Batch split", "Futures and runs of columns follow their records into the pieces, and the pieces of pieces"
+)
 def test_futures_lead_to_the_pieces_of_pieces() -> None:
     batch = make_batch(room=ROOMY)
     futures = [append(batch, str(n).encode()) for n in range(8)]
@@ -98,6 +102,9 @@ def test_futures_lead_to_the_pieces_of_pieces() -> None:
     assert places == [base + n for base, count in zip((100, 500, 900), counts, strict=True) for n in range(count)]
 
 
+@pytest.mark.behaviour(
+    "Batch split", "Futures and runs of columns follow their records into the pieces, and the pieces of pieces"
+)
 def test_a_run_of_columns_is_told_of_every_piece() -> None:
     told: list[Delivery] = []
     world = SenderWorld(batch_size=20_000)
@@ -117,6 +124,9 @@ def test_a_run_of_columns_is_told_of_every_piece() -> None:
     world.assert_memory_is_back()
 
 
+@pytest.mark.behaviour(
+    "Batch split", "Pieces of batches that were too large arrive in order, with consecutive sequence numbers"
+)
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_too_large_batches_arrive_in_order_and_whole(codec: str, idempotent: bool) -> None:
@@ -145,6 +155,7 @@ def test_too_large_batches_arrive_in_order_and_whole(codec: str, idempotent: boo
         assert [first for first, _ in sequences] == [sum(n for _, n in sequences[:i]) for i in range(len(sequences))]
 
 
+@pytest.mark.behaviour("Batch split", "Only the record that is too large by itself fails")
 def test_only_the_record_that_is_too_large_by_itself_fails() -> None:
     world = SenderWorld(batch_size=10_000)
     world.connect()
@@ -160,6 +171,7 @@ def test_only_the_record_that_is_too_large_by_itself_fails() -> None:
     world.assert_memory_is_back()
 
 
+@pytest.mark.behaviour("Batch split", "The error of a batch that cannot be split tells both reasons")
 def test_a_batch_that_cannot_be_split_fails_with_both_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     world = SenderWorld(batch_size=10_000)
     world.connect()
@@ -186,6 +198,7 @@ def test_a_split_spends_no_attempt() -> None:
     assert [future.get(0).offset for future in futures] == list(range(16))
 
 
+@pytest.mark.behaviour("Batch split", "Pieces keep the age of their batch, and expire with it")
 def test_pieces_keep_the_age_of_the_batch_and_expire_with_it() -> None:
     world = SenderWorld(batch_size=10_000, delivery_timeout_ms=35_000)
     world.connect()
@@ -230,6 +243,7 @@ def test_an_abort_ends_the_pieces() -> None:
     assert world.failed == 3
 
 
+@pytest.mark.behaviour("Batch split", "Pieces of a transactional batch are transactional")
 def test_the_pieces_of_a_transactional_batch_are_transactional() -> None:
     manager = IdempotenceManager(ContextLogger(__name__, "test"), transactional=True)
     manager.assign_producer_id(9, 3)

@@ -57,6 +57,7 @@ def _until(reached: Callable[[], bool]) -> None:
     raise AssertionError("never came")
 
 
+@pytest.mark.behaviour("BufferPool", "Buffers of batch.size are used again")
 def test_a_buffer_of_the_poolable_size_is_reused() -> None:
     pool = make_pool(1000, 100)
     first = allocate(pool, 100, 0)
@@ -107,6 +108,7 @@ def test_more_than_there_will_ever_be_is_refused_at_once() -> None:
         allocate(make_pool(1000, 100), 1001, 1000)
 
 
+@pytest.mark.behaviour("BufferPool", "An error about exhausted memory says which options to look at")
 def test_memory_that_stays_short_is_an_error_that_says_what_to_look_at() -> None:
     clock = ManualClock()
     pool = make_pool(100, 100, clock)
@@ -166,6 +168,7 @@ def test_waiting_again_only_gets_the_time_that_is_left() -> None:
     assert pool.waits_ms.total == 60
 
 
+@pytest.mark.behaviour("BufferPool", "What a waiter had gathered goes back when its time is up")
 def test_what_a_waiter_had_gathered_goes_back_when_its_time_is_up() -> None:
     clock = ManualClock()
     pool = make_pool(100, 10, clock)
@@ -194,6 +197,7 @@ def test_what_the_first_waiter_gives_up_wakes_the_second() -> None:
     assert len(patient_got) == 30
 
 
+@pytest.mark.behaviour("BufferPool", "Waiters are served in the order in which they came")
 def test_waiters_are_served_in_the_order_they_came() -> None:
     pool = BufferPool(100, 100, FakeClock(), on_wait=lambda: None)
     held = allocate(pool, 100, 0)
@@ -233,6 +237,7 @@ def test_what_one_waiter_leaves_over_wakes_the_next() -> None:
     assert [len(got) for waiter in waiters if isinstance(got := waiter.join(), Memory)] == [40, 40]
 
 
+@pytest.mark.behaviour("BufferPool", "Closing wakes every waiter with an error, and refuses new ones")
 def test_close_wakes_every_waiter_with_an_error_and_refuses_newcomers() -> None:
     pool = BufferPool(100, 100, FakeClock(), on_wait=lambda: None)
     first = allocate(pool, 100, 0)

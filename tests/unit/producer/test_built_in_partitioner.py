@@ -92,6 +92,10 @@ def test_every_partition_with_a_leader_has_the_same_chance() -> None:
     assert max(found.values()) - min(found.values()) < 300
 
 
+@pytest.mark.behaviour(
+    "Partitioner",
+    "The adaptive partitioner prefers short queues, in proportion, and leaves out partitions without a leader",
+)
 def test_short_queues_are_preferred_by_as_much_as_they_are_shorter() -> None:
     partitioner = make()
     drawn(partitioner, [0] * 3, 1)

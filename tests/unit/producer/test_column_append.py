@@ -76,6 +76,9 @@ def after_encoding(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]
 # --- batches ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(
+    "Record format", "Rows without a timestamp get the time of their own call, also in a batch that is open"
+)
 def test_rows_without_a_time_get_that_of_their_own_call_also_in_a_batch_that_is_open() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock)
@@ -236,6 +239,9 @@ def run_together(*works: Callable[[], None]) -> None:
         raise failures[0]
 
 
+@pytest.mark.behaviour(
+    "Threads", "Threads that stage and the sender work apart from each other, and lose and reorder nothing"
+)
 def test_threads_and_a_sender_at_once_lose_and_reorder_nothing() -> None:
     accumulator = make_accumulator(FakeClock(), batch_size=200, memory=10**7)
     cluster = make_cluster([0] * 3)

@@ -39,6 +39,9 @@ class Sender:
             number += 1
 
 
+@pytest.mark.behaviour(
+    "Threads", "Records that many threads send each end once, and those acknowledged are stored once"
+)
 @pytest.mark.parametrize("timeout_ms", [0, 30_000])
 def test_every_record_ends_and_what_was_acknowledged_is_stored_once(timeout_ms: int) -> None:
     with EmbeddedCluster(num_partitions=3) as cluster:

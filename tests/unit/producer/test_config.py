@@ -57,6 +57,7 @@ def test_the_level_is_that_of_the_chosen_codec(properties: dict[str, str], level
 # --- delivery.timeout.ms ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("KafkaProducer", "Options that contradict each other are refused")
 def test_a_delivery_time_out_that_was_set_too_low_is_refused() -> None:
     text = refusal({"delivery.timeout.ms": 30_004}, prefix="kafka.")
     assert "kafka.delivery.timeout.ms (30004)" in text
@@ -100,6 +101,7 @@ def test_idempotence_by_default_gives_way_and_says_so(name: str, value: Any, cap
     assert f"because of kafka.{name}={value}" in warning
 
 
+@pytest.mark.behaviour("KafkaProducer", "Options that contradict each other are refused")
 @pytest.mark.parametrize("other", [{}, *({name: value} for name, value in _GIVES_WAY)])
 def test_more_than_five_in_flight_are_refused_unless_idempotence_is_off_by_name(other: dict[str, Any]) -> None:
     text = refusal({**other, _IN_FLIGHT[0]: _IN_FLIGHT[1]}, prefix="kafka.")

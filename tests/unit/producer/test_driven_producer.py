@@ -271,6 +271,7 @@ def test_a_topic_that_is_forbidden_is_not_waited_for(make: Make) -> None:
     assert driven.clock.now_ms < started + 1000
 
 
+@pytest.mark.behaviour("KafkaProducer", "Waiting for metadata and waiting for memory share max.block.ms")
 def test_metadata_and_memory_share_the_time_to_block(make: Make) -> None:
     driven = make(max_block_ms=1000, buffer_memory=1000, batch_size=1000)
     driven.brokers.on_produce = lambda node, request: None
@@ -295,6 +296,7 @@ def test_metadata_and_memory_share_the_time_to_block(make: Make) -> None:
         future.get()
 
 
+@pytest.mark.behaviour("KafkaProducer", "Waiting for metadata and waiting for memory share max.block.ms")
 def test_rows_wait_for_a_partition_that_is_not_known_with_what_is_left_of_the_time_to_block(make: Make) -> None:
     driven = make((1, 1), max_block_ms=1000)
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()

@@ -25,6 +25,7 @@ def finish(result: ProduceRequestResult, base_offset: int = 40, log_time: int = 
     result.done()
 
 
+@pytest.mark.behaviour("ProducerBatch", "The offset of a record is that of the batch plus its own")
 def test_the_offset_is_the_batchs_plus_the_records_own() -> None:
     clock = ManualClock()
     result = ProduceRequestResult(TP, clock)

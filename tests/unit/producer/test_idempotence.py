@@ -60,6 +60,9 @@ def place(batch: ProducerBatch) -> tuple[int, int, int]:
 # --- sequences -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(
+    "Idempotence", "Sequence numbers are consecutive within a partition, and separate between partitions"
+)
 def test_sequences_are_contiguous_within_a_partition_and_separate_between_them() -> None:
     manager = make_manager()
     assert [drained(manager, n).base_sequence for n in (3, 1, 5)] == [0, 3, 4]
@@ -120,6 +123,7 @@ def test_a_retry_waits_until_it_is_the_oldest_in_flight() -> None:
     assert not manager.must_wait(second)
 
 
+@pytest.mark.behaviour("Idempotence", "No more batches are in flight than a broker remembers")
 def test_no_more_batches_are_in_flight_than_a_broker_remembers() -> None:
     manager = make_manager()
     flight = [drained(manager) for _ in range(5)]
@@ -202,6 +206,10 @@ def test_out_of_order_behind_another_batch_in_flight_only_waits_for_it() -> None
     assert place(second) == (9, 0, 1)
 
 
+@pytest.mark.behaviour("Idempotence", "A gap in the sequence begins a new epoch from 0")
+@pytest.mark.behaviour(
+    "Faults: errors of records", "Error codes about sequence numbers begin a new epoch, and nothing is there twice"
+)
 def test_out_of_order_for_the_oldest_is_a_gap_and_begins_a_new_epoch_from_zero() -> None:
     manager = make_manager()
     manager.completed(drained(manager, 4))
@@ -241,6 +249,9 @@ def test_a_gap_after_the_new_epoch_was_sent_begins_yet_another() -> None:
     assert place(batch) == (9, 2, 0)
 
 
+@pytest.mark.behaviour(
+    "Faults: errors of records", "Error codes about sequence numbers begin a new epoch, and nothing is there twice"
+)
 def test_a_forgotten_producer_begins_a_new_epoch_once() -> None:
     manager = make_manager()
     manager.completed(drained(manager, 7))
@@ -395,6 +406,7 @@ def test_a_batch_that_never_had_a_sequence_leaves_no_gap() -> None:
     assert drained(manager).base_sequence == 1
 
 
+@pytest.mark.behaviour("Idempotence", "Nothing new is sent while it is unknown whether a batch was stored")
 def test_while_it_is_unknown_whether_a_batch_was_stored_nothing_new_leaves() -> None:
     manager = make_manager()
     unknown, behind = drained(manager), drained(manager)

@@ -6,7 +6,6 @@ than CPython, which looks for signals after some bytecodes only. Afterwards the 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,9 +25,10 @@ from tests.conftest import Figure
 from tests.fakes.interrupted_producer import InterruptedProducer, settled
 from tests.fakes.interrupting import Points, interrupt
 from tests.fakes.producing import TOPIC
+from tests.support import amounts
 
 #: "all": every line, and every opcode of what moves memory from hand to hand. Otherwise some of the lines.
-_ALL = os.environ.get("KAFKALITE_INTERRUPT_POINTS") == "all"
+_ALL = amounts.INTERRUPT_POINTS == "all"
 
 #: Otherwise one line of so many; of the many that columns take, one of so many more.
 _STRIDE, _STRIDE_OF_COLUMNS = 4, 10
@@ -236,6 +236,10 @@ def commits_or_aborts(episode: Episode) -> None:
     assert episode.world.memory_in_use == 0
 
 
+@pytest.mark.behaviour(
+    "Faults: interrupts and signals",
+    "A KeyboardInterrupt at every line of the producer's calls gives no memory two owners and hangs nothing",
+)
 @pytest.mark.parametrize("name", ALL)
 def test_a_call_may_be_interrupted_at_every_line(name: str, monkeypatch: pytest.MonkeyPatch, figure: Figure) -> None:
     tried = 0
@@ -250,6 +254,9 @@ def test_a_call_may_be_interrupted_at_every_line(name: str, monkeypatch: pytest.
     assert not failed, f"{len(failed)} of {tried}:\n" + "\n".join(failed)
 
 
+@pytest.mark.behaviour(
+    "Faults: interrupts and signals", "A signal handler may send and flush at every line of the producer's calls"
+)
 @pytest.mark.parametrize("name", ALL)
 def test_a_signal_handler_may_send_at_every_line(name: str, monkeypatch: pytest.MonkeyPatch, figure: Figure) -> None:
     """It is told at once where it cannot; what it came in the middle of gets to its end as if nothing had been."""
@@ -279,6 +286,9 @@ def test_a_signal_handler_may_send_at_every_line(name: str, monkeypatch: pytest.
     assert not failed, f"{len(failed)} of {sent + refused}:\n" + "\n".join(failed)
 
 
+@pytest.mark.behaviour(
+    "Faults: interrupts and signals", "sys.exit() in a delivery callback is logged, and the sender goes on"
+)
 @pytest.mark.parametrize(
     "raised", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=lambda it: type(it).__name__
 )
@@ -305,6 +315,9 @@ def test_what_a_delivery_callback_raises_stops_nobody(
     goes_on(episode)
 
 
+@pytest.mark.behaviour(
+    "Faults: interrupts and signals", "sys.exit() in an interceptor is logged, and the sender goes on"
+)
 def test_what_an_interceptor_raises_on_the_sender_thread_stops_nobody(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

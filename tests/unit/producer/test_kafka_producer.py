@@ -80,6 +80,7 @@ def test_many_records_arrive_once_in_order_whatever_way_they_took(cluster: Embed
         assert offsets == sorted(offsets)
 
 
+@pytest.mark.behaviour("KafkaProducer", "A full batch moves records without a key on to another partition")
 def test_records_without_key_fill_batches_before_they_move_on(cluster: EmbeddedCluster) -> None:
     with make(cluster, {"batch.size": 1000, "linger.ms": 10_000}) as producer:
         partitions = [producer.send(ProducerRecord(TOPIC, b"x" * 90)) for _ in range(200)]
@@ -115,6 +116,7 @@ def test_a_record_over_a_limit_ends_in_its_future_and_callback_also_when_an_open
         assert producer.metrics()["record-error-total"] == 1
 
 
+@pytest.mark.behaviour("KafkaProducer", "Wrong arguments are raised at once")
 @pytest.mark.parametrize(
     ("record", "error", "text"),
     [
@@ -130,6 +132,7 @@ def test_misuse_is_raised(cluster: EmbeddedCluster, record: ProducerRecord, erro
         producer.send(record)
 
 
+@pytest.mark.behaviour("KafkaProducer", "An error of one record goes to the future of that record alone")
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -184,6 +187,7 @@ def test_what_metadata_does_not_know_in_time_ends_the_wait(cluster: EmbeddedClus
 # --- serializers -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("Interceptors and serializers", "Serializers are given by name, by path or as objects")
 def test_serializers_by_name_path_and_object(cluster: EmbeddedCluster) -> None:
     upper = UpperSerializer()
     properties = {"key.serializer": "org.apache.kafka.common.serialization.IntegerSerializer"}
@@ -209,6 +213,10 @@ def test_json_and_path(cluster: EmbeddedCluster) -> None:
 # --- interceptors ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(
+    "Interceptors and serializers",
+    "Interceptors change records in their order, and hear of outcomes before the caller's callback",
+)
 def test_the_chain_replaces_records_and_hears_of_outcomes_before_the_caller(
     cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -232,6 +240,7 @@ def test_the_chain_replaces_records_and_hears_of_outcomes_before_the_caller(
     ]
 
 
+@pytest.mark.behaviour("Interceptors and serializers", "An interceptor hears once of a record that is never staged")
 def test_a_record_that_is_never_staged_is_told_once(cluster: EmbeddedCluster) -> None:
     recorder = Recorder()
     told: list[Delivery] = []
@@ -335,6 +344,7 @@ def test_keys_can_be_ignored(cluster: EmbeddedCluster) -> None:
 # --- construction ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("KafkaProducer", "A producer that cannot be constructed leaves nothing behind")
 @pytest.mark.parametrize(
     ("properties", "text"),
     [
@@ -371,6 +381,7 @@ def test_a_plugin_that_fails_to_configure_is_the_reason(cluster: EmbeddedCluster
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("KafkaProducer", "close() sends what is buffered, is final, and may be repeated")
 def test_close_is_final_and_may_be_repeated(cluster: EmbeddedCluster) -> None:
     recorder = Recorder()
     producer = make(cluster, {"linger.ms": 10_000}, interceptors=[recorder])
@@ -448,6 +459,7 @@ def test_a_hand_over_in_a_callback_is_refused(cluster: EmbeddedCluster) -> None:
         producer.send(ProducerRecord(TOPIC, b"y")).get(10_000)
 
 
+@pytest.mark.behaviour("KafkaProducer", "close() in a callback does not wait for itself")
 def test_close_in_a_callback_does_not_wait_for_itself(cluster: EmbeddedCluster) -> None:
     producer = make(cluster)
     closed = threading.Event()
@@ -461,6 +473,9 @@ def test_close_in_a_callback_does_not_wait_for_itself(cluster: EmbeddedCluster) 
     producer.close()
 
 
+@pytest.mark.behaviour(
+    "KafkaProducer", "flush() waits for all records; in a callback, or beyond its time-out, it raises an error"
+)
 def test_a_flush_in_a_callback_and_one_that_takes_too_long_say_so(cluster: EmbeddedCluster) -> None:
     errors: list[BaseException] = []
 
@@ -480,6 +495,7 @@ def test_a_flush_in_a_callback_and_one_that_takes_too_long_say_so(cluster: Embed
         producer.close(0)
 
 
+@pytest.mark.behaviour("Faults: interrupts and signals", "A producer can be neither pickled nor taken across a fork")
 def test_a_producer_can_be_neither_pickled_nor_taken_across_a_fork(cluster: EmbeddedCluster) -> None:
     with make(cluster) as producer:
         with pytest.raises(TypeError, match="make one in the process that sends"):
@@ -505,6 +521,7 @@ def test_a_producer_can_be_neither_pickled_nor_taken_across_a_fork(cluster: Embe
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("Metrics", "A producer has metrics of its own, by node and by topic")
 def test_figures_of_the_producer_its_nodes_and_topics(cluster: EmbeddedCluster) -> None:
     with make(cluster, {"client.id": "me", "compression.type": "gzip"}) as producer:
         for _ in range(100):

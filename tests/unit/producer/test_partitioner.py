@@ -52,6 +52,7 @@ def runs(partitions: NDArray[np.int32]) -> list[tuple[int, int]]:
 # --- with a key ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("Partitioner", "A key goes to the partition that Kafka's Java client chooses")
 @pytest.mark.parametrize(
     ("key", "hashed"),
     [(b"21", -973932308), (b"foobar", -790332482), (b"a-little-bit-long-string", -985981536), (b"abc", 479470107)],
@@ -97,6 +98,7 @@ def test_a_part_without_nulls_of_a_column_that_has_some_is_fine() -> None:
 # --- without a key ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("Partitioner", "Records without a key stick to one partition until its batch is full")
 def test_records_without_a_key_stick_to_one_partition() -> None:
     partitioner = make_partitioner()
     cluster = make_cluster([0] * 10)
@@ -142,6 +144,7 @@ def test_topics_are_chosen_for_apart() -> None:
     assert choose(partitioner, "payments", None, other) == 4
 
 
+@pytest.mark.behaviour("Partitioner", "Two threads that leave a partition at once move on together, once")
 def test_two_threads_that_leave_a_partition_together_move_once() -> None:
     partitioner = make_partitioner()
     cluster = make_cluster([0] * 100)

@@ -109,6 +109,7 @@ def test_encoded_records_stand_where_single_ones_would() -> None:
     assert single.record_count == bulk.record_count == 3
 
 
+@pytest.mark.behaviour("Compression", "Batches of all five codecs can be read, also by foreign readers")
 @pytest.mark.parametrize("codec", list(CompressionType))
 def test_every_codec_can_be_read_back(codec: CompressionType) -> None:
     batch = make_batch(compression=Compression(codec, None), values=[b"same" * 50] * 4)
@@ -120,6 +121,7 @@ def test_every_codec_can_be_read_back(codec: CompressionType) -> None:
     assert (batch.wire_bytes < batch.size_bytes) == (codec is not CompressionType.NONE)
 
 
+@pytest.mark.behaviour("Compression", "The compression level is the one that was configured")
 @pytest.mark.parametrize("codec", [CompressionType.GZIP, CompressionType.LZ4, CompressionType.ZSTD])
 def test_the_level_of_compression_is_the_one_asked_for(codec: CompressionType) -> None:
     text = "".join(f"{number * number % 9973:x}," for number in range(4000)).encode()
@@ -131,6 +133,9 @@ def test_the_level_of_compression_is_the_one_asked_for(codec: CompressionType) -
     assert sizes[1] != sizes[0]
 
 
+@pytest.mark.behaviour(
+    "Faults: interrupts and signals", "A record that an interrupt left half staged is no part of its batch"
+)
 @pytest.mark.parametrize("struck", ["keys", "values", "headers"])
 def test_a_record_that_an_interrupt_left_half_staged_is_no_part_of_its_batch(struck: str) -> None:
     class Struck(list[bytes | None]):
@@ -210,6 +215,7 @@ def test_order_of_sequences_holds_across_the_wrap(first: int, second: int, expec
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("ProducerBatch", "Callbacks are called in the order of the records, and before get() returns")
 def test_callbacks_come_in_order_and_before_get_returns() -> None:
     batch = make_batch()
     seen: list[tuple[str, int, bool]] = []
@@ -223,6 +229,7 @@ def test_callbacks_come_in_order_and_before_get_returns() -> None:
     assert [future.get(0).offset for future in futures] == [40, 41, 42]
 
 
+@pytest.mark.behaviour("ProducerBatch", "A callback that raises does not keep the next ones from being called")
 def test_a_callback_that_raises_does_not_keep_the_others_from_being_told(caplog: pytest.LogCaptureFixture) -> None:
     batch = make_batch()
     seen: list[Delivery] = []
@@ -292,6 +299,7 @@ def test_a_second_end_after_a_failure_is_ignored() -> None:
     assert batch.final_state is FinalState.FAILED
 
 
+@pytest.mark.behaviour("ProducerBatch", "A batch ends once")
 def test_success_is_final() -> None:
     batch = make_batch(values=[b"1"])
     assert batch.done(5, NO_TIMESTAMP, None)

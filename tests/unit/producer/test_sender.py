@@ -37,6 +37,7 @@ FATAL = [
 ]
 
 
+@pytest.mark.behaviour("Retries", "A retriable error is retried until the batch is stored")
 @pytest.mark.parametrize("code", RETRIABLE, ids=lambda code: code.name)
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_retriable_answer_is_retried_until_it_succeeds(code: ErrorCode, times: int) -> None:
@@ -53,6 +54,7 @@ def test_a_retriable_answer_is_retried_until_it_succeeds(code: ErrorCode, times:
     world.assert_memory_is_back()
 
 
+@pytest.mark.behaviour("Retries", "A fatal error fails its records at once, and no others")
 @pytest.mark.parametrize("code", FATAL, ids=lambda code: code.name)
 def test_a_final_answer_fails_the_record_at_once_and_no_other(code: ErrorCode) -> None:
     world = SenderWorld()
@@ -72,6 +74,7 @@ def test_a_final_answer_fails_the_record_at_once_and_no_other(code: ErrorCode) -
     world.assert_memory_is_back()
 
 
+@pytest.mark.behaviour("Retries", "A leader that an answer names (KIP-951) is sent to at once, if it is news")
 def test_a_leader_that_an_answer_names_is_sent_to_without_backoff_or_metadata() -> None:
     brokers = FakeBrokers(leaders=[1, 1], nodes=2)
     brokers.tells_leaders = True
@@ -106,6 +109,7 @@ def test_without_a_named_leader_the_metadata_is_asked_and_the_backoff_kept() -> 
     assert world.clock.now_ms > began
 
 
+@pytest.mark.behaviour("Retries", "A leader that an answer names (KIP-951) is sent to at once, if it is news")
 @pytest.mark.parametrize(
     ("leader", "epoch"), [(2, 0), (7, 5), (-1, 5), (2, -1)], ids=["old epoch", "unknown node", "nobody", "no epoch"]
 )
@@ -124,6 +128,10 @@ def test_a_named_leader_that_is_no_news_is_left_out(leader: int, epoch: int) -> 
     assert world.clock.now_ms - began >= 100, "it is the same leader, so it is given time"
 
 
+@pytest.mark.behaviour(
+    "Throttling and quotas",
+    "A throttled producer keeps quiet for exactly the time it was told, and goes on with other brokers",
+)
 def test_a_throttled_producer_keeps_quiet_for_as_long_as_it_was_told() -> None:
     world = SenderWorld()
     world.connect()
@@ -136,6 +144,7 @@ def test_a_throttled_producer_keeps_quiet_for_as_long_as_it_was_told() -> None:
     assert third - second == 700
 
 
+@pytest.mark.behaviour("Sender", "A broker that throttles does not hold up the others")
 def test_throttling_one_broker_does_not_hold_up_the_others() -> None:
     brokers = FakeBrokers(leaders=[1, 2], nodes=2)
     world = SenderWorld(brokers)
@@ -150,6 +159,9 @@ def test_throttling_one_broker_does_not_hold_up_the_others() -> None:
     assert world.clock.now_ms - began < 200
 
 
+@pytest.mark.behaviour(
+    "Delivery time-out", "The error of an expired record says how many records, where and for how long"
+)
 def test_an_expired_record_says_how_many_where_and_how_long() -> None:
     world = SenderWorld(delivery_timeout_ms=40_000, request_timeout_ms=30_000)
     world.connect()
@@ -162,6 +174,7 @@ def test_an_expired_record_says_how_many_where_and_how_long() -> None:
     assert world.told_at == [began + 40_000] * 2
 
 
+@pytest.mark.behaviour("Delivery time-out", "The memory of a batch under way stays taken until its request ends")
 def test_an_answer_that_comes_after_the_expiry_changes_nothing_and_gives_the_memory_back() -> None:
     world = SenderWorld(delivery_timeout_ms=20_000, request_timeout_ms=20_000)
     world.connect()
@@ -182,6 +195,7 @@ def test_an_answer_that_comes_after_the_expiry_changes_nothing_and_gives_the_mem
     world.assert_memory_is_back()
 
 
+@pytest.mark.behaviour("Metadata", "Partitions that a topic gains are found while records are sent")
 def test_partitions_that_a_topic_gains_are_found() -> None:
     world = SenderWorld(FakeBrokers(leaders=[1]))
     world.connect()
@@ -197,6 +211,7 @@ def test_partitions_that_a_topic_gains_are_found() -> None:
     assert world.brokers.values(1) == [b"b"]
 
 
+@pytest.mark.behaviour("Metadata", "A cluster whose brokers are all gone is looked for through the bootstrap servers")
 def test_a_cluster_whose_brokers_all_moved_is_found_again_through_the_bootstrap_servers() -> None:
     world = SenderWorld(FakeBrokers(leaders=[1], nodes=2))
     world.connect()
@@ -214,6 +229,7 @@ def test_a_cluster_whose_brokers_all_moved_is_found_again_through_the_bootstrap_
     assert [node for node, _, _ in world.brokers.produced] == ["1", "3"]
 
 
+@pytest.mark.behaviour("BatchDrain", "Work of a pass does not grow with the number of batches that wait")
 def test_a_pass_over_idle_partitions_takes_no_lock_and_no_batch_is_looked_at_twice() -> None:
     world = SenderWorld(FakeBrokers(leaders=[1] * 200))
     world.connect()
@@ -229,6 +245,7 @@ def test_a_pass_over_idle_partitions_takes_no_lock_and_no_batch_is_looked_at_twi
         lock.release()
 
 
+@pytest.mark.behaviour("BatchDrain", "Work of a pass does not grow with the number of batches that wait")
 def test_a_pass_looks_at_the_first_batch_of_a_partition_however_many_wait() -> None:
     looks: list[int] = []
     for waiting in (1, 50):
@@ -274,6 +291,7 @@ def test_without_a_backoff_the_sender_still_lets_time_pass_while_it_waits_for_a_
     assert min(world.network.poll_timeouts[1:]) > 0
 
 
+@pytest.mark.behaviour("Sender", "A pass with nothing to do ends, and does not spin")
 def test_without_a_backoff_and_without_a_broker_to_ask_a_step_ends() -> None:
     world = SenderWorld(retry_backoff_ms=0)
     world.network.refusals["-1"] = ConnectionRefusedError()
@@ -297,6 +315,7 @@ class _Broken:
             raise error
 
 
+@pytest.mark.behaviour("Sender", "The sender goes on after an error that nobody foresaw, with a pause")
 def test_after_an_error_that_nobody_foresaw_the_sender_pauses_and_does_not_repeat_itself(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

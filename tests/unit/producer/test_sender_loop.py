@@ -474,6 +474,7 @@ def test_a_record_that_waited_too_long_fails_with_count_partition_age_and_cause(
     assert world.memory_in_use == 0
 
 
+@pytest.mark.behaviour("Delivery time-out", "The sender wakes up for the batch that expires next")
 def test_it_wakes_up_for_what_expires_next() -> None:
     world = settled((NO_LEADER, 1), delivery_timeout_ms=3000, request_timeout_ms=2000, enable_idempotence=False)
     created = world.now
@@ -941,6 +942,10 @@ def test_a_forced_close_fails_what_is_queued_and_in_flight_at_once() -> None:
     assert world.network.is_closed
 
 
+@pytest.mark.behaviour(
+    "KafkaProducer",
+    "A forced close counts what it gives up, and tells what may have been stored from what was never sent",
+)
 def test_what_a_forced_close_gives_up_is_counted_and_told_apart(caplog: pytest.LogCaptureFixture) -> None:
     world = settled()
     sent = world.append(0)

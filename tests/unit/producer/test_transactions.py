@@ -74,6 +74,7 @@ ALLOWED = {
 }
 
 
+@pytest.mark.behaviour("Transactions", "The producer's transaction states change as Kafka's do, and in no other way")
 @pytest.mark.parametrize("target", S)
 @pytest.mark.parametrize("source", S)
 def test_every_transition(source: State, target: State) -> None:
@@ -282,6 +283,7 @@ def test_an_abort_drops_what_has_not_left(world: TransactionalWorld) -> None:
     world.assert_memory_is_back()
 
 
+@pytest.mark.behaviour("Transactions", "A record outside a transaction is refused")
 def test_a_record_may_not_be_sent_outside_a_transaction(world: TransactionalWorld) -> None:
     with pytest.raises(TransactionStateError, match="call begin_transaction first"):
         world.send(b"a")
@@ -576,6 +578,7 @@ def test_an_error_for_good_ends_the_wait_for_an_answer(world: TransactionalWorld
         result.wait(0)
 
 
+@pytest.mark.behaviour("Transactions", "Nothing changes a fatal error of the transaction manager")
 def test_answers_that_come_after_an_error_for_good_change_nothing(world: TransactionalWorld) -> None:
     world.begin()
     result, before = world.manager.begin_commit(), world.manager.identity
@@ -585,6 +588,7 @@ def test_answers_that_come_after_an_error_for_good_change_nothing(world: Transac
     assert (world.manager.state, world.manager.identity) == (S.FATAL_ERROR, before)
 
 
+@pytest.mark.behaviour("Transactions", "A record that is staged after an abort is no part of the next transaction")
 def test_a_record_that_is_staged_after_the_abort_is_no_part_of_the_next_transaction(world: TransactionalWorld) -> None:
     world.begin()
     world.finish(world.manager.begin_abort())

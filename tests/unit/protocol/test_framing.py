@@ -7,6 +7,7 @@ from kafka_sink.protocol import framing
 from kafka_sink.protocol.framing import SIZE_BYTES, frame
 
 
+@pytest.mark.behaviour("Protocol", "A frame begins with the length of all its segments")
 def test_the_length_of_all_segments_comes_first() -> None:
     assert b"".join(frame([b"abc", bytearray(b"de"), memoryview(b"f")])) == b"\x00\x00\x00\x06abcdef"
     assert len(frame([b"abc"])[0]) == SIZE_BYTES

@@ -27,6 +27,7 @@ HEADERS = {
 }
 
 
+@pytest.mark.behaviour("Protocol", "Requests have the header of their version")
 @pytest.mark.parametrize(("version", "client_id"), HEADERS)
 def test_request_headers(version: int, client_id: str | None) -> None:
     expected = bytes.fromhex(HEADERS[version, client_id])
@@ -136,6 +137,7 @@ class TestApiVersions:
         assert decode_response(ApiKey.API_VERSIONS, 4, frame) == (9, refusal)
 
 
+@pytest.mark.behaviour("ApiVersions", "A broker's refusal of the version is understood in every form")
 def test_a_refusal_of_the_version_that_is_not_in_version_0_is_understood_too() -> None:
     """What librdkafka's mock broker (2.16) answers to ApiVersions version 4."""
     frame = bytes.fromhex("0000000700230100120000000200000000")

@@ -87,6 +87,7 @@ def test_header_over_the_start_of_a_larger_buffer() -> None:
     assert target == write()
 
 
+@pytest.mark.behaviour("Record format", "The CRC covers everything from the attributes on")
 def test_crc_covers_all_from_the_attributes_on() -> None:
     data = write()
     assert batch.verify_crc(data)

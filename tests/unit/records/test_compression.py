@@ -36,6 +36,7 @@ def test_round_trip_up_to_the_limit(kind: CompressionType, sample: str) -> None:
     assert bytes(decompress(kind, compress(kind, data), len(data))) == data
 
 
+@pytest.mark.behaviour("Compression", "Batches of all five codecs can be read, also by foreign readers")
 @pytest.mark.parametrize("kind", PACKED)
 @pytest.mark.parametrize("sample", [name for name in SAMPLES if name != "empty"])
 def test_foreign_reader(kind: CompressionType, sample: str) -> None:
@@ -55,6 +56,7 @@ def test_one_byte_over_the_limit(kind: CompressionType) -> None:
         decompress(kind, compress(kind, SAMPLES["text"]), len(SAMPLES["text"]) - 1)
 
 
+@pytest.mark.behaviour("Compression", "A decompression bomb is refused")
 @pytest.mark.parametrize("kind", PACKED)
 def test_bomb_is_refused(kind: CompressionType) -> None:
     bomb = compress(kind, bytes(64 << 20))

@@ -18,6 +18,7 @@ VECTORS = {
 }
 
 
+@pytest.mark.behaviour("Partitioner", "murmur2 gives the values of Kafka's own tests")
 @pytest.mark.parametrize(("data", "expected"), VECTORS.items())
 def test_kafkas_vectors(data: bytes, expected: int) -> None:
     assert murmur2(data) == expected

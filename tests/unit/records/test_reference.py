@@ -7,6 +7,7 @@ from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size, record_size_upper_bound, write_record
 
 
+@pytest.mark.behaviour("Record format", "Records have the exact bytes of Kafka's format, version 2")
 def test_a_record_byte_by_byte() -> None:
     target = bytearray(b"before")
     write_record(target, 3, -1, b"key", b"value", [("h", b"x"), ("n", None)])

@@ -45,6 +45,7 @@ def test_what_a_producer_sends_is_let_in(codec: CompressionType, count: int, siz
     assert validated(make_batch([b"v" * size] * count, compression=codec)).record_count == count
 
 
+@pytest.mark.behaviour("Log", "Every wrong batch header has its error code")
 @pytest.mark.parametrize(
     ("data", "code"),
     [
@@ -72,6 +73,7 @@ def test_every_wrong_header_has_its_code(data: bytes | None, code: ErrorCode) ->
     assert refusal(data) is code
 
 
+@pytest.mark.behaviour("Log", "A wrong record count is noticed")
 @pytest.mark.parametrize("count", [-1, 0, 2, 4, 128, 129, 2**31 - 1])
 def test_a_wrong_count_is_noticed(count: int) -> None:
     assert refusal(counted(count)) is ErrorCode.INVALID_RECORD
@@ -103,6 +105,7 @@ def test_a_negative_length_that_leads_to_the_right_place_is_noticed() -> None:
     assert refusal(edited(layout.HEADER_BYTES, ">B", GOOD[layout.HEADER_BYTES] | 1)) is ErrorCode.INVALID_RECORD
 
 
+@pytest.mark.behaviour("Log", "A damaged payload is a fatal error")
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_damaged_payload_is_final(codec: CompressionType) -> None:
     data = bytes(make_batch([b"abc" * 50], compression=codec))
@@ -133,6 +136,7 @@ def test_zstd_needs_a_version_that_knows_it() -> None:
     assert caught.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
+@pytest.mark.behaviour("Log", "Timestamps outside the topic's limits are refused")
 def test_times_lie_within_their_limits_or_are_not_said() -> None:
     rules = {"timestamp_before_max_ms": 100, "timestamp_after_max_ms": 10}
     # Three records, from this time on, one a millisecond.

@@ -57,6 +57,9 @@ def test_what_is_planned_is_read_from_this_machine(tmp_path: Path) -> None:
     assert OffsetsReading(str(tmp_path), 1).result() == found
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows", "A checkpoint that cannot be read is no error"
+)
 @pytest.mark.parametrize(
     ("location", "unknown"),
     [
@@ -71,6 +74,9 @@ def test_a_checkpoint_that_cannot_be_read_is_no_error(location: str | None, unkn
     assert not found.digest
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows", "A file system that does not answer costs one wait"
+)
 def test_a_store_that_does_not_answer_costs_one_wait_and_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Answers()
     monkeypatch.setattr(checkpoint, "ArrowFiles", store)
@@ -143,6 +149,10 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
         serving.join()
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows",
+    "Checkpoints are read from object stores and through Hadoop's file systems",
+)
 def test_what_is_planned_is_read_from_an_object_store(store: dict[str, bytes], tmp_path: Path) -> None:
     for folder in ("offsets", "sources/0"):
         (tmp_path / folder).mkdir(parents=True)

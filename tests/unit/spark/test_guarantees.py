@@ -22,6 +22,7 @@ EXACTLY_ONCE = {**REQUIRED, "deliveryguarantee": "exactly-once", "transactionali
 SCHEMA = RowSchema(False, False, False, False, False)
 
 
+@pytest.mark.behaviour("Sink options and commit messages", "Options that contradict each other are refused")
 @pytest.mark.parametrize(
     ("options", "is_stream", "says"),
     [
@@ -65,6 +66,12 @@ def make_commit(**more: object) -> TransactionalCommit:
     return TransactionalCommit(0, 0, 0, 0, 0, 0, 0, 0, {}, writer="query", **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.behaviour(
+    "Sink options and commit messages", "An epoch of a continuous trigger is an error that says what is lost"
+)
+@pytest.mark.behaviour(
+    "Progress and continuous triggers", "Every epoch of a continuous trigger is an error that says what is lost"
+)
 @pytest.mark.parametrize("guarantee", [REQUIRED, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
 def test_an_epoch_of_a_continuous_trigger_is_an_error_that_says_what_is_lost(guarantee: dict[str, str]) -> None:
     options = parse_options(guarantee, is_stream=True)
@@ -73,6 +80,9 @@ def test_an_epoch_of_a_continuous_trigger_is_an_error_that_says_what_is_lost(gua
         kind(options, SCHEMA).commit([None, None], 3)
 
 
+@pytest.mark.behaviour(
+    "Sink options and commit messages", "Messages of another version, or without a transaction, are never committed"
+)
 def test_messages_of_another_version_or_of_no_transaction_are_never_committed() -> None:
     writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True), SCHEMA)
     for messages in ([make_commit(version=4)], [TaskCommit(0, 0, 1, 1, 1, 1, 1, 1, {})]):
@@ -82,6 +92,9 @@ def test_messages_of_another_version_or_of_no_transaction_are_never_committed() 
         writer.commit([make_commit(version=3), None], 3)
 
 
+@pytest.mark.behaviour(
+    "Sink options and commit messages", "A version that was committed before needs no cluster, and says so"
+)
 def test_a_version_that_was_committed_before_needs_no_cluster_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True), SCHEMA)
     with caplog.at_level(logging.WARNING):
@@ -92,6 +105,7 @@ def test_a_version_that_was_committed_before_needs_no_cluster_and_says_so(caplog
     assert "it is not known whether these are the same rows, because of the fog" in unknown.lower()
 
 
+@pytest.mark.behaviour("Sink options and commit messages", "abort() touches nothing")
 def test_abort_touches_nothing(caplog: pytest.LogCaptureFixture) -> None:
     writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True), SCHEMA)
     with caplog.at_level(logging.WARNING):

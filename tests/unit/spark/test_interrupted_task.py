@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import time
 from contextlib import suppress
 
+import pytest
 from pyspark.sql.types import IntegerType, StringType, StructType
 
 from kafka_sink import EmbeddedCluster
@@ -16,13 +16,14 @@ from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task_writer import write_task
 from tests.conftest import Figure
 from tests.fakes.interrupting import Points, interrupt
+from tests.support import amounts
 from tests.support.readback import read_topic
 from tests.unit.spark.test_task_writer import batches
 
 TOPIC = "rows"
 
 #: "all": every line of a task. Otherwise as many as fit into two seconds, with the same distance between them.
-_ALL = os.environ.get("KAFKALITE_INTERRUPT_POINTS") == "all"
+_ALL = amounts.INTERRUPT_POINTS == "all"
 _STRIDE = 1 if _ALL else 151
 
 #: Real seconds after which a thread that should have ended hangs.
@@ -33,6 +34,7 @@ def sender_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("kafka-producer")]
 
 
+@pytest.mark.behaviour("Faults: interrupts and signals", "An interrupted task leaves no thread and nothing wrong")
 def test_an_interrupted_task_leaves_no_thread_and_nothing_wrong(figure: Figure) -> None:
     with EmbeddedCluster(nodes=1) as cluster:
         cluster.create_topic(TOPIC, 3)

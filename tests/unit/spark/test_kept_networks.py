@@ -46,6 +46,7 @@ def connected(clock: FakeClock) -> ClientNetwork:
     return ClientNetwork(client, metadata, SelectorMetrics())
 
 
+@pytest.mark.behaviour("Tasks", "A task goes on with the metadata and the connections of the task before it")
 def test_a_task_gets_the_connections_of_the_one_before(clock: FakeClock, kept: KeptNetworks) -> None:
     network = connected(clock)
     kept.keep(key_of(HERE), network)
@@ -54,6 +55,7 @@ def test_a_task_gets_the_connections_of_the_one_before(clock: FakeClock, kept: K
     assert kept.take(key_of(HERE)) is None, "they are the task's now"
 
 
+@pytest.mark.behaviour("Tasks", "Tasks with other properties have connections of their own")
 def test_other_properties_have_connections_of_their_own(clock: FakeClock, kept: KeptNetworks) -> None:
     kept.keep(key_of(HERE), connected(clock))
     assert kept.take(key_of({**HERE, "sasl.jaas.config": "another password"})) is None
@@ -71,6 +73,7 @@ def test_a_renewed_certificate_gets_new_connections(clock: FakeClock, kept: Kept
     assert kept.take(key_of(properties)) is None
 
 
+@pytest.mark.behaviour("Tasks", "Lost and idle connections are not handed on")
 def test_lost_connections_are_not_handed_on(clock: FakeClock, kept: KeptNetworks) -> None:
     network = connected(clock)
     selectable = network.client._selectable
@@ -108,6 +111,7 @@ def test_an_old_view_of_the_cluster_is_refreshed(clock: FakeClock, kept: KeptNet
     assert network.metadata.time_to_next_update_ms(clock.now_ms) == 0
 
 
+@pytest.mark.behaviour("Tasks", "Lost and idle connections are not handed on")
 def test_idle_connections_are_closed(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_networks, "start_thread", lambda name, run: run)
     time = ManualClock()

@@ -37,12 +37,20 @@ def digest(files: Files) -> str:
     return found.digest
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows",
+    "The same offsets are the same rows, whenever they were planned",
+)
 def test_the_same_offsets_are_the_same_rows_whenever_they_were_planned() -> None:
     planned = digest(kafka('{"t":{"0":5,"1":7}}', '{"t":{"0":9,"1":7}}'))
     assert len(planned) == 16
     assert planned == digest(kafka('{"t":{"0":5,"1":7}}', '{"t":{"1":7,"0":9}}', planned_ms=99))
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows",
+    "Another end, another beginning or another source are other rows",
+)
 @pytest.mark.parametrize(
     "ends", [("1", "3"), ("0", "2"), ("1\n4", "2\n4"), ("1", "2", "2"), ("-", "2"), ("1", "-"), ("1", '"2"')]
 )
@@ -69,6 +77,9 @@ def of_files(*logs: str) -> Files:
     return Files({**files, **{f"sources/0/{number}": f"v1\n{log}" for number, log in enumerate(logs)}})
 
 
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows", "Other files under the same offset are other rows"
+)
 def test_other_files_under_the_same_offset_are_other_rows() -> None:
     first = FILE % ("a", 1, 0)
     planned = digest(of_files(first, FILE % ("b", 2, 1)))

@@ -32,6 +32,7 @@ def line(batch: int, rows: int = 10, **more: Any) -> str:
     return json.dumps({**report, **more}) + "\n"
 
 
+@pytest.mark.behaviour("Progress and continuous triggers", "Percentiles are right to one part in sixteen")
 def test_percentiles_are_right_to_one_part_in_sixteen() -> None:
     rng = random.Random(1)
     times = sorted(int(rng.lognormvariate(5, 2)) for _ in range(5000))
@@ -47,6 +48,7 @@ def test_percentiles_are_right_to_one_part_in_sixteen() -> None:
     assert ack_times.percentile({}, 0.5) is None
 
 
+@pytest.mark.behaviour("Progress and continuous triggers", "Every line is told once, in order and whole")
 def test_every_new_line_is_told_once_in_order_and_whole(tmp_path: Path) -> None:
     report = tmp_path / "report.jsonl"
     report.write_text(line(0))
@@ -82,6 +84,7 @@ def test_a_report_of_at_least_once_has_no_commit(tmp_path: Path) -> None:
     assert (progress.batch, progress.decision, progress.commit_ms) == (3, "written", 0)
 
 
+@pytest.mark.behaviour("Progress and continuous triggers", "A callback that fails does not harm the query")
 def test_a_callback_that_fails_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fail(progress: SinkProgress) -> None:
         raise ValueError("no metrics today")
@@ -93,6 +96,7 @@ def test_a_callback_that_fails_harms_nothing(tmp_path: Path, caplog: pytest.LogC
     assert "no metrics today" in caplog.text
 
 
+@pytest.mark.behaviour("Progress and continuous triggers", "Prometheus' file has the figures of the last batch")
 def test_the_file_for_prometheus(tmp_path: Path) -> None:
     report, prom = tmp_path / "report.jsonl", tmp_path / "sink.prom"
     listener = ProgressListener(report, None, prom, {"query": 'a"b'}, ManualClock(5_000))

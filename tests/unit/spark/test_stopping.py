@@ -72,6 +72,7 @@ def run(text: str, *signals: signal.Signals) -> None:
     run_until_stopped(query)
 
 
+@pytest.mark.behaviour("Spark jobs", "A program that the signal ended is no failure")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_program_of_hadoops_that_the_signal_ended_is_no_failure(
     number: signal.Signals, code: int, caplog: pytest.LogCaptureFixture
@@ -81,6 +82,7 @@ def test_a_program_of_hadoops_that_the_signal_ended_is_no_failure(
     assert "the micro-batch under way is left to the next start" in caplog.text
 
 
+@pytest.mark.behaviour("Spark jobs", "Any other failure is raised")
 @pytest.mark.parametrize(
     ("text", "signals"),
     [
@@ -94,6 +96,7 @@ def test_any_other_failure_is_raised(text: str, signals: tuple[signal.Signals, .
         run(text, *signals)
 
 
+@pytest.mark.behaviour("Spark jobs", "SIGTERM and Ctrl-C let the micro-batch end, and the next start goes on")
 def test_one_signal_to_python_and_to_the_jvm_waits_for_the_batch() -> None:
     stop = _Stop()
     jvm = _JvmHandler(stop)

@@ -54,6 +54,7 @@ def write(cluster: EmbeddedCluster, rows: list[pa.RecordBatch], partitions: int)
     assert commit.rows_in == commit.rows_acked == sum(batch.num_rows for batch in rows)
 
 
+@pytest.mark.behaviour("Tasks", "All rows of a task arrive, or the task fails")
 @pytest.mark.parametrize(("partitions", "expected"), [(63, [100] * 6), (64, [100, 300, 200])])
 def test_rows_for_many_partitions_are_gathered_and_all_arrive(
     partitions: int, expected: list[int], sizes: list[int], monkeypatch: pytest.MonkeyPatch
@@ -83,6 +84,7 @@ def metadata_requests(cluster: EmbeddedCluster) -> int:
     return int(sum(found))
 
 
+@pytest.mark.behaviour("Tasks", "A task goes on with the metadata and the connections of the task before it")
 def test_a_task_begins_with_what_the_one_before_knew_and_still_finds_leaders_that_moved() -> None:
     with EmbeddedCluster(nodes=2) as cluster:
         servers = cluster.bootstrap_servers
@@ -119,6 +121,7 @@ def test_what_is_known_is_asked_for_anew_after_a_while_and_after_a_failure(monke
         assert metadata_requests(cluster) > asked
 
 
+@pytest.mark.behaviour("Tasks", "A row that is refused after the last one fails the task with the cause")
 def test_a_row_that_is_refused_after_the_last_was_handed_over_fails_the_task_with_its_cause() -> None:
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC, 1)
@@ -129,6 +132,7 @@ def test_a_row_that_is_refused_after_the_last_was_handed_over_fails_the_task_wit
             write_row(cluster.bootstrap_servers, 1)
 
 
+@pytest.mark.behaviour("Tasks", "A task ends at the first refusal, and leaves no thread")
 def test_a_task_takes_no_more_rows_once_one_was_refused_and_leaves_no_thread_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -59,6 +59,9 @@ def test_an_id_that_is_not_used_is_forgotten_after_the_session_timeout(world: Gr
     assert joined is not None and joined.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.behaviour(
+    "Group coordinator", "A rebalance ends when the last member has joined and the leader has sent its assignment"
+)
 def test_all_are_answered_when_the_last_has_joined_and_the_leader_has_spoken(world: GroupWorld) -> None:
     one, two = world.member(), world.member()
     one.enter()
@@ -136,6 +139,7 @@ def test_who_does_not_join_in_time_is_left_out(world: GroupWorld) -> None:
     assert refusal(one.heartbeat) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.behaviour("Group coordinator", "A member that does not sync in time is left out")
 def test_who_does_not_sync_in_time_is_left_out(world: GroupWorld) -> None:
     one, two = world.member(session_ms=5 * REBALANCE_MS), world.member(session_ms=5 * REBALANCE_MS)
     one.enter()
@@ -188,6 +192,7 @@ def test_who_waits_for_others_is_not_taken_for_gone(world: GroupWorld) -> None:
     assert (one.generation, two.generation) == (3, 3)
 
 
+@pytest.mark.behaviour("Group coordinator", "A member is answered once when several sessions expire together")
 def test_when_sessions_end_together_who_is_answered_begins_a_new_one(world: GroupWorld) -> None:
     one, two = world.member(), world.member()
     one.enter()
@@ -292,6 +297,7 @@ def test_syncs_that_are_refused(world: GroupWorld, changes: dict[str, object], c
     assert refused is not None and refused.error is code
 
 
+@pytest.mark.behaviour("Group coordinator", "A static member that comes back gets its assignment back")
 def test_a_static_member_comes_back_to_what_it_had(world: GroupWorld) -> None:
     (member,) = world.stable(instance_id="i")
     again = world.member(instance_id="i")
@@ -366,6 +372,7 @@ def test_a_group_and_its_members_outlive_the_process(tmp_path: Path) -> None:
     assert GroupWorld(tmp_path).describe().members == ()
 
 
+@pytest.mark.behaviour("Group coordinator", "A member is told only what was stored")
 def test_what_is_not_stored_is_not_said(tmp_path: Path) -> None:
     world = GroupWorld(tmp_path)
     one, two = world.member(), world.member()
@@ -388,6 +395,9 @@ def test_what_is_not_stored_is_not_said(tmp_path: Path) -> None:
     assert two.synced is not None and two.synced.assignment == b"1"
 
 
+@pytest.mark.behaviour(
+    "Group coordinator", "A group moves with its coordinator, and waiting members are sent to the new one"
+)
 def test_a_group_moves_with_its_node_and_who_waits_is_sent_there(tmp_path: Path) -> None:
     world = GroupWorld(tmp_path, nodes=3)
     one, two = world.stable(2)
@@ -418,6 +428,9 @@ def test_a_process_leaves_alone_what_another_one_coordinates(tmp_path: Path) -> 
     assert GroupWorld(tmp_path).state() == "Stable"
 
 
+@pytest.mark.behaviour(
+    "Coordinators of several processes", "A group that moved here is known before the process was told of it"
+)
 def test_a_group_that_moved_here_is_known_to_whoever_asks_before_we_were_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,6 +444,9 @@ def test_a_group_that_moved_here_is_known_to_whoever_asks_before_we_were_told(
     assert there.state() == "Stable"
 
 
+@pytest.mark.behaviour(
+    "Coordinators of several processes", "A group that moved away is not created again by a request that was under way"
+)
 def test_a_group_that_moved_away_is_not_made_anew_by_a_request_that_was_let_in_before(tmp_path: Path) -> None:
     node = GroupWorld(tmp_path, nodes=2).cluster.coordinator_for(GROUP)
     here = GroupWorld(tmp_path, nodes=2, node_ids=(3 - node,))

@@ -43,6 +43,7 @@ def test_what_was_committed_outlives_the_process(tmp_path: Path) -> None:
     assert GroupWorld(tmp_path).groups.fetch("other") == {}
 
 
+@pytest.mark.behaviour("Group offsets", "A member commits offsets in its own generation only")
 def test_members_commit_in_their_generation(world: GroupWorld) -> None:
     (member,) = world.stable()
     assert member.commit(0) == [ErrorCode.NONE]
@@ -67,6 +68,7 @@ def test_a_member_of_a_group_that_is_not_there_is_refused(world: GroupWorld) -> 
     assert world.groups.all() == []
 
 
+@pytest.mark.behaviour("Group offsets", "The length of an offset's metadata is measured as Kafka measures it")
 @pytest.mark.parametrize(
     ("text", "code"),
     [
@@ -116,6 +118,9 @@ def test_only_the_groups_of_the_transaction_are_ended(world: GroupWorld) -> None
     assert world.fetched() == {} and world.groups.pending(GROUP) == {ZERO}
 
 
+@pytest.mark.behaviour(
+    "Group offsets", "A later commit without a transaction wins over a pending one of an open transaction"
+)
 def test_a_later_plain_commit_wins_over_an_open_transaction(world: GroupWorld) -> None:
     world.commit_in_transaction(PRODUCER, 0, offset=at(2))
     world.commit(0, offset=at(1))
@@ -123,6 +128,7 @@ def test_a_later_plain_commit_wins_over_an_open_transaction(world: GroupWorld) -
     assert world.fetched() == {0: 1} and world.groups.pending(GROUP) == frozenset()
 
 
+@pytest.mark.behaviour("Group offsets", "Of several transactions the one that wrote last wins, whichever ends last")
 def test_the_transaction_that_wrote_last_wins_whichever_ends_last(world: GroupWorld) -> None:
     world.commit_in_transaction(PRODUCER, 0, offset=at(2))
     world.commit_in_transaction(PRODUCER + 1, 0, offset=at(3))
@@ -183,6 +189,7 @@ def test_an_old_client_says_how_long_its_offsets_are_kept(tmp_path: Path) -> Non
     assert world.fetched() == {}
 
 
+@pytest.mark.behaviour("Group offsets", "Offsets expire when the group has been empty for offsets.retention.minutes")
 def test_offsets_of_a_group_expire_when_it_was_empty_for_long(tmp_path: Path) -> None:
     world = GroupWorld(tmp_path, offsets_retention_minutes=60)
     (member,) = world.stable(session_ms=30 * MINUTE_MS)
@@ -220,6 +227,7 @@ def test_what_a_transaction_is_about_to_change_does_not_expire(tmp_path: Path) -
     assert world.groups.all() == []
 
 
+@pytest.mark.behaviour("Group offsets", "Deleting a topic deletes its offsets")
 def test_a_topic_takes_its_offsets_with_it(world: GroupWorld) -> None:
     other = TopicPartition("other", 0)
     world.commit(0)

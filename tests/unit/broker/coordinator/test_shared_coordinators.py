@@ -84,6 +84,9 @@ def two(tmp_path: Path) -> tuple[Process, Process]:
     return first, second
 
 
+@pytest.mark.behaviour(
+    "Coordinators of several processes", "A topic that a process has not heard of yet is not taken for a deleted one"
+)
 def test_a_topic_that_a_process_has_not_heard_of_is_no_deleted_one(two: tuple[Process, Process]) -> None:
     first, second = two
     first.cluster.create_topic("t", assignment=[[1]])
@@ -99,6 +102,10 @@ def test_a_topic_that_a_process_has_not_heard_of_is_no_deleted_one(two: tuple[Pr
     assert second.state() is TransactionState.COMPLETE_COMMIT
 
 
+@pytest.mark.behaviour(
+    "Coordinators of several processes",
+    "A process that hears late of an end does not end the offsets of the next transaction",
+)
 def test_a_process_that_comes_late_ends_no_offsets_of_the_next_transaction(
     two: tuple[Process, Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +130,9 @@ def test_a_process_that_comes_late_ends_no_offsets_of_the_next_transaction(
     assert first.groups.fetch(GROUP)[PARTITION].offset == 1
 
 
+@pytest.mark.behaviour(
+    "Coordinators of several processes", "No transaction ends between its check and the commit of its offsets"
+)
 def test_no_transaction_ends_between_the_question_and_the_offsets(two: tuple[Process, Process]) -> None:
     first, second = two
     producer = first.transactions.init_producer_id(ID, 60_000, None)
@@ -173,6 +183,9 @@ def test_a_file_that_cannot_be_read_for_a_moment_does_not_keep_a_transaction_fro
     assert first.state() is TransactionState.COMPLETE_COMMIT
 
 
+@pytest.mark.behaviour(
+    "Coordinators of several processes", "A process that was held up looks who coordinates before it answers"
+)
 def test_a_process_that_was_held_up_looks_who_coordinates_before_it_answers(tmp_path: Path) -> None:
     first = Process(tmp_path, 2)
     context = replace(BrokerNode().context, node_id=2, cluster=first.cluster, groups=first.groups)

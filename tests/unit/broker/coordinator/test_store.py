@@ -120,6 +120,9 @@ def test_stores_of_several_processes_are_prepared_one_after_the_other(tmp_path: 
     assert outcomes == [None]
 
 
+@pytest.mark.behaviour(
+    "Faults: disk and power", "Rows of the coordinators' file that make no sense are refused by the name of the file"
+)
 def test_rows_that_make_no_sense_are_refused_by_the_name_of_their_file(tmp_path: Path) -> None:
     with EmbeddedCluster(data_dir=tmp_path):
         pass
@@ -136,6 +139,9 @@ def test_rows_that_make_no_sense_are_refused_by_the_name_of_their_file(tmp_path:
         pass
 
 
+@pytest.mark.behaviour(
+    "Faults: disk and power", "Flipped bits in the coordinators' file are refused, or change only what they hit"
+)
 def test_flipped_bits_are_refused_or_change_nothing_but_what_they_hit(tmp_path: Path, figure: Figure) -> None:
     store = CoordinatorStore(tmp_path, flush_writes=False)
     with store.transaction() as connection:

@@ -70,6 +70,7 @@ def write(node: BrokerNode, producer: ProducerIdAndEpoch, sequence: int = 0) -> 
     return answer.responses[0].partition_responses[0].error_code
 
 
+@pytest.mark.behaviour("Transaction coordinator", "Markers wait for a partition without a leader")
 def test_a_participant_without_leader_is_waited_for(node: BrokerNode) -> None:
     lost = TopicPartition("lost", 0)
     producer = begin(node, PARTITION, lost)
@@ -167,6 +168,7 @@ def test_many_that_wait_do_not_keep_one_that_need_not(node: BrokerNode) -> None:
     assert state(node, "stuck-7").state is TransactionState.PREPARE_COMMIT
 
 
+@pytest.mark.behaviour("Transaction coordinator", "Transactions that are older than their time-out are aborted")
 def test_old_transactions_are_aborted_at_the_next_look(node: BrokerNode) -> None:
     producer = begin(node, PARTITION, timeout_ms=3000)
     assert write(node, producer) == 0

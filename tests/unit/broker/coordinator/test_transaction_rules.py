@@ -148,6 +148,7 @@ def test_end_in_version_1(state: TransactionState, commit: Outcome, abort: Outco
     assert outcome(lambda: end(in_state(state), ProducerIdAndEpoch(9, 3), 1, True)) is MAPPING
 
 
+@pytest.mark.behaviour("Transaction coordinator", "EndTxn is answered in every state as Kafka answers it")
 @pytest.mark.parametrize(
     ("state", "commit", "abort"),
     [
@@ -168,6 +169,7 @@ def test_end_in_version_2(state: TransactionState, commit: Outcome, abort: Outco
     assert outcome(lambda: end(in_state(state), ProducerIdAndEpoch(7, 4), 2, False)) is fenced
 
 
+@pytest.mark.behaviour("Transaction coordinator", "EndTxn is answered in every state as Kafka answers it")
 @pytest.mark.parametrize(
     ("state", "commit", "abort"),
     [
@@ -236,6 +238,7 @@ def test_nobody_is_given_the_epoch_that_fences_at_the_last_one() -> None:
     assert outcome(lambda: init(done)) == (EMPTY, NEW_ID, 1)
 
 
+@pytest.mark.behaviour("Transaction coordinator", "A transaction makes no other transitions than Kafka's")
 @pytest.mark.parametrize("after", list(TransactionState))
 @pytest.mark.parametrize("before", list(TransactionState))
 def test_no_other_transition_than_kafkas(before: TransactionState, after: TransactionState) -> None:

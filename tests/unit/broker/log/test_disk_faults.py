@@ -105,6 +105,10 @@ def steps_of(act: Callable[[MemoryFileSystem], None]) -> int:
     return disk.steps
 
 
+@pytest.mark.behaviour("Faults: disk and power", "A crash at every step of a log's life loses nothing acknowledged")
+@pytest.mark.behaviour(
+    "Faults: disk and power", "A power failure at every step loses nothing acknowledged where every write is flushed"
+)
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power failure"])
 def test_a_crash_at_every_step_loses_nothing_acknowledged(figure: Figure, power: bool) -> None:
     config = FLUSHED if power else CONFIG
@@ -133,6 +137,7 @@ def test_a_crash_at_every_step_loses_nothing_acknowledged(figure: Figure, power:
     figure("of them with a torn end that was cut", truncations)
 
 
+@pytest.mark.behaviour("Faults: disk and power", "A crash during recovery is recovered from")
 def test_a_crash_during_recovery_is_recovered_from() -> None:
     disk, written = MemoryFileSystem(), Written()
     log = open_log(disk)
@@ -156,6 +161,7 @@ def test_a_crash_during_recovery_is_recovered_from() -> None:
     raise AssertionError("recovery never ended")
 
 
+@pytest.mark.behaviour("Faults: disk and power", "A power failure takes only what was not flushed")
 @pytest.mark.parametrize("interval", [1, 4, NEVER])
 def test_a_power_failure_takes_what_was_not_flushed(figure: Figure, interval: int) -> None:
     lost = most = 0
@@ -177,6 +183,7 @@ def test_a_power_failure_takes_what_was_not_flushed(figure: Figure, interval: in
     figure(f"flushed {name}: acknowledged rows lost in 29 power failures", f"{lost} of 435, {most} at most")
 
 
+@pytest.mark.behaviour("Faults: disk and power", "An error of the disk at every step costs no acknowledged record")
 def test_an_error_at_every_step_costs_no_acknowledged_record(figure: Figure) -> None:
     refused = ended = steps = 0
     for step in range(1, steps_of(lambda disk: life(disk, Written(), FLUSHED)) + 1):
@@ -205,6 +212,7 @@ def test_an_error_at_every_step_costs_no_acknowledged_record(figure: Figure) -> 
     figure("errors, one at every step", f"{steps}, {refused} answered with KAFKA_STORAGE_ERROR, {ended} elsewhere")
 
 
+@pytest.mark.behaviour("Faults: disk and power", "A full disk costs only what it refused")
 def test_a_full_disk_at_every_byte_costs_only_what_it_refused() -> None:
     room = refused = 0
     while True:
@@ -231,6 +239,7 @@ def test_a_full_disk_at_every_byte_costs_only_what_it_refused() -> None:
         room += 3
 
 
+@pytest.mark.behaviour("Faults: disk and power", "A read-only disk serves what it has and refuses the rest")
 def test_a_read_only_disk_serves_what_it_has_and_refuses_the_rest() -> None:
     disk, written = MemoryFileSystem(), Written()
     log = open_log(disk, KEPT)
@@ -249,6 +258,7 @@ def test_a_read_only_disk_serves_what_it_has_and_refuses_the_rest() -> None:
         PartitionLog(Path("/data/t-1"), disk, KEPT, wall_ms=0)
 
 
+@pytest.mark.behaviour("Faults: disk and power", "A failing flush ends the log until it is opened again")
 def test_a_failing_flush_ends_the_log_until_it_is_opened_again() -> None:
     disk, written = MemoryFileSystem(), Written()
     log = open_log(disk, FLUSHED)
@@ -301,6 +311,7 @@ def served(log: PartitionLog) -> tuple[dict[int, bytes | None], bool]:
     return found, refused
 
 
+@pytest.mark.behaviour("Faults: disk and power", "A flipped bit is never served")
 @pytest.mark.parametrize("closed", [False, True], ids=["killed", "closed"])
 @pytest.mark.parametrize("kind", [".log", ".index", ".snapshot"])
 def test_a_flipped_bit_is_never_served(figure: Figure, kind: str, closed: bool) -> None:
@@ -335,6 +346,7 @@ def test_a_flipped_bit_is_never_served(figure: Figure, kind: str, closed: bool) 
     )
 
 
+@pytest.mark.behaviour("Faults: disk and power", "A lost tail is cut off, or rebuilt")
 @pytest.mark.parametrize("closed", [False, True], ids=["killed", "closed"])
 @pytest.mark.parametrize("kind", [".log", ".index", ".snapshot"])
 def test_a_lost_tail_is_cut_or_made_anew(kind: str, closed: bool) -> None:
@@ -364,6 +376,7 @@ def test_a_lost_tail_does_not_give_deleted_offsets_out_again() -> None:
     assert open_log(disk, KEPT).end_offset == 6
 
 
+@pytest.mark.behaviour("Faults: disk and power", "An index of a segment that is gone vouches for nothing")
 def test_an_index_of_a_segment_that_is_gone_vouches_for_nothing() -> None:
     disk, written = written_log(closed=True)
     (gone,) = (path for path in disk.files if path.name == f"{6:020d}.log")
@@ -379,6 +392,7 @@ def test_an_index_of_a_segment_that_is_gone_vouches_for_nothing() -> None:
     assert written.attempted[5] == values(again)[5]
 
 
+@pytest.mark.behaviour("Faults: disk and power", "Damage to cluster.json is refused")
 def test_damage_to_the_clusters_own_file_is_refused(figure: Figure) -> None:
     directory = Path("/data")
     disk = MemoryFileSystem()

@@ -74,6 +74,7 @@ def flush_after_a_while(logs: LogManager) -> None:
     logs.flush_due(100)
 
 
+@pytest.mark.behaviour("Log", "A flush survives segments that are deleted meanwhile")
 def test_a_flush_outlives_segments_that_are_deleted_meanwhile(logs: LogManager, disk: SlowDisk) -> None:
     log = written(logs, T0)
     written(logs, U0)
@@ -103,6 +104,7 @@ def test_no_index_is_left_of_a_segment_that_is_deleted_meanwhile(
     assert names(tmp_path, T0, ".log") == [*names(tmp_path, T0, ".index"), 4] == [3, 4]
 
 
+@pytest.mark.behaviour("Log", "No index of a deleted topic reaches the next one of its name")
 def test_no_index_of_a_deleted_topic_reaches_the_next_one_of_its_name(
     logs: LogManager, disk: SlowDisk, tmp_path: Path
 ) -> None:

@@ -123,6 +123,7 @@ def test_the_housekeeping_thread_works_and_ends() -> None:
     assert set(clock.waits) == {2000}
 
 
+@pytest.mark.behaviour("Log", "log.flush.interval.ms flushes what has waited")
 def test_what_waited_long_enough_is_flushed_by_the_thread() -> None:
     disk, clock = MemoryFileSystem(), ManualClock()
     logs = manager(disk, clock)
@@ -143,6 +144,7 @@ def test_what_waited_long_enough_is_flushed_by_the_thread() -> None:
     assert disk.steps == steps
 
 
+@pytest.mark.behaviour("Log", "A flush that fails ends its log, and no other")
 def test_a_flush_that_fails_ends_its_log_and_no_other() -> None:
     disk, clock = MemoryFileSystem(), ManualClock()
     logs = manager(disk, clock)

@@ -79,6 +79,7 @@ def test_only_offset_and_leader_epoch_differ_from_what_was_sent(place: tuple[Fil
     assert bytes(stored.data)[16:] == sent[16:]
 
 
+@pytest.mark.behaviour("Log", "Every offset of a long log is found")
 def test_every_offset_of_a_long_log_is_found(place: tuple[FileSystem, Path]) -> None:
     log = open_log(place, segment_bytes=3000, index_interval_bytes=200)
     for number in range(60):
@@ -147,6 +148,7 @@ def test_a_duplicate_is_answered_with_its_old_offset_and_not_written(place: tupl
     assert append(log, b"c", base_sequence=2, **options) == 3
 
 
+@pytest.mark.behaviour("Log", "Timestamps are the producer's, or those of the log (LogAppendTime)")
 def test_timestamps_are_the_producers_unless_the_log_stamps(place: tuple[FileSystem, Path]) -> None:
     log = open_log(place, log_append_time=True)
     batch, header = with_header([b"a", b"b"], base_timestamp=5)
@@ -156,6 +158,7 @@ def test_timestamps_are_the_producers_unless_the_log_stamps(place: tuple[FileSys
     assert header.max_timestamp == 6
 
 
+@pytest.mark.behaviour("Log", "A search by time finds the first record at or after it")
 @pytest.mark.parametrize("compression", list(CompressionType))
 def test_the_first_record_at_or_after_a_time(place: tuple[FileSystem, Path], compression: CompressionType) -> None:
     log = open_log(place, segment_bytes=400, index_interval_bytes=0)
@@ -181,6 +184,9 @@ def test_an_empty_log(place: tuple[FileSystem, Path]) -> None:
     assert log.max_timestamp_record() is None
 
 
+@pytest.mark.behaviour(
+    "Retention and DeleteRecords", "Retention by size keeps what is asked for, and the active segment"
+)
 def test_retention_by_size_keeps_what_is_asked_and_the_active_segment(place: tuple[FileSystem, Path]) -> None:
     log = open_log(place, segment_bytes=300, retention_bytes=700)
     for _ in range(20):
@@ -197,6 +203,7 @@ def test_retention_by_size_keeps_what_is_asked_and_the_active_segment(place: tup
     assert log.apply_retention(0) == 0
 
 
+@pytest.mark.behaviour("Retention and DeleteRecords", "Retention by time deletes old segments")
 def test_retention_by_time(place: tuple[FileSystem, Path]) -> None:
     log = open_log(place, segment_bytes=100, retention_ms=1000)
     for start in (1000, 5000, -1):
@@ -213,6 +220,11 @@ def test_retention_by_time(place: tuple[FileSystem, Path]) -> None:
 HOUR_MS = 3_600_000
 
 
+@pytest.mark.behaviour(
+    "Retention and DeleteRecords",
+    "A clock that jumps moves retention no further than it jumped, and offsets and searches stay right",
+)
+@pytest.mark.behaviour("Faults: the embedded broker", "A clock that jumps moves retention no further than the jump")
 def test_a_clock_that_jumps_moves_retention_no_further_than_it_jumped(place: tuple[FileSystem, Path]) -> None:
     log = open_log(place, segment_bytes=100, retention_ms=4 * HOUR_MS)
     start = 10 * HOUR_MS
@@ -228,6 +240,13 @@ def test_a_clock_that_jumps_moves_retention_no_further_than_it_jumped(place: tup
     assert [record.offset for record in read_all(log)] == [3]
 
 
+@pytest.mark.behaviour(
+    "Retention and DeleteRecords",
+    "A clock that jumps moves retention no further than it jumped, and offsets and searches stay right",
+)
+@pytest.mark.behaviour(
+    "Faults: the embedded broker", "A clock that jumps leaves offsets, timestamps and searches right"
+)
 def test_a_clock_that_jumps_keeps_offsets_times_and_searches_right(place: tuple[FileSystem, Path]) -> None:
     log = open_log(place, log_append_time=True, index_interval_bytes=0)
     clock = [20 * HOUR_MS, 21 * HOUR_MS, 19 * HOUR_MS, 20 * HOUR_MS]
@@ -247,6 +266,7 @@ def test_a_clock_that_jumps_keeps_offsets_times_and_searches_right(place: tuple[
         assert newest is not None and newest.offset == 1
 
 
+@pytest.mark.behaviour("Retention and DeleteRecords", "Deleted records stay deleted")
 @pytest.mark.parametrize("crash", [False, True])
 def test_deleted_records_stay_deleted(place: tuple[FileSystem, Path], crash: bool) -> None:
     log = open_log(place, segment_bytes=300, index_interval_bytes=0)
@@ -276,6 +296,7 @@ def test_deleted_records_stay_deleted(place: tuple[FileSystem, Path], crash: boo
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+@pytest.mark.behaviour("Log", "Leader epochs are known again after a restart")
 @pytest.mark.parametrize("crash", [False, True])
 def test_leader_epochs_are_known_again_after_a_restart(place: tuple[FileSystem, Path], crash: bool) -> None:
     log = open_log(place, segment_bytes=300)
@@ -295,6 +316,7 @@ def test_leader_epochs_are_known_again_after_a_restart(place: tuple[FileSystem, 
     assert again.end_of_epoch(5) == (5, 8)
 
 
+@pytest.mark.behaviour("Log", "log.flush.interval.messages flushes before the answer")
 def test_flush_interval_flushes_before_the_answer() -> None:
     disk = MemoryFileSystem()
     log = open_log((disk, DIRECTORY), flush_interval_messages=3)

@@ -36,6 +36,7 @@ def test_the_next_sequence_is_taken() -> None:
     assert filled(3).check(header(30)) is None
 
 
+@pytest.mark.behaviour("Log", "Each of the last five batches is known by its offsets")
 def test_each_of_the_last_five_batches_is_known_by_its_offsets() -> None:
     producers = filled(8)
     for number in range(3, 8):
@@ -44,6 +45,7 @@ def test_each_of_the_last_five_batches_is_known_by_its_offsets() -> None:
         assert (duplicate.base_offset, duplicate.last_offset) == (number * 10, number * 10 + 9)
 
 
+@pytest.mark.behaviour("Log", "An older batch is out of order")
 def test_an_older_batch_is_out_of_order() -> None:
     assert refused(filled(6), header(0, 10)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 

@@ -91,6 +91,7 @@ def committed_values(log: PartitionLog, max_bytes: int = 1 << 20) -> list[bytes 
             return found
 
 
+@pytest.mark.behaviour("Transactions in the log", "The bytes of a transaction marker are Kafka's")
 def test_the_bytes_of_a_marker_are_kafkas(log: PartitionLog) -> None:
     log.append_marker(EndTransactionMarker(4000, 5, True, 9), leader_epoch=2, wall_ms=0x123456789A)
     (batch,) = read_batches(log.read(0, 1 << 20, whole_first_batch=True).records)
@@ -126,6 +127,9 @@ def test_bytes_below_the_last_stable_offset_are_counted_for_those_who_wait(log: 
     assert log.appended_bytes(committed=True) == log.appended_bytes()
 
 
+@pytest.mark.behaviour(
+    "Transactions in the log", "An aborted transaction stays aborted when only its beginning is deleted"
+)
 @pytest.mark.parametrize("restarts", [False, True])
 def test_an_aborted_transaction_stays_aborted_when_only_its_beginning_is_deleted(restarts: bool) -> None:
     disk = MemoryFileSystem()
@@ -156,6 +160,9 @@ def test_a_batch_that_nobody_verified_is_refused(log: PartitionLog) -> None:
     assert log.end_offset == 0
 
 
+@pytest.mark.behaviour(
+    "Transactions in the log", "A marker between the verification and the append keeps the batch out"
+)
 def test_a_marker_between_question_and_append_keeps_the_batch_out(log: PartitionLog) -> None:
     batch, header = with_header([b"v"], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
     guard = log.begin_verification(1, 0, 0, 0)
@@ -164,6 +171,10 @@ def test_a_marker_between_question_and_append_keeps_the_batch_out(log: Partition
     assert log.last_stable_offset == log.end_offset == 1
 
 
+@pytest.mark.behaviour(
+    "Transactions in the log",
+    "The marker of a transaction does not keep out the next one of a client that bumps epochs",
+)
 def test_the_marker_of_the_last_transaction_does_not_keep_out_the_next_of_a_client_that_bumps_epochs(
     log: PartitionLog,
 ) -> None:
@@ -285,6 +296,10 @@ def expected_values(written: list[Written]) -> tuple[list[bytes | None], int | N
     return [value for value, offset in zip(shown, offsets, strict=True) if stable is None or offset < stable], stable
 
 
+@pytest.mark.behaviour("Transactions in the log", "Readers get what was committed over restarts, kills and truncation")
+@pytest.mark.behaviour(
+    "Transactions in the log", "The last stable offset is right at every step of stops, kills and cut tails"
+)
 @pytest.mark.parametrize("seed", range(25))
 def test_readers_get_what_was_committed_over_restarts_kills_and_cuts(seed: int) -> None:
     rng = random.Random(seed)
