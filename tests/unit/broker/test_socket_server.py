@@ -57,8 +57,10 @@ def answer_one(channel: RequestChannel, data: bytes) -> None:
     channel.send_response(SendResponse(request, [data]))
 
 
-@pytest.mark.behaviour("SocketServer", "The control plane starts first")
-@pytest.mark.behaviour("SocketServer", "The control plane has one acceptor, one processor and a queue of 20")
+@pytest.mark.behaviour(
+    "SocketServer", "The control plane is opened first, and has an acceptor and a processor of its own"
+)
+@pytest.mark.behaviour("SocketServer", "The control plane has one processor and a queue of 20 requests")
 def test_the_control_plane_has_one_processor_and_a_queue_of_its_own(servers: list[SocketServer]) -> None:
     server = make(
         servers, [CLIENTS, CONTROL], control_plane_listener_name="CONTROL", num_network_threads=3, queued_max_requests=7
@@ -74,6 +76,7 @@ def test_the_control_plane_has_one_processor_and_a_queue_of_its_own(servers: lis
         "test-processor-2",
         "test-processor-3",
     ]
+    assert list(server._listeners) == ["CONTROL", "CLIENTS"]
     control = server.control_plane_request_channel
     assert control is not None
     assert control._capacity == CONTROL_PLANE_QUEUE_CAPACITY == 20
@@ -83,6 +86,13 @@ def test_the_control_plane_has_one_processor_and_a_queue_of_its_own(servers: lis
             sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)
             answer_one(channel, b"hello")
             assert sock.recv(100) == b"\0\0\0\5hello"
+
+
+@pytest.mark.behaviour("SocketServer", "The listener between brokers is opened first")
+def test_the_listener_between_brokers_is_opened_first(servers: list[SocketServer]) -> None:
+    server = make(servers, [CLIENTS, CONTROL], inter_broker_listener_name="CONTROL")
+    server.startup(start_processing_requests=False)
+    assert list(server._listeners) == ["CONTROL", "CLIENTS"]
 
 
 @pytest.mark.behaviour("SocketServer", "Without a control plane every listener is data")

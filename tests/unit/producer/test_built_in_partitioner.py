@@ -94,7 +94,7 @@ def test_every_partition_with_a_leader_has_the_same_chance() -> None:
 
 @pytest.mark.behaviour(
     "Partitioner",
-    "The adaptive partitioner prefers short queues, in proportion, and leaves out partitions without a leader",
+    "The adaptive partitioner prefers short queues, in proportion",
 )
 def test_short_queues_are_preferred_by_as_much_as_they_are_shorter() -> None:
     partitioner = make()
@@ -108,6 +108,7 @@ def test_short_queues_are_preferred_by_as_much_as_they_are_shorter() -> None:
     assert max(found.values()) - min(found.values()) < 300
 
 
+@pytest.mark.behaviour("Partitioner", "Partitions without a leader are left out")
 def test_a_partition_that_is_not_available_is_left_out_even_where_all_queues_are_equal() -> None:
     partitioner = make()
     partitioner.update_loads(TOPIC, [0, 2], [1, 1], 3)
