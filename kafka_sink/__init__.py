@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from kafka_sink.broker.embedded_broker import EmbeddedCluster
     from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
     from kafka_sink.spark.dataframe_writer import WriteReport, foreach_batch, write
-    from kafka_sink.spark.progress import SinkProgress, progress_listener
-    from kafka_sink.spark.stopping import run_until_stopped
+    from kafka_sink.spark.streaming.progress import SinkProgress, progress_listener
+    from kafka_sink.spark.streaming.stopping import run_until_stopped
 
 __all__ = [
     "EmbeddedCluster",
@@ -35,11 +35,11 @@ _HOMES = {
     "EmbeddedCluster": "kafka_sink.broker.embedded_broker",
     "KafkaProducer": "kafka_sink.producer.kafka_producer",
     "ProducerRecord": "kafka_sink.producer.kafka_producer",
-    "SinkProgress": "kafka_sink.spark.progress",
+    "SinkProgress": "kafka_sink.spark.streaming.progress",
     "WriteReport": "kafka_sink.spark.dataframe_writer",
     "foreach_batch": "kafka_sink.spark.dataframe_writer",
-    "progress_listener": "kafka_sink.spark.progress",
-    "run_until_stopped": "kafka_sink.spark.stopping",
+    "progress_listener": "kafka_sink.spark.streaming.progress",
+    "run_until_stopped": "kafka_sink.spark.streaming.stopping",
     "write": "kafka_sink.spark.dataframe_writer",
 }
 

@@ -14,13 +14,13 @@ from functools import partial
 from typing import Final
 
 from kafka_sink.broker.config import EndPoint
-from kafka_sink.broker.connection_quotas import ConnectionLimits
-from kafka_sink.broker.handler_pool import HandlerPool
 from kafka_sink.broker.handlers import api_versions
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import dispatcher
-from kafka_sink.broker.request_channel import RequestChannel
-from kafka_sink.broker.socket_server import SocketServer, kselector_factory, refuse_unknown_listeners
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits
+from kafka_sink.broker.network.handler_pool import HandlerPool
+from kafka_sink.broker.network.request_channel import RequestChannel
+from kafka_sink.broker.network.socket_server import SocketServer, kselector_factory, refuse_unknown_listeners
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric

@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Final
 
 from kafka_sink.broker.config import BrokerConfig, EndPoint
-from kafka_sink.broker.connection_quotas import ConnectionLimits
 from kafka_sink.broker.faults.disk import FaultyFileSystem
 from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.running_cluster import RunningCluster
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError

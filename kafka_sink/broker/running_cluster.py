@@ -11,9 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from kafka_sink.broker.broker_server import BrokerServer
-from kafka_sink.broker.client_quotas import ClientQuota
+from kafka_sink.broker.cluster.membership import Membership
 from kafka_sink.broker.config import BrokerConfig, EndPoint
-from kafka_sink.broker.connection_quotas import ConnectionLimits
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
@@ -22,10 +21,11 @@ from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import HANDLERS
+from kafka_sink.broker.handlers.response_budget import ResponseBudget
 from kafka_sink.broker.log.filesystem import FileSystem
-from kafka_sink.broker.membership import Membership
+from kafka_sink.broker.network.client_quotas import ClientQuota
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
-from kafka_sink.broker.response_budget import ResponseBudget
 from kafka_sink.broker.temporary_directory import TemporaryDirectory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock

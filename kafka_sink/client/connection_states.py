@@ -7,6 +7,7 @@ reads a clock; the only thing it waits for is the resolver, when a node is conne
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -228,3 +229,40 @@ class ClusterConnectionStates:
     def _reset_setup_timeout(self, known: _NodeState) -> None:
         known.failed_setups = 0
         known.setup_timeout_ms = self._setup_timeout.backoff_ms(0)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFailure:
+    """An address and what went wrong there last."""
+
+    host: str
+    port: int
+    cause: str
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}: {self.cause}"
+
+
+class ConnectionFailures:
+    """The last cause per address that is not connected."""
+
+    def __init__(self) -> None:
+        # Replaced, never changed: readers need no lock.
+        self._failures: dict[tuple[str, int], ConnectionFailure] = {}
+
+    def record(self, host: str, port: int, cause: str) -> bool:
+        """Remember *cause*; True when it is news."""
+        failure = ConnectionFailure(host, port, cause)
+        if self._failures.get((host, port)) == failure:
+            return False
+        self._failures = {**self._failures, (host, port): failure}
+        return True
+
+    def clear(self, host: str, port: int) -> None:
+        """The address can be reached."""
+        if (host, port) in self._failures:
+            self._failures = {key: failure for key, failure in self._failures.items() if key != (host, port)}
+
+    def report(self) -> tuple[ConnectionFailure, ...]:
+        """Every failure that still stands."""
+        return tuple(self._failures.values())

@@ -15,7 +15,7 @@ from kafka_sink.client.config import (
     ClientConfig,
     parse_addresses,
 )
-from kafka_sink.client.connection_failures import ConnectionFailure
+from kafka_sink.client.connection_states import ConnectionFailure
 from kafka_sink.client.metadata import Metadata
 from kafka_sink.client.metadata_updater import DefaultMetadataUpdater
 from kafka_sink.client.network_client import NetworkClient

@@ -14,8 +14,7 @@ from typing import Final
 from kafka_sink.client.api_versions import ApiVersions, NodeApiVersions, allowed_versions
 from kafka_sink.client.client_request import BodyBuilder, ClientRequest, ClientResponse, ResponseCallback
 from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.connection_failures import ConnectionFailure
-from kafka_sink.client.connection_states import ClusterConnectionStates, Resolver
+from kafka_sink.client.connection_states import ClusterConnectionStates, ConnectionFailure, Resolver
 from kafka_sink.client.in_flight_requests import InFlightRequest, InFlightRequests
 from kafka_sink.client.metadata_updater import MetadataUpdater
 from kafka_sink.client.node_choice import least_loaded_node

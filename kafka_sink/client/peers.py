@@ -6,8 +6,7 @@ of connections and never opens or ends one.
 
 from __future__ import annotations
 
-from kafka_sink.client.connection_failures import ConnectionFailure, ConnectionFailures
-from kafka_sink.client.connection_states import ClusterConnectionStates
+from kafka_sink.client.connection_states import ClusterConnectionStates, ConnectionFailure, ConnectionFailures
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node
 

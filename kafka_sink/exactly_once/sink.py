@@ -79,6 +79,12 @@ class Plan:
     is_unsure: bool = False
     offsets: PlannedOffsets = NO_OFFSETS
 
+    def without_transactions(self) -> Plan:
+        """The plan without the list of the transactions that were decided before, as every task's message has it."""
+        if self.progress is None:
+            return self
+        return replace(self, progress=replace(self.progress, transactions=()))
+
     def must_write(self, version: int, writer: str, numbers: Numbers) -> bool:
         """Whether *version* still has to be written; False when it is committed already.
 

@@ -30,8 +30,6 @@ from kafka_sink.common.metrics import Metric, render_prometheus
 from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafka_sink.common.threads import at_fork, start_thread
 from kafka_sink.producer import config as producer_config
-from kafka_sink.producer.arguments import check_rows, check_send
-from kafka_sink.producer.arrow_rows import ArrowRows, rows_to_send, with_partitions
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import (
     ColumnsFuture,
@@ -40,13 +38,15 @@ from kafka_sink.producer.futures import (
     FutureRecordMetadata,
     PartlyStagedError,
 )
-from kafka_sink.producer.idempotence import ProducerIdAndEpoch
 from kafka_sink.producer.pipeline import make_pipeline
-from kafka_sink.producer.plugins import make_plugins
+from kafka_sink.producer.plugins.loading import make_plugins
 from kafka_sink.producer.producer_record import ProducerRecord
-from kafka_sink.producer.topic_metadata import ANY_PARTITION
-from kafka_sink.producer.transaction_state import TransactionalResult
-from kafka_sink.producer.transactions import TransactionManager
+from kafka_sink.producer.staging.arguments import check_rows, check_send
+from kafka_sink.producer.staging.arrow_rows import ArrowRows, rows_to_send, with_partitions
+from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
+from kafka_sink.producer.transactions.idempotence import ProducerIdAndEpoch
+from kafka_sink.producer.transactions.manager import TransactionManager
+from kafka_sink.producer.transactions.state import TransactionalResult
 from kafka_sink.records.columns import ColumnChunk
 
 __all__ = ["ANY_PARTITION", "ClientNetwork", "KafkaProducer", "PartlyStagedError", "ProducerRecord"]
@@ -163,7 +163,8 @@ class KafkaProducer:
         """Stage every one of *rows*: the bulk path, without a Python object per row.
 
         :param rows: Arrow rows with the columns ``value`` and, where there are any, ``key``, ``headers``, ``partition``
-            and ``timestamp`` (types: :data:`~kafka_sink.producer.arrow_rows.COLUMNS`); or columns made of them before.
+            and ``timestamp`` (types: :data:`~kafka_sink.producer.staging.arrow_rows.COLUMNS`); or columns made of such
+            rows before.
         :param partitions: int32[rows]; :data:`ANY_PARTITION` (or no array) leaves a row to the partitioner. Only where
             *rows* has no column for it.
         :param on_delivery: told once per batch that took rows of these, on the sender thread.

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from kafka_sink.common.locks import Lock
 from kafka_sink.common.metrics import Metric, Sampled
-from kafka_sink.producer.buffer_pool import BufferPool
-from kafka_sink.producer.producer_batch import ProducerBatch
+from kafka_sink.producer.batching.buffer_pool import BufferPool
+from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.records.layout import HEADER_BYTES
 
 #: Name and value.

@@ -13,20 +13,20 @@ from kafka_sink.client.factory import ClientNetwork, SelectorMetrics, create_cli
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.producer.accumulator import RecordAccumulator
-from kafka_sink.producer.batch_drain import BatchDrain
-from kafka_sink.producer.buffer_pool import BufferPool
-from kafka_sink.producer.column_append import ColumnAppender
-from kafka_sink.producer.column_staging import ColumnStaging
+from kafka_sink.producer.batching.accumulator import RecordAccumulator
+from kafka_sink.producer.batching.buffer_pool import BufferPool
+from kafka_sink.producer.batching.column_append import ColumnAppender
+from kafka_sink.producer.batching.producer_batch import Compression
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.metrics import ProducerMetrics
-from kafka_sink.producer.partition_loads import PartitionLoads
-from kafka_sink.producer.plugins import Plugins
-from kafka_sink.producer.producer_batch import Compression
-from kafka_sink.producer.record_staging import RecordStaging
-from kafka_sink.producer.sender import Sender
-from kafka_sink.producer.topic_metadata import TopicMetadata
-from kafka_sink.producer.transactions import TransactionManager, make_transactions
+from kafka_sink.producer.plugins.loading import Plugins
+from kafka_sink.producer.sending.batch_drain import BatchDrain
+from kafka_sink.producer.sending.partition_loads import PartitionLoads
+from kafka_sink.producer.sending.sender import Sender
+from kafka_sink.producer.staging.column_staging import ColumnStaging
+from kafka_sink.producer.staging.record_staging import RecordStaging
+from kafka_sink.producer.staging.topic_metadata import TopicMetadata
+from kafka_sink.producer.transactions.manager import TransactionManager, make_transactions
 from kafka_sink.records.compression import CompressionType
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from kafka_sink.exactly_once.model import Numbers
+from kafka_sink.spark.driver.transactional_write import TransactionalWrite
+from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_leftovers
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
-from kafka_sink.spark.transactional_write import TransactionalWrite
-from kafka_sink.spark.worker_process import worker_process
-from kafka_sink.spark.write_report import check_messages, publish, report_of, warn_of_leftovers
+from kafka_sink.spark.task.worker_process import worker_process
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ class KafkaliteBatchWriter(DataSourceArrowWriter):
         """Called once per task attempt on an executor."""
         with worker_process.task(tuned=self._options.tune_python_workers):
             # Only tasks need pyarrow, numpy and the producer: the planner's processes start without them.
-            from kafka_sink.spark.task_writer import write_task
+            from kafka_sink.spark.task.task_writer import write_task
 
             return write_task(iterator, self._options, self._schema)
 

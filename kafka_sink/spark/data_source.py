@@ -14,7 +14,7 @@ from kafka_sink.spark.batch_writer import KafkaliteBatchWriter, KafkaliteNumbere
 from kafka_sink.spark.options import EXACTLY_ONCE, check_report_path, parse_options
 from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
-from kafka_sink.spark.worker_process import worker_process
+from kafka_sink.spark.task.worker_process import worker_process
 
 
 class KafkaliteDataSource(DataSource):

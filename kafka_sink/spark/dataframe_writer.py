@@ -29,14 +29,14 @@ from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.model import NO_OFFSETS, Numbers, PlannedOffsets, UnwritableRowsError
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.spark.batch_writer import APPLICATION
-from kafka_sink.spark.checkpoint import OffsetsReading, offsets_of_running
-from kafka_sink.spark.commit_message import PartitionRange, TaskCommit, TransactionalCommit, merge_ranges
+from kafka_sink.spark.driver.transactional_write import numbers_of_a_query, sink_of
+from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_skipped
 from kafka_sink.spark.options import SinkOptions, check_report_path, parse_options
 from kafka_sink.spark.row_schema import RowSchema, check_schema
-from kafka_sink.spark.shared_client import shared_client
-from kafka_sink.spark.transactional_write import numbers_of_a_query, sink_of
-from kafka_sink.spark.worker_process import worker_process
-from kafka_sink.spark.write_report import check_messages, publish, report_of, warn_of_skipped
+from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running
+from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, TransactionalCommit, merge_ranges
+from kafka_sink.spark.task.shared_client import shared_client
+from kafka_sink.spark.task.worker_process import worker_process
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -202,7 +202,7 @@ class _Result:
 
 def _write_at_least_once(df: DataFrame, options: SinkOptions, schema: RowSchema) -> _Result:
     def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
-        from kafka_sink.spark.task_writer import write_task
+        from kafka_sink.spark.task.task_writer import write_task
 
         return write_task(batches, options, schema)
 
@@ -219,7 +219,7 @@ def _write_in_parallel(df: DataFrame, options: SinkOptions, schema: RowSchema, b
         return _Result([], 0, SYSTEM_CLOCK.monotonic_ms(), plan.doubt(version))
 
     def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
-        from kafka_sink.spark.transactional_task import write_in_transaction
+        from kafka_sink.spark.task.transactional_task import write_in_transaction
 
         return write_in_transaction(batches, options, schema, plan, version, writer)
 
@@ -247,7 +247,7 @@ def _write_atomically(df: DataFrame, options: SinkOptions, schema: RowSchema, ba
         nonlocal last, written_ms
 
         def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit | UnwritableRowsError:
-            from kafka_sink.spark.transactional_task import write_in_drivers_transaction
+            from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
 
             try:
                 return write_in_drivers_transaction(batches, options, placed, plan, version, writer)
@@ -278,7 +278,7 @@ def _by_partition(df: DataFrame, options: SinkOptions, schema: RowSchema) -> Dat
 
     def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with worker_process.task(tuned=options.tune_python_workers):
-            from kafka_sink.spark.placing import with_partitions
+            from kafka_sink.spark.driver.placing import with_partitions
 
             yield from with_partitions(batches, options, schema)
 
@@ -325,6 +325,6 @@ def _tasks_errors() -> Iterator[None]:
         kind, text = said[-1]
         if kind in _ABOUT_ROWS:
             raise UnwritableRowsError(text) from None
-        from kafka_sink.spark.task_writer import SinkWriteError
+        from kafka_sink.spark.task.task_writer import SinkWriteError
 
         raise SinkWriteError(text) from None

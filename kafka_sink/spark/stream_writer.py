@@ -13,13 +13,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.spark.checkpoint import query_of
-from kafka_sink.spark.continuous import refuse_epoch
+from kafka_sink.spark.driver.transactional_write import TransactionalWrite, numbers_of_a_query
+from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_leftovers
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
-from kafka_sink.spark.transactional_write import TransactionalWrite, numbers_of_a_query
-from kafka_sink.spark.worker_process import worker_process
-from kafka_sink.spark.write_report import check_messages, publish, report_of, warn_of_leftovers
+from kafka_sink.spark.streaming.checkpoint import query_of
+from kafka_sink.spark.streaming.continuous import refuse_epoch
+from kafka_sink.spark.task.worker_process import worker_process
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""
         with worker_process.task(tuned=self._options.tune_python_workers):
-            from kafka_sink.spark.task_writer import write_task
+            from kafka_sink.spark.task.task_writer import write_task
 
             return write_task(iterator, self._options, self._schema)
 

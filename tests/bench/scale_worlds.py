@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark.sql.types import IntegerType, StringType, StructType
 
 from kafka_sink import EmbeddedCluster
-from kafka_sink.broker.request_metrics import kafka_name
+from kafka_sink.broker.network.request_metrics import kafka_name
 from kafka_sink.client import blocking
 from kafka_sink.client.factory import create_client
 from kafka_sink.common.clock import SYSTEM_CLOCK
@@ -85,12 +85,12 @@ from kafka_sink.protocol.messages.txn_offset_commit import (
 )
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
-from kafka_sink.spark import kept_networks, task_writer, transactional_task
-from kafka_sink.spark.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.row_schema import check_schema
-from kafka_sink.spark.task_writer import write_task
-from kafka_sink.spark.transactional_task import write_in_transaction
+from kafka_sink.spark.task import kept_networks, task_writer, transactional_task
+from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
+from kafka_sink.spark.task.task_writer import write_task
+from kafka_sink.spark.task.transactional_task import write_in_transaction
 from tests.bench.scale_model import COORDINATOR_PARTITIONS
 from tests.fakes.clock import FakeClock
 from tests.fakes.selectable import FakeSelectable

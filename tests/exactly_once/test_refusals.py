@@ -33,8 +33,8 @@ from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import open_producer
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.row_schema import check_schema
-from kafka_sink.spark.task_writer import SinkWriteError
-from kafka_sink.spark.transactional_task import write_in_transaction
+from kafka_sink.spark.task.task_writer import SinkWriteError
+from kafka_sink.spark.task.transactional_task import write_in_transaction
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.fakes.manual_clock import ManualClock
 from tests.support.readback import read_topic

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.model import Header, TopicPartition
-from kafka_sink.producer.batch_memory import BatchMemory
-from kafka_sink.producer.buffer_pool import Memory
+from kafka_sink.producer.batching.buffer_pool import BatchMemory, Memory
+from kafka_sink.producer.batching.producer_batch import Compression, ProducerBatch
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
-from kafka_sink.producer.producer_batch import Compression, ProducerBatch
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reader import Record, RecordBatchView, read_batches

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from kafka_sink.broker.client_quotas import ClientQuota
-from kafka_sink.broker.cluster_state import ClusterState
+from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.store import CoordinatorStore
@@ -16,16 +15,17 @@ from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import HANDLERS, dispatcher
+from kafka_sink.broker.handlers.response_budget import ResponseBudget
 from kafka_sink.broker.log.log_manager import LogManager
-from kafka_sink.broker.purgatory import DelayedOperationPurgatory
-from kafka_sink.broker.request_channel import (
+from kafka_sink.broker.network.client_quotas import ClientQuota
+from kafka_sink.broker.network.request_channel import (
     Request,
     RequestChannel,
     RequestContext,
     Response,
     SendResponse,
 )
-from kafka_sink.broker.response_budget import ResponseBudget
+from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import parse

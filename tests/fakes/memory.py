@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.producer.buffer_pool import BufferPool, Memory
+from kafka_sink.producer.batching.buffer_pool import BufferPool, Memory
 
 
 def allocate(pool: BufferPool, size: int, max_block_ms: int) -> Memory:

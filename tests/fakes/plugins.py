@@ -7,10 +7,10 @@ from typing import Any
 
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.common.model import Header, RecordMetadata
-from kafka_sink.producer.interceptors import ProducerInterceptor
-from kafka_sink.producer.partitioner import Partitioner
+from kafka_sink.producer.plugins.interceptors import ProducerInterceptor
+from kafka_sink.producer.plugins.partitioner import Partitioner
+from kafka_sink.producer.plugins.serializers import Serializer
 from kafka_sink.producer.producer_record import ProducerRecord
-from kafka_sink.producer.serializers import Serializer
 
 
 class UpperSerializer(Serializer):

@@ -11,13 +11,13 @@ from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Header, Node, TopicPartition
-from kafka_sink.producer.accumulator import AppendResult, RecordAccumulator
-from kafka_sink.producer.batch_drain import BatchDrain
-from kafka_sink.producer.buffer_pool import BufferPool
-from kafka_sink.producer.column_append import AppendedRows, ColumnAppender
+from kafka_sink.producer.batching.accumulator import AppendResult, RecordAccumulator
+from kafka_sink.producer.batching.buffer_pool import BufferPool
+from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender
+from kafka_sink.producer.batching.producer_batch import Compression, ProducerBatch
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
-from kafka_sink.producer.idempotence import IdempotenceManager
-from kafka_sink.producer.producer_batch import Compression, ProducerBatch
+from kafka_sink.producer.sending.batch_drain import BatchDrain
+from kafka_sink.producer.transactions.idempotence import IdempotenceManager
 from kafka_sink.records.vectorized import partition_order
 from tests.fakes.batches import UNCOMPRESSED, read_wire
 from tests.fakes.chunks import Row, make_chunk

@@ -10,15 +10,15 @@ from kafka_sink.common import config as common_config
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.producer import config as producer_config
-from kafka_sink.producer.accumulator import RecordAccumulator
-from kafka_sink.producer.batch_drain import BatchDrain
-from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.batching.accumulator import RecordAccumulator
+from kafka_sink.producer.batching.buffer_pool import BufferPool
+from kafka_sink.producer.batching.producer_batch import Compression
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.metrics import ProducerMetrics
-from kafka_sink.producer.producer_batch import Compression
-from kafka_sink.producer.sender import Sender
-from kafka_sink.producer.transactions import make_transactions
+from kafka_sink.producer.sending.batch_drain import BatchDrain
+from kafka_sink.producer.sending.sender import Sender
+from kafka_sink.producer.transactions.manager import make_transactions
 from kafka_sink.records.compression import CompressionType
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.played_brokers import NO_LEADER, PlayedBrokers

@@ -12,15 +12,15 @@ from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node
-from kafka_sink.producer.accumulator import RecordAccumulator
-from kafka_sink.producer.batch_drain import BatchDrain
-from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.batching.accumulator import RecordAccumulator
+from kafka_sink.producer.batching.buffer_pool import BufferPool
+from kafka_sink.producer.batching.producer_batch import Compression
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.metrics import ProducerMetrics
-from kafka_sink.producer.producer_batch import Compression
-from kafka_sink.producer.sender import Sender
-from kafka_sink.producer.transactions import make_transactions
+from kafka_sink.producer.sending.batch_drain import BatchDrain
+from kafka_sink.producer.sending.sender import Sender
+from kafka_sink.producer.transactions.manager import make_transactions
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kafka_sink.common.errors import ErrorCode
-from kafka_sink.producer.transaction_state import TransactionalResult
-from kafka_sink.producer.transactions import TransactionManager
+from kafka_sink.producer.transactions.manager import TransactionManager
+from kafka_sink.producer.transactions.state import TransactionalResult
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.connection_quotas import ConnectionLimits
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.common.config import parse
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response

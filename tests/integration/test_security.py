@@ -245,7 +245,7 @@ def test_the_right_password_is_let_in_and_the_wrong_one_waits(
 def test_a_wrong_password_makes_no_storm(
     cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture, figure: Figure
 ) -> None:
-    caplog.set_level(logging.INFO, "kafka_sink.broker.processor")
+    caplog.set_level(logging.INFO, "kafka_sink.broker.network.processor")
     properties = client_properties(
         cluster, "SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username="alice", sasl_password="wrong"
     )
@@ -338,7 +338,7 @@ def test_a_client_authenticates_again_while_it_produces_and_loses_nothing(
     listener: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, figure: Figure
 ) -> None:
     sessions = renew_early(monkeypatch)
-    caplog.set_level(logging.DEBUG, "kafka_sink.broker.processor")
+    caplog.set_level(logging.DEBUG, "kafka_sink.broker.network.processor")
     with secure_cluster(BROKER.pem(), connections_max_reauth_ms=3000) as cluster:
         properties = client_properties(
             cluster, listener, ssl_truststore_certificates=AUTHORITY.pem, sasl_mechanism="SCRAM-SHA-512",

@@ -32,7 +32,7 @@ SEND_BUFFER_BYTES = 16_384
 
 @pytest.fixture
 def cluster(caplog: pytest.LogCaptureFixture) -> Iterator[EmbeddedCluster]:
-    caplog.set_level(logging.DEBUG, "kafka_sink.broker.processor")
+    caplog.set_level(logging.DEBUG, "kafka_sink.broker.network.processor")
     with secure_cluster(BROKER.pem(), connections_max_reauth_ms=3000) as running:
         running.create_topic("load", PARTITIONS)
         yield running

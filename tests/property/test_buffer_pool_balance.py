@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kafka_sink.common.errors import BufferExhaustedError
-from kafka_sink.producer.buffer_pool import BufferPool, Memory
+from kafka_sink.producer.batching.buffer_pool import BufferPool, Memory
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory import allocate, try_allocate
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.common.model import NO_TIMESTAMP
-from kafka_sink.producer import batch_memory, column_append
+from kafka_sink.producer.batching import batch_memory, column_append
+from kafka_sink.producer.batching.producer_batch import Compression, ProducerBatch
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.producer.producer_batch import Compression, ProducerBatch
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.reader import Record
 from tests.fakes.batches import on_the_wire, read_wire

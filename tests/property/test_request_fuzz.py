@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.broker.handlers.dispatch import HANDLERS
-from kafka_sink.broker.request_channel import (
+from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     EndThrottlingResponse,
     NoOpResponse,

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.connection_quotas import ConnectionLimits, ConnectionQuotas
-from kafka_sink.broker.processor import AcceptedConnection, Processor
-from kafka_sink.broker.request_channel import (
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
+from kafka_sink.broker.network.processor import AcceptedConnection, Processor
+from kafka_sink.broker.network.request_channel import (
     EndThrottlingResponse,
     NoOpResponse,
     PieceResponse,
@@ -28,7 +28,7 @@ from kafka_sink.broker.request_channel import (
     SendResponse,
     StartThrottlingResponse,
 )
-from kafka_sink.broker.sasl_authenticator import SaslServerAuthenticator
+from kafka_sink.broker.network.sasl_authenticator import SaslServerAuthenticator
 from kafka_sink.client.client_request import ClientResponse
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.client.metadata import Metadata

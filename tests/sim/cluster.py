@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from kafka_sink.broker.cluster_state import ClusterState
+from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.handlers.dispatch import dispatcher
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
-from kafka_sink.broker.request_channel import (
+from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     Request,
     RequestChannel,

@@ -16,11 +16,11 @@ from unittest import mock
 from kafka_sink.client.in_flight_requests import InFlightRequests
 from kafka_sink.client.metadata import Metadata
 from kafka_sink.common.errors import ErrorCode
-from kafka_sink.producer.accumulator import RecordAccumulator
-from kafka_sink.producer.batch_drain import BatchDrain
-from kafka_sink.producer.idempotence import IdempotenceManager
-from kafka_sink.producer.in_flight_batches import InFlightBatches
-from kafka_sink.producer.producer_batch import NO_SEQUENCE, ProducerBatch
+from kafka_sink.producer.batching.accumulator import RecordAccumulator
+from kafka_sink.producer.batching.producer_batch import NO_SEQUENCE, ProducerBatch
+from kafka_sink.producer.sending.batch_drain import BatchDrain
+from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
+from kafka_sink.producer.transactions.idempotence import IdempotenceManager
 from tests.sim.network import SimNetwork
 from tests.sim.plan import Plan, make_plan
 from tests.sim.simulation import Simulation

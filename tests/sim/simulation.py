@@ -20,7 +20,7 @@ from kafka_sink.client.factory import create_client
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.producer import kafka_producer, pipeline
-from kafka_sink.producer.buffer_pool import BufferPool, Memory
+from kafka_sink.producer.batching.buffer_pool import BufferPool, Memory
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from tests.sim.cluster import SimCluster

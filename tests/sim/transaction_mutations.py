@@ -17,9 +17,9 @@ from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import ProducerStateManager
 from kafka_sink.common.errors import ApiError, ErrorCode
-from kafka_sink.producer.idempotence import IdempotenceManager
-from kafka_sink.producer.transaction_state import TransactionalResult
-from kafka_sink.producer.transactions import TransactionManager
+from kafka_sink.producer.transactions.idempotence import IdempotenceManager
+from kafka_sink.producer.transactions.manager import TransactionManager
+from kafka_sink.producer.transactions.state import TransactionalResult
 from tests.sim.coordination import SlowMarkers
 from tests.sim.mutations import Mutation
 from tests.sim.transaction_plan import TransactionPlan, make_transaction_plan

@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from kafka_sink.spark.progress import progress_listener
+from kafka_sink.spark.streaming.progress import progress_listener
 from tests.bench import resources
 from tests.bench.listeners import read_listeners
 from tests.bench.topics import fresh_topic

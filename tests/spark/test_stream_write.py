@@ -19,8 +19,8 @@ from pyspark.sql import functions as f
 from kafka_sink import foreach_batch, write
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.exactly_once.model import UnwritableRowsError
-from kafka_sink.spark.checkpoint_files import HadoopFiles, LocalFiles
-from kafka_sink.spark.offset_log import planned_offsets
+from kafka_sink.spark.streaming.checkpoint_files import HadoopFiles, LocalFiles
+from kafka_sink.spark.streaming.offset_log import planned_offsets
 from tests.support.readback import read_topic
 
 NewTopic = Callable[..., str]
@@ -153,7 +153,7 @@ def test_a_task_that_fails_leaves_nothing_and_the_next_run_writes_its_batch_once
 
 
 @pytest.mark.behaviour("Exactly once: wrong and lost answers", "An abort by Spark after the decision loses nothing")
-@pytest.mark.behaviour("Faults: exactly once", "Every row of a batch that Spark aborts after its decision is there")
+@pytest.mark.behaviour("Faults: exactly once", "Spark may abort a batch after its decision")
 def test_an_abort_after_the_decision_loses_nothing(query: Query) -> None:
     query.add_files(1)
     # The first one ends a rehearsal, the second is the decision; Spark takes the error for a failed commit and calls

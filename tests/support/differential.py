@@ -17,7 +17,7 @@ from typing import Any, Final
 from kafka.protocol.api_key import ApiKey as ForeignApiKey
 from kafka.protocol.api_message import ApiMessage
 
-from kafka_sink.broker.topic_config import TopicConfig
+from kafka_sink.broker.cluster.topic_config import TopicConfig
 from kafka_sink.common.config import keys
 from tests.golden.make_protocol_golden import encode_with_kafka_python, kafka_python_class, load_json
 from tests.support.wire import Wire

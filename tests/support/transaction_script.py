@@ -485,8 +485,9 @@ def timeouts(script: Script) -> None:
     script.init("an empty id", None)
     one = script.init("1 ms", "timeout", timeout_ms=1)
     two = script.init("900000 ms", "timeout-long", timeout_ms=900_000)
-    script.produce("batch", "timeout", one, partition=2)
+    # In this order: the first to time out leaves a marker behind its batch.
     script.produce("batch of the longer one", "timeout-long", two, partition=2)
+    script.produce("batch", "timeout", one, partition=2)
     script.wait_until_complete("timeout", of="Ongoing")
     script.wait_until_complete("timeout")
     script.describe("timed out", "timeout", "timeout-long")

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
-from kafka_sink.broker.cluster_state import ClusterState
+from kafka_sink.broker.cluster.cluster_state import ClusterState
+from kafka_sink.broker.cluster.topic_state import NO_LEADER
 from kafka_sink.broker.coordinator.group_topic import OFFSETS_TOPIC
 from kafka_sink.broker.coordinator.transaction_metadata import VERSION_WITH_EPOCH_BUMP, TransactionMetadata
 from kafka_sink.broker.log.log_manager import LogManager
-from kafka_sink.broker.topic_state import NO_LEADER
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
-from kafka_sink.broker.cluster_state import ConfigChange
-from kafka_sink.broker.config_entries import validate_dynamic
+from kafka_sink.broker.cluster.cluster_state import ConfigChange
+from kafka_sink.broker.cluster.config_entries import validate_dynamic
+from kafka_sink.broker.cluster.topic_state import TopicState, validate_topic_name
 from kafka_sink.broker.handlers.context import BrokerContext, storage_errors
-from kafka_sink.broker.topic_state import TopicState, validate_topic_name
 from kafka_sink.common.errors import ApiError, ErrorCode
 
 TOPIC: Final = 2

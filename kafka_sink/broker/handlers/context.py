@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
-from kafka_sink.broker.client_quotas import ClientQuota
-from kafka_sink.broker.cluster_state import ClusterState
+from kafka_sink.broker.cluster.cluster_state import ClusterState
+from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.faults.faults import Faults
+from kafka_sink.broker.handlers.response_budget import ResponseBudget
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import PartitionLog
-from kafka_sink.broker.purgatory import DelayedOperationPurgatory
-from kafka_sink.broker.request_channel import (
+from kafka_sink.broker.network.client_quotas import ClientQuota
+from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     EndThrottlingResponse,
     NoOpResponse,
@@ -30,9 +31,8 @@ from kafka_sink.broker.request_channel import (
     SendResponse,
     StartThrottlingResponse,
 )
-from kafka_sink.broker.response_budget import ResponseBudget
+from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.timer import Timer
-from kafka_sink.broker.topic_state import NO_LEADER, PartitionState, TopicState
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import TopicPartition

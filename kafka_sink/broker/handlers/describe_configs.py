@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_sink.broker.config_entries import (
+from kafka_sink.broker.cluster.config_entries import (
     ConfigEntry,
     broker_entries,
     changed_broker_entries,

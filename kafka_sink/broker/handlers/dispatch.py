@@ -11,7 +11,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from kafka_sink.broker.faults.injection import handle_with_faults
 from kafka_sink.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -53,7 +52,8 @@ from kafka_sink.broker.handlers import (
     write_txn_markers,
 )
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
-from kafka_sink.broker.request_channel import CloseConnectionResponse, Request, RequestChannel, RequestHandler
+from kafka_sink.broker.handlers.faults.injection import handle_with_faults
+from kafka_sink.broker.network.request_channel import CloseConnectionResponse, Request, RequestChannel, RequestHandler
 from kafka_sink.common.errors import ProtocolError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.protocol.api_key import ApiKey

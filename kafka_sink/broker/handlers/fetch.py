@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.handlers.context import (
     ApiHandler,
     ApiRequest,
@@ -20,7 +21,6 @@ from kafka_sink.broker.handlers.context import (
 )
 from kafka_sink.broker.log.partition_log import LogRead
 from kafka_sink.broker.purgatory import DelayedOperation
-from kafka_sink.broker.topic_state import TopicState
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition

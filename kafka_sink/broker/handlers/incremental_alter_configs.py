@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kafka_sink.broker.cluster_state import ConfigChange
+from kafka_sink.broker.cluster.cluster_state import ConfigChange
 from kafka_sink.broker.handlers.config_resources import alter, given, refuse_repeated
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.errors import ApiError, ErrorCode

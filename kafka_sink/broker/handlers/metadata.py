@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
+from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState, validate_topic_name
 from kafka_sink.broker.handlers import authorized_operations
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
-from kafka_sink.broker.topic_state import NO_LEADER, PartitionState, TopicState, validate_topic_name
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import (

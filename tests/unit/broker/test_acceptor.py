@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_sink.broker.acceptor import SELECT_TIMEOUT_MS, Acceptor
-from kafka_sink.broker.connection_quotas import ConnectionLimits, ConnectionQuotas
-from kafka_sink.broker.processor import AcceptedConnection
+from kafka_sink.broker.network.acceptor import SELECT_TIMEOUT_MS, Acceptor
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
+from kafka_sink.broker.network.processor import AcceptedConnection
 from tests.fakes.manual_clock import ManualClock
 
 

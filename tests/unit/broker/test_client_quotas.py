@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.broker.client_quotas import NO_QUOTA, ClientQuota
+from kafka_sink.broker.network.client_quotas import NO_QUOTA, ClientQuota
 
 
 def test_within_the_rate_nobody_is_throttled() -> None:

@@ -7,13 +7,13 @@ import contextlib
 import pytest
 
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.connection_quotas import (
+from kafka_sink.broker.network.connection_quotas import (
     ConnectionLimits,
     ConnectionQuotas,
     ConnectionThrottledError,
     TooManyConnectionsError,
 )
-from kafka_sink.broker.rate_quota import RateQuota
+from kafka_sink.broker.network.rate_quota import RateQuota
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError

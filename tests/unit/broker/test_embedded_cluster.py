@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kafka_sink.broker.cluster.membership import Membership
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.broker.log.filesystem import OsFileSystem
-from kafka_sink.broker.membership import Membership
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.producer.kafka_producer import KafkaProducer

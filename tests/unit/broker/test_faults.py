@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.broker.faults.answers import SLOW_PIECES
 from kafka_sink.broker.faults.error_response import error_response, names_topics, split
 from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.faults.text import set_fault
-from kafka_sink.broker.request_channel import (
+from kafka_sink.broker.handlers.faults.answers import SLOW_PIECES
+from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     NoOpResponse,
     PieceResponse,

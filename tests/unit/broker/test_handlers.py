@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from kafka_sink.broker.handlers.dispatch import HANDLERS
-from kafka_sink.broker.request_channel import (
+from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     EndThrottlingResponse,
     NoOpResponse,

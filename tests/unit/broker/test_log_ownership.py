@@ -7,13 +7,13 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_sink.broker.cluster_state import ClusterState
+from kafka_sink.broker.cluster.cluster_state import ClusterState
+from kafka_sink.broker.cluster.log_ownership import METADATA_FILE, LogOwnership
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.file_lock import FileLock
 from kafka_sink.broker.log.filesystem import OsFileSystem
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
-from kafka_sink.broker.log_ownership import METADATA_FILE, LogOwnership
 from kafka_sink.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.errors import ApiError, ErrorCode

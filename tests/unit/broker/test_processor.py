@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kafka_sink.broker.channel_mute import ChannelMuteState
-from kafka_sink.broker.connection_quotas import ConnectionLimits, ConnectionQuotas
-from kafka_sink.broker.processor import CONNECTION_QUEUE_SIZE, AcceptedConnection, Processor
-from kafka_sink.broker.request_channel import (
+from kafka_sink.broker.network.channel_mute import ChannelMuteState
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
+from kafka_sink.broker.network.processor import CONNECTION_QUEUE_SIZE, AcceptedConnection, Processor
+from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     EndThrottlingResponse,
     NoOpResponse,

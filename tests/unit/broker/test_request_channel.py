@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.broker.handler_pool import HandlerPool
-from kafka_sink.broker.request_channel import (
+from kafka_sink.broker.network.handler_pool import HandlerPool
+from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     NoOpResponse,
     Request,

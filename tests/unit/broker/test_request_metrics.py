@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from kafka_sink.broker.request_channel import Request, RequestContext
-from kafka_sink.broker.request_metrics import RequestMetrics, request_figures
+from kafka_sink.broker.network.request_channel import Request, RequestContext
+from kafka_sink.broker.network.request_metrics import RequestMetrics, request_figures
 from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.network.receive import NetworkReceive
 from kafka_sink.protocol.api_key import ApiKey

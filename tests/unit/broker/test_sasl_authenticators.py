@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.sasl_authenticator import SaslServerAuthenticator
+from kafka_sink.broker.network.sasl_authenticator import SaslServerAuthenticator
 from kafka_sink.client.sasl_authenticator import MIN_RESERVED_CORRELATION_ID, SaslClientAuthenticator
 from kafka_sink.common.errors import AuthenticationError, ErrorCode, InvalidReceiveError, ProtocolError
 from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_sink.client.client_request import ClientRequest, ClientResponse
 from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.connection_failures import ConnectionFailure
+from kafka_sink.client.connection_states import ConnectionFailure
 from kafka_sink.client.metadata import Metadata
 from kafka_sink.client.metadata_updater import DefaultMetadataUpdater
 from kafka_sink.client.network_client import NetworkClient

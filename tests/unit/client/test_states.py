@@ -8,8 +8,12 @@ import pytest
 
 from kafka_sink.client.api_versions import ApiVersions, NodeApiVersions, allowed_versions
 from kafka_sink.client.client_request import ClientRequest
-from kafka_sink.client.connection_failures import ConnectionFailure, ConnectionFailures
-from kafka_sink.client.connection_states import ClusterConnectionStates, ConnectionState
+from kafka_sink.client.connection_states import (
+    ClusterConnectionStates,
+    ConnectionFailure,
+    ConnectionFailures,
+    ConnectionState,
+)
 from kafka_sink.client.in_flight_requests import InFlightRequest, InFlightRequests
 from kafka_sink.client.throttling import throttle_ms
 from kafka_sink.common.backoff import ExponentialBackoff

@@ -54,7 +54,9 @@ def test_one_that_cannot_be_told_of_a_fork_keeps_no_other_from_it(caplog: pytest
     assert "Owner could not be told of the fork" in caplog.text
 
 
-@pytest.mark.behaviour("KafkaProducer", "A program that ends tells the sender's thread and waits for it")
+@pytest.mark.behaviour(
+    "KafkaProducer", "A program that ends waits for the sender's thread, which says what was not sent"
+)
 def test_a_thread_that_runs_is_told_of_the_exit_and_waited_for() -> None:
     told = threading.Event()
     seen: list[str] = []

@@ -8,9 +8,9 @@ import pytest
 
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import NO_TIMESTAMP
-from kafka_sink.producer.calls_in_progress import APPEND, _Call
+from kafka_sink.producer.batching.calls_in_progress import APPEND, _Call
+from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size
 from tests.fakes.batches import read_wire

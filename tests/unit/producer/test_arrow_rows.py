@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink.common.errors import RowSerializationError, SerializationError
-from kafka_sink.producer.arrow_rows import ArrowRows, rows_of, rows_to_send, with_partitions
-from kafka_sink.producer.topic_metadata import ANY_PARTITION
+from kafka_sink.producer.staging.arrow_rows import ArrowRows, rows_of, rows_to_send, with_partitions
+from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
 from kafka_sink.records import columns
 from kafka_sink.records.columns import HeadersColumn
 

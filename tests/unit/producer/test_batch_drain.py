@@ -10,7 +10,7 @@ import pytest
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
-from kafka_sink.producer.producer_batch import Compression, ProducerBatch
+from kafka_sink.producer.batching.producer_batch import Compression, ProducerBatch
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size

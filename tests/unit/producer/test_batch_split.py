@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kafka_sink.common.errors import ErrorCode, RecordTooLargeError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_TIMESTAMP
+from kafka_sink.producer.batching.producer_batch import FinalState, ProducerBatch
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.producer.idempotence import IdempotenceManager
-from kafka_sink.producer.producer_batch import FinalState, ProducerBatch
+from kafka_sink.producer.transactions.idempotence import IdempotenceManager
 from kafka_sink.records.layout import HEADER_BYTES
 from tests.fakes.batches import append, make_batch, read_wire
 from tests.fakes.chunks import Row

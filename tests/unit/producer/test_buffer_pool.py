@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
-from kafka_sink.producer.buffer_pool import BufferPool, Memory
+from kafka_sink.producer.batching.buffer_pool import BufferPool, Memory
 from tests.fakes.clock import FakeClock
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory import allocate, try_allocate
@@ -309,7 +309,7 @@ def test_a_machine_without_memory_gets_its_reservation_back(monkeypatch: pytest.
     def no_memory(size: int) -> bytearray:
         raise MemoryError
 
-    monkeypatch.setattr("kafka_sink.producer.buffer_pool.bytearray", no_memory, raising=False)
+    monkeypatch.setattr("kafka_sink.producer.batching.buffer_pool.bytearray", no_memory, raising=False)
     with pytest.raises(MemoryError):
         allocate(pool, 100, 0)
     assert pool.available_memory == 100

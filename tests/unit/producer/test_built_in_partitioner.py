@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from kafka_sink.producer.built_in_partitioner import BuiltInPartitioner
-from kafka_sink.producer.partition_loads import PartitionLoads
+from kafka_sink.producer.plugins.built_in_partitioner import BuiltInPartitioner
+from kafka_sink.producer.sending.partition_loads import PartitionLoads
 from kafka_sink.records.murmur2 import murmur2, positive_murmur2, to_positive
 from kafka_sink.records.vectorized import content_sizes
 from tests.fakes.chunks import Row, make_chunk
@@ -94,7 +94,7 @@ def test_every_partition_with_a_leader_has_the_same_chance() -> None:
 
 @pytest.mark.behaviour(
     "Partitioner",
-    "The adaptive partitioner prefers short queues, in proportion",
+    "The adaptive partitioner prefers short queues, in proportion, and leaves out partitions without a leader",
 )
 def test_short_queues_are_preferred_by_as_much_as_they_are_shorter() -> None:
     partitioner = make()
@@ -108,7 +108,6 @@ def test_short_queues_are_preferred_by_as_much_as_they_are_shorter() -> None:
     assert max(found.values()) - min(found.values()) < 300
 
 
-@pytest.mark.behaviour("Partitioner", "Partitions without a leader are left out")
 def test_a_partition_that_is_not_available_is_left_out_even_where_all_queues_are_equal() -> None:
     partitioner = make()
     partitioner.update_loads(TOPIC, [0, 2], [1, 1], 3)

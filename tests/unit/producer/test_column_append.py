@@ -14,10 +14,10 @@ import pytest
 
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError
 from kafka_sink.common.model import NO_TIMESTAMP
-from kafka_sink.producer import column_append
-from kafka_sink.producer.column_append import AppendedRows, ColumnAppender
+from kafka_sink.producer.batching import column_append
+from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender
+from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size
 from kafka_sink.records.vectorized import partition_order

@@ -27,9 +27,10 @@ from kafka_sink.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafka_sink.common.model import Header
-from kafka_sink.producer import column_staging, kafka_producer, pipeline
+from kafka_sink.producer import kafka_producer, pipeline
 from kafka_sink.producer.futures import Delivery, FailedFuture
 from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, PartlyStagedError, ProducerRecord
+from kafka_sink.producer.staging import column_staging
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.metadata import MetadataRequest
 from kafka_sink.protocol.messages.produce import ProduceRequest

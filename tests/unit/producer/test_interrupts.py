@@ -19,8 +19,8 @@ import pytest
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import RecordMetadata, TopicPartition
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.producer.interceptors import ProducerInterceptor
 from kafka_sink.producer.kafka_producer import ProducerRecord
+from kafka_sink.producer.plugins.interceptors import ProducerInterceptor
 from tests.conftest import Figure
 from tests.fakes.interrupted_producer import InterruptedProducer, settled
 from tests.fakes.interrupting import Points, interrupt

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kafka_sink.client.cluster import Cluster
-from kafka_sink.producer.partitioner import DefaultPartitioner, check_choices
+from kafka_sink.producer.plugins.partitioner import DefaultPartitioner, check_choices
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.murmur2 import murmur2
 from kafka_sink.records.reference import record_size

@@ -8,15 +8,15 @@ import pytest
 
 from kafka_sink.common.errors import KafkaError, RecordTooLargeError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP
-from kafka_sink.producer.buffer_pool import Memory
-from kafka_sink.producer.futures import Delivery, FutureRecordMetadata
-from kafka_sink.producer.producer_batch import (
+from kafka_sink.producer.batching.buffer_pool import Memory
+from kafka_sink.producer.batching.producer_batch import (
     Compression,
     FinalState,
     ProducerBatch,
     sequence_after,
     sequence_precedes,
 )
+from kafka_sink.producer.futures import Delivery, FutureRecordMetadata
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size, write_record

@@ -15,7 +15,7 @@ from kafka_sink.common.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from kafka_sink.producer.calls_in_progress import APPEND, _Call
+from kafka_sink.producer.batching.calls_in_progress import APPEND, _Call
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse

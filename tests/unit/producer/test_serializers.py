@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.common.errors import ConfigError, SerializationError
-from kafka_sink.producer.serializers import FieldSerializer
+from kafka_sink.producer.plugins.serializers import FieldSerializer
 
 
 def make(given: Any, option: str = "value.serializer") -> FieldSerializer:
@@ -25,7 +25,7 @@ def make(given: Any, option: str = "value.serializer") -> FieldSerializer:
         ("long", 2**40, b"\x00\x00\x01\x00\x00\x00\x00\x00"),
         ("json", {"a": [1, "ü", None, True]}, '{"a":[1,"ü",null,true]}'.encode()),
         ("org.apache.kafka.common.serialization.StringSerializer", "x", b"x"),
-        ("kafka_sink.producer.serializers:LongSerializer", 1, b"\x00" * 7 + b"\x01"),
+        ("kafka_sink.producer.plugins.serializers:LongSerializer", 1, b"\x00" * 7 + b"\x01"),
     ],
 )
 def test_built_in(name: str, data: Any, expected: bytes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink.common.errors import ErrorCode
-from kafka_sink.producer.transaction_reactions import Reaction, reaction_to
+from kafka_sink.producer.transactions.reactions import Reaction, reaction_to
 from kafka_sink.protocol.api_key import ApiKey
 
 R = Reaction

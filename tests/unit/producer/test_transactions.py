@@ -19,11 +19,11 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata
-from kafka_sink.producer.calls_in_progress import APPEND, _Call
-from kafka_sink.producer.idempotence import ProducerIdAndEpoch
-from kafka_sink.producer.producer_batch import ProducerBatch
-from kafka_sink.producer.transaction_state import TRANSITIONS, State
-from kafka_sink.producer.transaction_state_machine import TransactionStateMachine
+from kafka_sink.producer.batching.calls_in_progress import APPEND, _Call
+from kafka_sink.producer.batching.producer_batch import ProducerBatch
+from kafka_sink.producer.transactions.idempotence import ProducerIdAndEpoch
+from kafka_sink.producer.transactions.state import TRANSITIONS, State
+from kafka_sink.producer.transactions.state_machine import TransactionStateMachine
 from kafka_sink.protocol.api_key import ApiKey
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.producing import TOPIC, tp

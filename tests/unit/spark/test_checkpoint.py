@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from kafka_sink.spark import checkpoint
-from kafka_sink.spark.checkpoint import OffsetsReading, query_of
-from kafka_sink.spark.checkpoint_files import LocalFiles
+from kafka_sink.spark.streaming import checkpoint
+from kafka_sink.spark.streaming.checkpoint import OffsetsReading, query_of
+from kafka_sink.spark.streaming.checkpoint_files import LocalFiles
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])

@@ -12,10 +12,10 @@ from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.spark.batch_writer import KafkaliteBatchWriter
-from kafka_sink.spark.commit_message import PartitionRange, TaskCommit
-from kafka_sink.spark.delivery_tracker import DeliveryTracker
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.row_schema import RowSchema
+from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit
+from kafka_sink.spark.task.task_writer import DeliveryTracker
 from tests.fakes.manual_clock import ManualClock
 
 TP = TopicPartition("t", 0)

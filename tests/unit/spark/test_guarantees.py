@@ -10,12 +10,12 @@ from pyspark.errors import PySparkException
 
 from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.exactly_once.model import ExactlyOnceError, UnwritableRowsError
-from kafka_sink.spark.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.dataframe_writer import _parse, _tasks_errors
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
-from kafka_sink.spark.task_writer import SinkWriteError
+from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
+from kafka_sink.spark.task.task_writer import SinkWriteError
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}
 EXACTLY_ONCE = {**REQUIRED, "deliveryguarantee": "exactly-once", "transactionalidprefix": "sink"}
@@ -124,7 +124,7 @@ def test_a_topic_is_an_option_or_an_argument_and_not_both() -> None:
     ("said", "kind"),
     [
         ("kafka_sink.common.errors.RowPartitionError: row 3 is wrong", UnwritableRowsError),
-        ("kafka_sink.spark.task_writer.SinkWriteError: row 3 is wrong", SinkWriteError),
+        ("kafka_sink.spark.task.task_writer.SinkWriteError: row 3 is wrong", SinkWriteError),
     ],
 )
 def test_what_tasks_say_of_rows_is_told_from_what_may_pass(said: str, kind: type[KafkaError]) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 from kafka_sink import EmbeddedCluster
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.row_schema import check_schema
-from kafka_sink.spark.task_writer import write_task
+from kafka_sink.spark.task.task_writer import write_task
 from tests.conftest import Figure
 from tests.fakes.interrupting import Points, interrupt
 from tests.support import amounts

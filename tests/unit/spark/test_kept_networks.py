@@ -11,8 +11,8 @@ from kafka_sink.client.factory import ClientNetwork, SelectorMetrics, create_cli
 from kafka_sink.common import config as common_config
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.spark import kept_networks
-from kafka_sink.spark.kept_networks import MOST_AGE_MS, MOST_IDLE_MS, KeptNetworks, key_of
+from kafka_sink.spark.task import kept_networks
+from kafka_sink.spark.task.kept_networks import MOST_AGE_MS, MOST_IDLE_MS, KeptNetworks, key_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.selectable import FakeSelectable

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from kafka_sink.spark import offset_log
-from kafka_sink.spark.offset_log import OffsetLogError, planned_offsets
+from kafka_sink.spark.streaming import offset_log
+from kafka_sink.spark.streaming.offset_log import OffsetLogError, planned_offsets
 
 V1 = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":%d}\n%s'
 FILE = '{"path":"file:///in/%s","timestamp":%d,"batchId":%d}'

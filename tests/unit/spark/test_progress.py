@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.spark import ack_times
-from kafka_sink.spark.commit_message import PartitionRange
-from kafka_sink.spark.progress import ProgressListener, SinkProgress, progress_listener
+from kafka_sink.spark.streaming.progress import ProgressListener, SinkProgress, progress_listener
+from kafka_sink.spark.task.commit_message import PartitionRange, percentile_ms, rounded_ms, total_counts
 from tests.fakes.manual_clock import ManualClock
 
 
@@ -36,16 +35,16 @@ def line(batch: int, rows: int = 10, **more: Any) -> str:
 def test_percentiles_are_right_to_one_part_in_sixteen() -> None:
     rng = random.Random(1)
     times = sorted(int(rng.lognormvariate(5, 2)) for _ in range(5000))
-    halves = [ack_times.total([{ack_times.rounded(ms): 1}]) for ms in times]
-    counts = ack_times.total(halves)
+    halves = [total_counts([{rounded_ms(ms): 1}]) for ms in times]
+    counts = total_counts(halves)
     assert sum(counts.values()) == 5000
     assert len(counts) < 250
     for share in (0.5, 0.99, 1.0):
         exact = times[int(share * 5000) - 1]
-        found = ack_times.percentile(counts, share)
+        found = percentile_ms(counts, share)
         assert found is not None
         assert exact * 15 / 16 <= found <= exact
-    assert ack_times.percentile({}, 0.5) is None
+    assert percentile_ms({}, 0.5) is None
 
 
 @pytest.mark.behaviour("Progress and continuous triggers", "Every line is told once, in order and whole")
@@ -96,9 +95,7 @@ def test_a_callback_that_fails_harms_nothing(tmp_path: Path, caplog: pytest.LogC
     assert "no metrics today" in caplog.text
 
 
-@pytest.mark.behaviour(
-    "Progress and continuous triggers", "Prometheus' file has the totals and the last offsets of the query"
-)
+@pytest.mark.behaviour("Progress and continuous triggers", "Prometheus' file has the figures of the last batch")
 def test_the_file_for_prometheus(tmp_path: Path) -> None:
     report, prom = tmp_path / "report.jsonl", tmp_path / "sink.prom"
     listener = ProgressListener(report, None, prom, {"query": 'a"b'}, ManualClock(5_000))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from kafka_sink.spark.stopping import _JvmHandler, _Stop, run_until_stopped
+from kafka_sink.spark.streaming.stopping import _JvmHandler, _Stop, run_until_stopped
 
 
 class JavaError:

@@ -13,11 +13,10 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.faults.text import set_fault
-from kafka_sink.spark import kept_networks, task_writer
-from kafka_sink.spark.delivery_tracker import DeliveryTracker
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.row_schema import check_schema
-from kafka_sink.spark.task_writer import SinkWriteError, write_task
+from kafka_sink.spark.task import kept_networks, task_writer
+from kafka_sink.spark.task.task_writer import DeliveryTracker, SinkWriteError, write_task
 from tests.support.readback import read_topic
 
 TOPIC = "rows"
@@ -54,7 +53,7 @@ def write(cluster: EmbeddedCluster, rows: list[pa.RecordBatch], partitions: int)
     assert commit.rows_in == commit.rows_acked == sum(batch.num_rows for batch in rows)
 
 
-@pytest.mark.behaviour("Tasks", "All rows of a task arrive, to however many partitions they go")
+@pytest.mark.behaviour("Tasks", "All rows of a task arrive, or the task fails")
 @pytest.mark.parametrize(("partitions", "expected"), [(63, [100] * 6), (64, [100, 300, 200])])
 def test_rows_for_many_partitions_are_gathered_and_all_arrive(
     partitions: int, expected: list[int], sizes: list[int], monkeypatch: pytest.MonkeyPatch

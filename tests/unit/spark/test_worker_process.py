@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from kafka_sink.spark.worker_process import WorkerProcess, connection_to_jvm
+from kafka_sink.spark.task.worker_process import WorkerProcess, connection_to_jvm
 
 T = TypeVar("T")
 

@@ -192,9 +192,7 @@ def test_who_waits_for_others_is_not_taken_for_gone(world: GroupWorld) -> None:
     assert (one.generation, two.generation) == (3, 3)
 
 
-@pytest.mark.behaviour(
-    "Group coordinator", "A member that is sent to rejoin begins a new session, when sessions expire together"
-)
+@pytest.mark.behaviour("Group coordinator", "A member is answered once when several sessions expire together")
 def test_when_sessions_end_together_who_is_answered_begins_a_new_one(world: GroupWorld) -> None:
     one, two = world.member(), world.member()
     one.enter()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker.cluster_state import ClusterState
+from kafka_sink.broker.cluster.cluster_state import ClusterState
+from kafka_sink.broker.cluster.log_ownership import LogOwnership
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.group_offsets import CommittedOffset
@@ -21,7 +22,6 @@ from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.log.filesystem import OsFileSystem
 from kafka_sink.broker.log.log_manager import LogManager
-from kafka_sink.broker.log_ownership import LogOwnership
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.errors import ApiError, ErrorCode

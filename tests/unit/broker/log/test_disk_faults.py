@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker.cluster_state import ClusterState
+from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from kafka_sink.broker.cluster.topic_config import topic_settings
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.log.filesystem import LogFile, OsFileSystem
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import PartitionLog
-from kafka_sink.broker.topic_config import topic_settings
 from kafka_sink.common.errors import ApiError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread

@@ -38,7 +38,7 @@ def test_the_position_is_never_behind_the_batch_and_at_most_an_interval_before(
     assert holding - found < max(interval, 1)
 
 
-@pytest.mark.behaviour("Log", "A search by time passes over older batches only")
+@pytest.mark.behaviour("Log", "The offset index never points behind the offset that is looked for")
 @given(BATCHES, st.integers(0, 8192), st.integers(-5, 10**6 + 5))
 def test_no_batch_before_the_position_is_new_enough(
     batches: list[tuple[int, int, int]], interval: int, timestamp: int

@@ -1,0 +1,157 @@
+"""The cluster at one moment, and its form on the disk.
+
+Made by the cluster state, read by every thread; immutable. What a file says comes from outside: it is checked here,
+and nowhere else. Must never decide anything but who leads where a leader is missing.
+
+Source: apache/kafka ``MetadataImage`` for the idea.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from uuid import UUID
+
+from kafka_sink.broker.cluster.topic_config import topic_settings
+from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState
+from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.common.config import keys
+from kafka_sink.common.errors import ConfigError
+
+_FORMAT: Final = 1
+
+#: Listener name → where clients connect to.
+Endpoints = Mapping[str, EndPoint]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    """*members* are all nodes that may be given replicas, *nodes* those that run; *version* counts changes."""
+
+    cluster_id: str
+    members: tuple[int, ...]
+    nodes: Mapping[int, Endpoints] = field(default_factory=dict)
+    topics: Mapping[str, TopicState] = field(default_factory=dict)
+    #: Options of all brokers that were changed while they ran.
+    broker_configs: Mapping[str, str] = field(default_factory=dict)
+    #: Producer ids from here on were never given to any process.
+    next_producer_id: int = 0
+    version: int = 0
+    names: Mapping[UUID, str] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", {topic.topic_id: topic.name for topic in self.topics.values()})
+
+    def with_nodes(self, nodes: Mapping[int, Endpoints]) -> ClusterImage:
+        """These nodes run and no others: where a leader is missing, the first replica that runs takes the lead."""
+        topics = {name: topic.elected(nodes) for name, topic in self.topics.items()}
+        return replace(self, nodes=nodes, topics=topics)
+
+    def with_topic(self, topic: TopicState) -> ClusterImage:
+        return replace(self, topics={**self.topics, topic.name: topic})
+
+
+def defaults_of(config: BrokerConfig, changed: Mapping[str, str]) -> BrokerConfig:
+    """*config* with the options that were *changed* on running brokers.
+
+    :raises ConfigError: a value is not allowed.
+    """
+    options = keys(BrokerConfig)
+    values = {options[name][1].name: options[name][0].read(text, name) for name, text in changed.items()}
+    return replace(config, **values) if values else config
+
+
+def encode(image: ClusterImage, *, shared: bool) -> bytes:
+    """The file's content. Only where several processes *shared* it, it says who runs and who leads: one process alone
+    takes that with it."""
+    content: dict[str, Any] = {
+        "format": _FORMAT,
+        "cluster_id": image.cluster_id,
+        "next_producer_id": image.next_producer_id,
+        "topics": [_encode_topic(topic, shared=shared) for topic in image.topics.values()],
+    }
+    if image.broker_configs:
+        content["broker_configs"] = dict(image.broker_configs)
+    if shared:
+        content["version"] = image.version
+        content["members"] = list(image.members)
+        content["nodes"] = {
+            str(node_id): [[item.listener_name, item.host, item.port] for item in endpoints.values()]
+            for node_id, endpoints in image.nodes.items()
+        }
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def _encode_topic(topic: TopicState, *, shared: bool) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": topic.name,
+        "id": topic.topic_id.hex,
+        "configs": dict(topic.configs),
+        "partitions": [[*partition.replicas, partition.leader_epoch] for partition in topic.partitions],
+    }
+    if shared:
+        entry["leaders"] = [partition.leader for partition in topic.partitions]
+    return entry
+
+
+def decode(data: bytes, config: BrokerConfig, node_ids: Sequence[int], *, shared: bool) -> ClusterImage:
+    """Read what :func:`encode` made.
+
+    Where *shared*, *node_ids* are further members. Otherwise they are all there is: a cluster may come back with fewer
+    nodes, and somebody has to lead what the missing ones had.
+
+    :raises ConfigError: it is damaged, or of another format.
+    """
+    try:
+        content: dict[str, Any] = json.loads(data)
+        if content["format"] != _FORMAT:
+            raise ConfigError(f"it has format {content['format']}, this broker reads {_FORMAT}")
+        changed = {str(name): str(value) for name, value in content.get("broker_configs", {}).items()}
+        defaults = defaults_of(config, changed)
+        members = tuple(sorted({*node_ids, *(content.get("members", ()) if shared else ())}))
+        topics = [_decode_topic(entry, defaults) for entry in content["topics"]]
+        if not shared:
+            topics = [_only_on(topic, members) for topic in topics]
+        return ClusterImage(
+            str(content["cluster_id"]),
+            members,
+            _decode_nodes(content["nodes"]) if shared and "nodes" in content else {},
+            {topic.name: topic for topic in topics},
+            changed,
+            int(content["next_producer_id"]),
+            int(content.get("version", 0)),
+        )
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"it is damaged: {error!r}") from error
+
+
+def _decode_nodes(entries: Mapping[str, Any]) -> dict[int, Endpoints]:
+    return {
+        int(node_id): {str(name): EndPoint(str(name), str(host), int(port)) for name, host, port in endpoints}
+        for node_id, endpoints in entries.items()
+    }
+
+
+def _decode_topic(entry: Mapping[str, Any], defaults: BrokerConfig) -> TopicState:
+    configs = {str(key): str(value) for key, value in entry["configs"].items()}
+    leaders = entry.get("leaders") or [NO_LEADER] * len(entry["partitions"])
+    partitions = tuple(
+        PartitionState(tuple(int(replica) for replica in replicas), int(leader), int(epoch))
+        for (*replicas, epoch), leader in zip(entry["partitions"], leaders, strict=True)
+    )
+    settings = topic_settings(configs, defaults)
+    return TopicState(str(entry["name"]), UUID(hex=entry["id"]), configs, settings, partitions)
+
+
+def _only_on(topic: TopicState, members: Sequence[int]) -> TopicState:
+    """The topic with replicas on *members* alone, and nobody leading."""
+    partitions = []
+    for number, partition in enumerate(topic.partitions):
+        present = tuple(replica for replica in partition.replicas if replica in members)
+        fallback = (members[number % len(members)],)
+        partitions.append(PartitionState(present or fallback, NO_LEADER, partition.leader_epoch))
+    return replace(topic, partitions=tuple(partitions))

@@ -1,0 +1,118 @@
+"""Settings as DescribeConfigs shows them: their values, where those come from, and what may be changed.
+
+Used by handlers; pure. It stands on the option tables alone, so a new option is described without anything done here.
+
+Source: KIP-226 (sources and synonyms), KIP-569 (types and documentation), apache/kafka ``ConfigHelper``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from kafka_sink.broker.cluster.topic_config import BROKER_SYNONYMS, TopicConfig
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.common import config as c
+from kafka_sink.common.errors import ApiError, ErrorCode
+
+#: Options that may be changed on running brokers.
+DYNAMIC_OPTIONS: Final = frozenset(BROKER_SYNONYMS.values())
+#: Kafka's numbers of types; whole numbers have no width here and are called by the larger of Kafka's two.
+_TYPES: Final = {c.BOOLEAN: 1, c.STRING: 2, c.INT: 5, c.DOUBLE: 6, c.LIST: 7, c.PLUGIN: 8, c.PLUGINS: 7}
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, under the protocol's numbers."""
+
+    TOPIC = 1
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigLevel:
+    """The value at one level, None where it must not be shown."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting: *levels* from the one that counts to the built-in default."""
+
+    name: str
+    levels: tuple[ConfigLevel, ...]
+    read_only: bool
+    sensitive: bool
+    type: int
+    documentation: str
+
+
+def topic_entries(configs: Mapping[str, str], config: BrokerConfig, changed: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every setting of a topic that has *configs* of its own, on brokers with *config* and what was *changed* on it."""
+    entries = []
+    for name, (key, _) in c.keys(TopicConfig).items():
+        levels = _broker_levels(BROKER_SYNONYMS[name], config, changed)
+        if name in configs:
+            levels = (ConfigLevel(name, configs[name], ConfigSource.TOPIC), *levels)
+        entries.append(_entry(name, key, levels, read_only=False))
+    return entries
+
+
+def broker_entries(config: BrokerConfig, changed: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every option of a broker with *config*, and what was *changed* while it ran."""
+    return [
+        _entry(name, key, _broker_levels(name, config, changed), read_only=name not in DYNAMIC_OPTIONS)
+        for name, (key, _) in c.keys(BrokerConfig).items()
+    ]
+
+
+def changed_broker_entries(changed: Mapping[str, str]) -> list[ConfigEntry]:
+    """The options that were *changed* on all running brokers, and nothing else."""
+    table = c.keys(BrokerConfig)
+    return [
+        _entry(name, table[name][0], (ConfigLevel(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),), read_only=False)
+        for name, value in changed.items()
+    ]
+
+
+def validate_dynamic(configs: Mapping[str, str]) -> None:
+    """:raises ApiError: INVALID_CONFIG, an unknown option; INVALID_REQUEST, one that a running broker does not read."""
+    table = c.keys(BrokerConfig)
+    for name in configs:
+        if name not in table:
+            raise ApiError(f"unknown option {name}{c.nearest(name, table)}", ErrorCode.INVALID_CONFIG)
+        if name not in DYNAMIC_OPTIONS:
+            text = f"option {name} cannot be changed while brokers run; it belongs into their configuration file"
+            raise ApiError(text, ErrorCode.INVALID_REQUEST)
+
+
+def _entry(name: str, key: c.ConfigKey, levels: tuple[ConfigLevel, ...], *, read_only: bool) -> ConfigEntry:
+    if key.sensitive:
+        levels = tuple(ConfigLevel(level.name, None, level.source) for level in levels)
+    return ConfigEntry(name, levels, read_only, key.sensitive, _TYPES[key.type], key.doc)
+
+
+def _broker_levels(name: str, config: BrokerConfig, changed: Mapping[str, str]) -> tuple[ConfigLevel, ...]:
+    item = c.keys(BrokerConfig)[name][1]
+    value = getattr(config, item.name)
+    levels = []
+    if name in changed:
+        levels.append(ConfigLevel(name, changed[name], ConfigSource.DYNAMIC_DEFAULT_BROKER))
+    if value != item.default:
+        levels.append(ConfigLevel(name, _shown(value), ConfigSource.STATIC_BROKER))
+    levels.append(ConfigLevel(name, _shown(item.default), ConfigSource.DEFAULT))
+    return tuple(levels)
+
+
+def _shown(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

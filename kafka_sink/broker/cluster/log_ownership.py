@@ -1,0 +1,217 @@
+"""Keeps the logs of this process in step with what the cluster says: settings, leaders, topics that went.
+
+Called after every change of the cluster, on the thread that made or noticed it, and again for what could not be had
+yet. Where several processes share the data, a log is open in one of them at a time: whoever has it open holds its
+directory, from before the first look at its files until the last write is done. So a leader that has not heard yet that
+it was replaced can go on for a moment, and the new one waits; what both acknowledged stands in one order in one log.
+Must never open a log that it does not hold, and must never hold a lock while fetches are answered.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import UUID, uuid4
+
+from kafka_sink.broker.cluster.cluster_image import ClusterImage
+from kafka_sink.broker.cluster.cluster_state import ClusterState
+from kafka_sink.broker.cluster.topic_state import TopicState
+from kafka_sink.broker.file_lock import FileLock
+from kafka_sink.broker.log.log_manager import DELETED_SUFFIX, LogManager
+from kafka_sink.broker.purgatory import DelayedOperationPurgatory
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import TopicPartition
+
+#: Says whose log a directory holds, as in Kafka: names are used again, ids are not.
+METADATA_FILE: Final = "partition.metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    topic_id: UUID
+    lock: FileLock
+
+
+class LogOwnership:
+    """The logs that this process has open, as one of several that share *directory* or alone."""
+
+    def __init__(
+        self,
+        cluster: ClusterState,
+        logs: LogManager,
+        directory: Path,
+        node_ids: Collection[int],
+        purgatory: DelayedOperationPurgatory,
+        *,
+        shared: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._logs = logs
+        self._directory = directory
+        self._node_ids = frozenset(node_ids)
+        self._purgatory = purgatory
+        self._shared = shared
+        self._log = ContextLogger(__name__, f"data directory {directory}")
+        self._lock = threading.Lock()
+        # Guarded by the lock.
+        self._applied = cluster.image
+        self._held: dict[TopicPartition, _Held] = {}
+        self._failed: set[TopicPartition] = set()
+        #: Logs that another process still has, or that could not be opened: try again soon.
+        self.pending = False
+
+    def sync(self) -> None:
+        """Do what the cluster says now; what cannot be done yet is :attr:`pending`."""
+        with self._lock:
+            image = self._cluster.image
+            before, self._applied = self._applied, image
+            if self._shared:
+                self._hand_over(image)
+                self._discard_deleted(before, image)
+                self.pending = not self._take_over(image)
+            changed = [topic for name, topic in image.topics.items() if before.topics.get(name) is not topic]
+            for topic in changed:
+                self._reconfigure(topic)
+        self._answer_fetches(before.topics, changed)
+
+    def release(self) -> None:
+        """Let go of all directories; the logs are closed."""
+        with self._lock:
+            for held in self._held.values():
+                held.lock.release()
+            self._held.clear()
+
+    def _reconfigure(self, topic: TopicState) -> None:
+        for partition in topic.topic_partitions():
+            log = self._logs.get(partition)
+            if log is not None:
+                log.reconfigure(topic.settings.log)
+
+    def _answer_fetches(self, before: Mapping[str, TopicState], changed: Collection[TopicState]) -> None:
+        """Whoever waits for records of a partition that is led elsewhere now has to hear of it."""
+        for topic in changed:
+            old = before.get(topic.name)
+            if old is not None:
+                for partition, was, now in zip(old.topic_partitions(), old.partitions, topic.partitions, strict=False):
+                    if was != now:
+                        self._purgatory.check(partition)
+
+    # --- one of several processes ------------------------------------------------------------------------------------
+
+    def _led(self, image: ClusterImage, partition: TopicPartition, topic_id: UUID) -> bool:
+        topic = image.topics.get(partition.topic)
+        return (
+            topic is not None
+            and topic.topic_id == topic_id
+            and partition.partition < len(topic.partitions)
+            and topic.partitions[partition.partition].leader in self._node_ids
+        )
+
+    def _hand_over(self, image: ClusterImage) -> None:
+        for partition, held in list(self._held.items()):
+            if self._led(image, partition, held.topic_id):
+                continue
+            topic = image.topics.get(partition.topic)
+            try:
+                if topic is not None and topic.topic_id == held.topic_id:
+                    self._logs.hand_over(partition)
+                else:
+                    self._logs.delete([partition])
+            except OSError as error:
+                # Its directory says whose it was, so the next topic of that name does not take it for its own.
+                self._log.error("the log of %s, a deleted topic, cannot be removed: %s", partition, error)
+                self._logs.hand_over(partition)
+            del self._held[partition]
+            held.lock.release()
+
+    def _discard_deleted(self, before: ClusterImage, image: ClusterImage) -> None:
+        """Logs of deleted topics that nobody holds: their leader does not run any more, and cannot remove them."""
+        for topic in before.topics.values():
+            if topic.topic_id not in image.names:
+                for partition in topic.topic_partitions():
+                    self._discard_if_nobody_holds(partition)
+
+    def _discard_if_nobody_holds(self, partition: TopicPartition) -> None:
+        try:
+            lock = self._lock_of(partition)
+            if lock is not None:
+                with lock:
+                    self._discard_unless_of(partition, None)
+        except OSError as error:
+            self._log.error("the log of %s, a deleted topic, cannot be removed: %s", partition, error)
+
+    def _take_over(self, image: ClusterImage) -> bool:
+        complete = True
+        for topic in image.topics.values():
+            for partition, state in zip(topic.topic_partitions(), topic.partitions, strict=True):
+                if state.leader in self._node_ids and partition not in self._held:
+                    complete &= self._take(partition, topic)
+        return complete
+
+    def _take(self, partition: TopicPartition, topic: TopicState) -> bool:
+        try:
+            self._path(partition).mkdir(parents=True, exist_ok=True)
+            lock = self._lock_of(partition)
+            if lock is None:
+                return False
+            if self._discard_unless_of(partition, topic.topic_id):
+                lock.release()
+                return False
+            try:
+                self._logs.open(partition, topic.settings.log)
+            except BaseException:
+                lock.release()
+                raise
+        except OSError as error:
+            if partition not in self._failed:
+                # Once, and not at every attempt.
+                self._failed.add(partition)
+                self._log.error("%s cannot be opened, it is tried again: %s", partition, error)
+            return False
+        self._failed.discard(partition)
+        self._held[partition] = _Held(topic.topic_id, lock)
+        return True
+
+    def _path(self, partition: TopicPartition) -> Path:
+        return self._directory / str(partition)
+
+    def _lock_of(self, partition: TopicPartition) -> FileLock | None:
+        """Hold a partition's directory; None where there is none, or another process holds it."""
+        path = self._path(partition)
+        try:
+            lock = FileLock(path, create=False)
+        except (BlockingIOError, FileNotFoundError):
+            return None
+        if not lock.is_at(path):
+            # It was moved away in between, to be deleted.
+            lock.release()
+            return None
+        return lock
+
+    def _discard_unless_of(self, partition: TopicPartition, topic_id: UUID | None) -> bool:
+        """Remove a log that is not the one of *topic_id* (None: of any topic there is); says whether it did."""
+        path = self._path(partition)
+        found = _read_topic_id(path)
+        if topic_id is not None and found in (topic_id, None):
+            if found is None:
+                (path / METADATA_FILE).write_text(f"version: 0\ntopic_id: {topic_id}\n", encoding="ascii")
+            return False
+        if topic_id is None and found in self._cluster.image.names:
+            return False
+        target = self._directory / f"{uuid4().hex}{DELETED_SUFFIX}"
+        path.rename(target)
+        shutil.rmtree(target, ignore_errors=True)
+        return True
+
+
+def _read_topic_id(path: Path) -> UUID | None:
+    try:
+        text = (path / METADATA_FILE).read_text(encoding="ascii")
+        return UUID(text.partition("topic_id: ")[2].strip())
+    except (FileNotFoundError, ValueError):
+        # Written by a process that was alone, or lost with the power: the directory's name has to do.
+        return None

@@ -1,0 +1,139 @@
+"""What a cluster knows of one topic, and the rules that a topic has to keep.
+
+Made by the cluster state under its lock, read by every thread without one: all of it is immutable. Must never know
+which nodes run or what is on the disk.
+
+Source: apache/kafka ``Topic`` (names), ``PartitionRegistration``, ``ReplicationControlManager`` (assignments).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import UUID
+
+from kafka_sink.broker.cluster.topic_config import TopicSettings
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import TopicPartition
+
+NO_LEADER: Final = -1
+MAX_TOPIC_NAME_LENGTH: Final = 249
+#: More than anybody tests with; a request for 2·10⁹ must not fill the memory.
+MAX_PARTITIONS_PER_TOPIC: Final = 10_000
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Who may lead a partition, who does (:data:`NO_LEADER` = nobody), and how often that changed."""
+
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+
+    def led_by(self, leader: int) -> PartitionState:
+        """With another leader, in an epoch of its own; to lead nobody begins none."""
+        if leader == self.leader:
+            return self
+        return replace(self, leader=leader, leader_epoch=self.leader_epoch + (leader != NO_LEADER))
+
+    def elected(self, running: Collection[int]) -> PartitionState:
+        """With a leader that runs, the present one if it does, else the first replica that does."""
+        if self.leader in running:
+            return self
+        return self.led_by(next((replica for replica in self.replicas if replica in running), NO_LEADER))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic. *configs* are the settings that it has of its own, *settings* what follows from them."""
+
+    name: str
+    topic_id: UUID
+    configs: Mapping[str, str]
+    settings: TopicSettings
+    partitions: tuple[PartitionState, ...]
+
+    def topic_partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(self.name, index) for index in range(len(self.partitions))]
+
+    def partition(self, index: int) -> PartitionState:
+        """:raises ApiError: UNKNOWN_TOPIC_OR_PARTITION."""
+        if not 0 <= index < len(self.partitions):
+            raise ApiError(f"{self.name} has no partition {index}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self.partitions[index]
+
+    def with_partition(self, index: int, state: PartitionState) -> TopicState:
+        return replace(self, partitions=(*self.partitions[:index], state, *self.partitions[index + 1 :]))
+
+    def elected(self, running: Collection[int]) -> TopicState:
+        """With leaders that run; the same object where nothing changes."""
+        partitions = tuple(partition.elected(running) for partition in self.partitions)
+        return self if partitions == self.partitions else replace(self, partitions=partitions)
+
+
+def validate_topic_name(name: str) -> None:
+    """:raises ApiError: INVALID_TOPIC_EXCEPTION, with the reason."""
+    if not name:
+        reason = "it is empty"
+    elif name in (".", ".."):
+        reason = "it is a directory's name"
+    elif len(name) > MAX_TOPIC_NAME_LENGTH:
+        reason = f"it is longer than {MAX_TOPIC_NAME_LENGTH} characters"
+    elif not _LEGAL_NAME.fullmatch(name):
+        reason = "only ASCII letters and digits, '.', '_' and '-' are legal"
+    else:
+        return
+    raise ApiError(f"illegal topic name {name[:300]!r}: {reason}", ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+def refuse_taken_name(name: str, taken: Collection[str]) -> None:
+    """:raises ApiError: TOPIC_ALREADY_EXISTS; INVALID_TOPIC_EXCEPTION where '.' and '_' are all that differs."""
+    if name in taken:
+        raise ApiError(f"topic {name!r} exists already", ErrorCode.TOPIC_ALREADY_EXISTS)
+    if "." in name or "_" in name:
+        # Kafka's metrics cannot tell the two characters apart, so it refuses such pairs; so do we.
+        merged = name.replace(".", "_")
+        for other in taken:
+            if other.replace(".", "_") == merged:
+                raise ApiError(f"topic {name!r} collides with {other!r}", ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+def validate_partition_count(partitions: int) -> None:
+    """:raises ApiError: INVALID_PARTITIONS, POLICY_VIOLATION."""
+    if partitions < 1:
+        raise ApiError("a topic needs at least one partition", ErrorCode.INVALID_PARTITIONS)
+    if partitions > MAX_PARTITIONS_PER_TOPIC:
+        text = f"a topic may have {MAX_PARTITIONS_PER_TOPIC} partitions at most"
+        raise ApiError(text, ErrorCode.POLICY_VIOLATION)
+
+
+def validate_replication_factor(factor: int, nodes: Sequence[int]) -> None:
+    """:raises ApiError: INVALID_REPLICATION_FACTOR."""
+    if not 1 <= factor <= len(nodes):
+        text = f"replication factor {factor} is not from 1 to the number of nodes, {len(nodes)}"
+        raise ApiError(text, ErrorCode.INVALID_REPLICATION_FACTOR)
+
+
+def validate_assignment(assignment: Sequence[Sequence[int]], nodes: Sequence[int], factor: int | None = None) -> None:
+    """Each partition has replicas on distinct *nodes*, and all have as many (*factor*, where that is given).
+
+    :raises ApiError: INVALID_REPLICA_ASSIGNMENT.
+    """
+    for replicas in assignment:
+        if not replicas or len(set(replicas)) < len(replicas) or not set(replicas) <= set(nodes):
+            text = f"replicas {list(replicas)} are not distinct nodes of {list(nodes)}"
+            raise ApiError(text, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+    factors = {len(replicas) for replicas in assignment} | ({factor} if factor is not None else set())
+    if len(factors) > 1:
+        raise ApiError("partitions differ in their number of replicas", ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+
+
+def spread(nodes: Sequence[int], partitions: int, factor: int, start: int) -> list[tuple[int, ...]]:
+    """Replicas for so many partitions: leaders in turn over all *nodes*, from number *start* on."""
+    return [
+        tuple(nodes[(start + partition + replica) % len(nodes)] for replica in range(factor))
+        for partition in range(partitions)
+    ]

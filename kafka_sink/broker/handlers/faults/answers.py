@@ -1,0 +1,159 @@
+"""What becomes of an answer that a fault befalls: held back, lost, cut, or dripped out byte by byte.
+
+Each class stands where a handler's answers go, and passes on what it does not change. Called by whichever thread
+answers; what happens later happens on the timer's thread, and what follows bytes on their way on the network thread.
+Must never answer a request twice, nor keep what a response lends (its budget, its request's memory) for good.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from kafka_sink.broker.network.request_channel import (
+    CloseConnectionResponse,
+    NoOpResponse,
+    PieceResponse,
+    Response,
+    ResponseSink,
+    SendResponse,
+)
+from kafka_sink.broker.timer import Timer
+from kafka_sink.common.buffers import Buffer
+from kafka_sink.common.clock import Clock
+from kafka_sink.protocol.framing import frame
+
+#: Pieces of an answer that leaves slowly; as many as it has bytes where those are fewer.
+SLOW_PIECES: Final = 20
+
+
+def _is_end(response: Response) -> bool:
+    """It answers the request, in whatever way; the others only pause its connection."""
+    return isinstance(response, SendResponse | NoOpResponse | CloseConnectionResponse)
+
+
+def _release(response: Response) -> None:
+    response.request.release()
+    if isinstance(response, SendResponse):
+        response.complete()
+
+
+class Held:
+    """Answers leave *delay_ms* later."""
+
+    def __init__(self, sink: ResponseSink, timer: Timer, clock: Clock, delay_ms: int) -> None:
+        self._sink = sink
+        self._timer = timer
+        self._clock = clock
+        self._delay_ms = delay_ms
+
+    def send_response(self, response: Response) -> None:
+        if not _is_end(response):
+            self._sink.send_response(response)
+            return
+        due_ms = self._clock.monotonic_ms() + self._delay_ms
+        self._timer.schedule(due_ms, partial(self._sink.send_response, response))
+
+
+class Lost:
+    """Answers never leave. The connection is not read again either: its client sees a broker that hangs."""
+
+    def __init__(self, sink: ResponseSink) -> None:
+        self._sink = sink
+
+    def send_response(self, response: Response) -> None:
+        if _is_end(response):
+            _release(response)
+        else:
+            self._sink.send_response(response)
+
+
+class Closed:
+    """Instead of an answer the connection is closed."""
+
+    def __init__(self, sink: ResponseSink) -> None:
+        self._sink = sink
+
+    def send_response(self, response: Response) -> None:
+        if not _is_end(response):
+            self._sink.send_response(response)
+            return
+        if isinstance(response, SendResponse):
+            response.complete()
+        self._sink.send_response(CloseConnectionResponse(response.request))
+
+
+class Halved:
+    """Half of an answer's bytes leave, then the connection is closed."""
+
+    def __init__(self, sink: ResponseSink) -> None:
+        self._sink = sink
+
+    def send_response(self, response: Response) -> None:
+        if not isinstance(response, SendResponse):
+            self._sink.send_response(response)
+            return
+        request = response.request
+        data = _bytes_of(response)
+
+        def close() -> None:
+            response.complete()
+            self._sink.send_response(CloseConnectionResponse(request))
+
+        self._sink.send_response(PieceResponse(request, data[: len(data) // 2], close))
+
+
+class Dripped:
+    """An answer's bytes leave in pieces over *over_ms*."""
+
+    def __init__(self, sink: ResponseSink, timer: Timer, clock: Clock, over_ms: int) -> None:
+        self._sink = sink
+        self._timer = timer
+        self._clock = clock
+        self._over_ms = over_ms
+
+    def send_response(self, response: Response) -> None:
+        if not isinstance(response, SendResponse):
+            self._sink.send_response(response)
+            return
+        data = _bytes_of(response)
+        count = min(SLOW_PIECES, len(data))
+        bounds = [len(data) * number // count for number in range(count + 1)]
+        pieces = [data[start:end] for start, end in itertools.pairwise(bounds)]
+        self._send(response, pieces, self._over_ms // count)
+
+    def _send(self, response: SendResponse, pieces: Sequence[Buffer], pause_ms: int) -> None:
+        request = response.request
+        if len(pieces) == 1:
+            self._sink.send_response(PieceResponse(request, pieces[0], partial(self._end, response)))
+            return
+
+        def next_later() -> None:
+            due_ms = self._clock.monotonic_ms() + pause_ms
+            self._timer.schedule(due_ms, partial(self._send, response, pieces[1:], pause_ms))
+
+        self._sink.send_response(PieceResponse(request, pieces[0], next_later))
+
+    def _end(self, response: SendResponse) -> None:
+        response.complete()
+        # All bytes are out: as far as the connection is concerned there is nothing left to send.
+        self._sink.send_response(NoOpResponse(response.request))
+
+
+class Swallowed:
+    """The answer, and any throttling that comes with it, is dropped; *then* goes on. The request stays unanswered."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+
+    def send_response(self, response: Response) -> None:
+        if _is_end(response):
+            if isinstance(response, SendResponse):
+                response.complete()
+            self._then()
+
+
+def _bytes_of(response: SendResponse) -> memoryview:
+    return memoryview(b"".join(memoryview(segment) for segment in frame(response.segments)))

@@ -1,0 +1,153 @@
+"""The thread that takes connections from a listener and spreads them over processors.
+
+:meth:`Acceptor.run_once` is the step of its own thread. Must never read from a connection, and never die of one.
+
+Source: apache/kafka ``SocketServer.Acceptor``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from kafka_sink.broker.network.connection_quotas import (
+    ConnectionQuotas,
+    ConnectionThrottledError,
+    TooManyConnectionsError,
+)
+from kafka_sink.broker.network.processor import AcceptedConnection, Processor
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.network.listener import remote_address
+from kafka_sink.network.transport import Socket
+
+SELECT_TIMEOUT_MS: Final = 500
+#: Connections accepted in one go: in a storm of them, throttled ones still have to be closed in time.
+_ACCEPTED_A_ROUND: Final = 64
+#: After a refusal of the system (no file descriptors left): the connection still waits, so select would not.
+_REFUSED_PAUSE_MS: Final = 100
+
+
+class ListeningSocket(Protocol):
+    """What the acceptor needs of ``network.listener.Listener``."""
+
+    def wait(self, timeout_ms: int) -> None: ...
+
+    def accept(self) -> Socket | None: ...
+
+    def wakeup(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Acceptor:
+    """Accepts on one listener for several processors, in turn."""
+
+    def __init__(
+        self,
+        listener_name: str,
+        listener: ListeningSocket,
+        processors: Sequence[Processor],
+        quotas: ConnectionQuotas,
+        clock: Clock,
+    ) -> None:
+        self._listener_name = listener_name
+        self._listener = listener
+        self._quotas = quotas
+        self._clock = clock
+        self._log = ContextLogger(__name__, f"acceptor {listener_name}")
+        # Shared: the number of processors may change while connections come in.
+        self._lock = threading.Condition()
+        self._processors = list(processors)
+        self._stopping = False
+        # Only for the acceptor's own thread.
+        self._current_processor_index = 0
+        self._throttled: list[tuple[int, int, Socket]] = []
+        self._sequence = itertools.count()
+
+    def stop(self) -> None:
+        """Make :meth:`run` return."""
+        with self._lock:
+            self._stopping = True
+            self._lock.notify_all()
+        self._listener.wakeup()
+
+    def run(self) -> None:
+        """Step until :meth:`stop`, then close the listener."""
+        try:
+            while not self._stopping:
+                try:
+                    self.run_once()
+                except Exception:
+                    self._log.exception("uncaught exception, going on")
+        finally:
+            self._listener.close()
+            for _, _, sock in self._throttled:
+                sock.close()
+            self._throttled.clear()
+
+    def run_once(self) -> None:
+        """Accept what is waiting, then close throttled connections whose time has come."""
+        self._accept_new_connections()
+        self._close_throttled_connections(self._clock.monotonic_ms())
+
+    def _accept_new_connections(self) -> None:
+        self._listener.wait(SELECT_TIMEOUT_MS)
+        for _ in range(_ACCEPTED_A_ROUND):
+            if self._stopping:
+                return
+            try:
+                sock = self._listener.accept()
+            except OSError as error:
+                self._log.error("cannot accept a connection: %s", error)
+                with self._lock:
+                    self._clock.wait(self._lock, _REFUSED_PAUSE_MS)
+                return
+            if sock is None:
+                return
+            connection = self._admit(sock)
+            if connection is not None:
+                self._assign(connection)
+
+    def _admit(self, sock: Socket) -> AcceptedConnection | None:
+        """Count the connection in; None when it is refused or to be closed later."""
+        try:
+            address = remote_address(sock).host
+        except OSError:
+            sock.close()
+            return None
+        try:
+            self._quotas.inc(self._listener_name, address)
+        except TooManyConnectionsError as error:
+            self._log.info("rejecting a connection: %s", error)
+            sock.close()
+            self._quotas.dec(self._listener_name, address)
+            return None
+        except ConnectionThrottledError as error:
+            self._log.debug("%s", error)
+            end_ms = self._clock.monotonic_ms() + error.throttle_ms
+            heapq.heappush(self._throttled, (end_ms, next(self._sequence), sock))
+            return None
+        return AcceptedConnection(sock, address)
+
+    def _assign(self, connection: AcceptedConnection) -> None:
+        """Give it to the next processor that has room; when none has, wait for the last one asked."""
+        with self._lock:
+            retries_left = len(self._processors)
+        assigned = False
+        while not assigned:
+            retries_left -= 1
+            with self._lock:
+                # The number may have shrunk since the index was set.
+                self._current_processor_index %= len(self._processors)
+                processor = self._processors[self._current_processor_index]
+            self._current_processor_index += 1
+            assigned = processor.accept(connection, may_block=retries_left <= 0)
+
+    def _close_throttled_connections(self, now_ms: int) -> None:
+        while self._throttled and self._throttled[0][0] < now_ms:
+            _, _, sock = heapq.heappop(self._throttled)
+            sock.close()

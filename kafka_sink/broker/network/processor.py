@@ -1,0 +1,374 @@
+"""One network thread of the broker: reads requests from its connections and writes responses to them.
+
+:meth:`Processor.run_once` is the step of the processor's own thread; acceptors hand connections over with
+:meth:`Processor.accept`, handlers responses with :meth:`Processor.enqueue_response`. Must never look into a request
+beyond its header, and never die of a connection: a bad one is closed, the others go on.
+
+Source: apache/kafka ``SocketServer.Processor``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from kafka_sink.broker.network.channel_mute import ChannelMute, ChannelMuteEvent
+from kafka_sink.broker.network.connection_quotas import ConnectionQuotas
+from kafka_sink.broker.network.request_channel import (
+    CloseConnectionResponse,
+    EndThrottlingResponse,
+    NoOpResponse,
+    PieceResponse,
+    Request,
+    RequestChannel,
+    RequestContext,
+    Response,
+    SendResponse,
+    StartThrottlingResponse,
+)
+from kafka_sink.broker.network.request_metrics import RequestMetrics
+from kafka_sink.common.clock import FOREVER_MS, Clock, stopwatch_ns
+from kafka_sink.common.errors import AuthenticationError, KafkaError
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.metrics import IdleMeter
+from kafka_sink.network.listener import local_address, remote_address
+from kafka_sink.network.receive import NetworkReceive
+from kafka_sink.network.selectable import Selectable
+from kafka_sink.network.send import NetworkSend
+from kafka_sink.network.transport import Socket
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import decode_request_header
+
+#: Accepted connections that may wait for this thread; acceptors try another processor when they are as many.
+CONNECTION_QUEUE_SIZE: Final = 20
+POLL_TIMEOUT_MS: Final = 300
+
+
+class ServerSelectable(Selectable, Protocol):
+    """A selectable that can say which connection to give up first, and how much of the time it waits."""
+
+    @property
+    def idle(self) -> IdleMeter: ...
+
+    def lowest_priority_connection(self) -> str | None: ...
+
+    def principal(self, connection_id: str) -> str:
+        """Who the client is: ``User:name``."""
+        ...
+
+    def begin_reauthentication(self, connection_id: str, request: NetworkReceive) -> bool:
+        """Take *request* for the begin of a new authentication; False when this is not the time for one."""
+        ...
+
+    def session_expired(self, connection_id: str) -> bool:
+        """The client should have authenticated again by now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedConnection:
+    """A connection on its way from the acceptor; *address* is the one it was counted under."""
+
+    sock: Socket
+    address: str
+
+
+@dataclass(slots=True)
+class _Connection:
+    address: str
+    mute: ChannelMute = field(default_factory=ChannelMute)
+
+
+class Processor:
+    """Owns a selector and every connection in it."""
+
+    def __init__(
+        self,
+        processor_id: int,
+        listener_name: str,
+        selector: ServerSelectable,
+        request_channel: RequestChannel,
+        quotas: ConnectionQuotas,
+        clock: Clock,
+    ) -> None:
+        self.id = processor_id
+        #: What became of its requests; anybody may read it.
+        self.request_metrics = RequestMetrics()
+        #: Connections closed because their clients did not authenticate again in time.
+        self.expired_sessions = 0
+        self._listener_name = listener_name
+        self._selector = selector
+        self._request_channel = request_channel
+        self._quotas = quotas
+        self._clock = clock
+        self._log = ContextLogger(__name__, f"processor {processor_id} of {listener_name}")
+        # Shared with acceptors.
+        self._slots = threading.Condition()
+        self._new_connections: deque[AcceptedConnection] = deque()
+        self._stopping = False
+        # Shared with handlers; a deque's append and popleft are atomic.
+        self._responses: deque[Response] = deque()
+        self._ended_running = False
+        # Only for the processor's own thread.
+        self._connections: dict[str, _Connection] = {}
+        self._inflight_responses: dict[str, SendResponse | PieceResponse] = {}
+        self._next_connection_index = 0
+
+    # --- other threads -----------------------------------------------------------------------------------------------
+
+    def accept(self, connection: AcceptedConnection, *, may_block: bool) -> bool:
+        """Queue an accepted connection; False when the queue is full and *may_block* is not set.
+
+        A connection that comes when the processor stops is closed.
+        """
+        with self._slots:
+            while len(self._new_connections) >= CONNECTION_QUEUE_SIZE and not self._stopping:
+                if not may_block:
+                    return False
+                self._clock.wait(self._slots, FOREVER_MS)
+            stopping = self._stopping
+            if not stopping:
+                self._new_connections.append(connection)
+        if stopping:
+            self._drop(connection)
+        else:
+            self._selector.wakeup()
+        return True
+
+    def enqueue_response(self, response: Response) -> None:
+        """Queue a response for its connection."""
+        self._responses.append(response)
+        self._selector.wakeup()
+        if self._ended_running:
+            self._drop_responses()
+
+    def stop(self) -> None:
+        """Make :meth:`run` return."""
+        with self._slots:
+            self._stopping = True
+            self._slots.notify_all()
+        self._selector.wakeup()
+
+    # --- the processor's thread --------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Step until :meth:`stop`, then close every connection."""
+        try:
+            while not self._stopping:
+                try:
+                    self.run_once()
+                except Exception:
+                    self._log.exception("uncaught exception, going on")
+        finally:
+            self._close_all()
+
+    def run_once(self) -> None:
+        """The seven steps, in Kafka's order."""
+        self._configure_new_connections()
+        self._process_new_responses()
+        self._poll()
+        self._process_completed_receives()
+        self._process_completed_sends()
+        self._process_disconnected()
+        self._close_excess_connections()
+
+    @property
+    def idle_share(self) -> float:
+        """How much of its time the thread waits for something to do, from 0 to 1 (any thread)."""
+        return self._selector.idle.share(stopwatch_ns())
+
+    def _configure_new_connections(self) -> None:
+        for _ in range(min(len(self._new_connections), CONNECTION_QUEUE_SIZE)):
+            with self._slots:
+                connection = self._new_connections.popleft()
+                self._slots.notify()
+            try:
+                sock = connection.sock
+                connection_id = f"{local_address(sock)}-{remote_address(sock)}-{self._next_connection_index}"
+                self._selector.register(connection_id, sock)
+            except Exception as error:
+                # It may be gone already; whatever it is, one that is not registered must not stay counted.
+                self._log.info("connection of %s was lost at once: %s", connection.address, error)
+                self._drop(connection)
+                continue
+            self._next_connection_index = (self._next_connection_index + 1) % 2**31
+            self._connections[connection_id] = _Connection(connection.address)
+
+    def _drop(self, connection: AcceptedConnection) -> None:
+        connection.sock.close()
+        self._quotas.dec(self._listener_name, connection.address)
+
+    def _process_new_responses(self) -> None:
+        while self._responses:
+            response = self._responses.popleft()
+            response.request.response_dequeued_ns = stopwatch_ns()
+            connection_id = response.request.context.connection_id
+            try:
+                self._process_response(connection_id, response)
+            except Exception as error:
+                self._process_channel_exception(connection_id, "processing a response", error)
+
+    def _process_response(self, connection_id: str, response: Response) -> None:
+        match response:
+            case NoOpResponse():
+                # There is nothing to send: further requests that the client has pipelined may be read.
+                self._ended(response)
+                response.request.release()
+                self._handle_mute_event(connection_id, ChannelMuteEvent.RESPONSE_SENT)
+                self._try_unmute(connection_id)
+            case SendResponse():
+                response.request.release()
+                self._send_response(connection_id, response, NetworkSend(connection_id, response.segments))
+            case PieceResponse():
+                self._send_response(connection_id, response, NetworkSend(connection_id, [response.data], framed=False))
+            case CloseConnectionResponse():
+                self._ended(response)
+                response.request.release()
+                self._log.debug("closing %s: its request could not be answered in another way", connection_id)
+                self._close(connection_id)
+            case StartThrottlingResponse():
+                self._handle_mute_event(connection_id, ChannelMuteEvent.THROTTLE_STARTED)
+            case EndThrottlingResponse():
+                # Unmutes only if the response was sent already; otherwise the end of that will.
+                self._handle_mute_event(connection_id, ChannelMuteEvent.THROTTLE_ENDED)
+                self._try_unmute(connection_id)
+            case _:
+                raise TypeError(f"unknown kind of response: {type(response).__name__}")
+
+    def _send_response(self, connection_id: str, response: SendResponse | PieceResponse, send: NetworkSend) -> None:
+        if not self._selector.is_open(connection_id):
+            self._log.debug("%s is gone, dropping a response for it", connection_id)
+            self._ended(response)
+            return
+        try:
+            # The connection is muted until its answer has left, so the slot is free.
+            self._selector.send(send)
+        except BaseException:
+            self._ended(response)
+            raise
+        self._inflight_responses[connection_id] = response
+
+    def _poll(self) -> None:
+        try:
+            self._selector.poll(0 if self._new_connections else POLL_TIMEOUT_MS)
+        except (OSError, RuntimeError):
+            # Whatever this poll has brought is processed all the same.
+            self._log.exception("poll failed")
+
+    def _process_completed_receives(self) -> None:
+        for receive in self._selector.completed_receives:
+            try:
+                self._process_receive(receive)
+            except Exception as error:
+                receive.release()
+                self._process_channel_exception(receive.source, "processing a request", error)
+
+    def _process_receive(self, receive: NetworkReceive) -> None:
+        connection = self._connections.get(receive.source)
+        if connection is None or not self._selector.is_open(receive.source):
+            raise RuntimeError(f"connection {receive.source} is gone before its request was looked at")
+        header, body_offset = decode_request_header(receive.payload)
+        if header.api_key is ApiKey.SASL_HANDSHAKE and self._selector.begin_reauthentication(receive.source, receive):
+            self._log.debug("%s authenticates again", receive.source)
+            return
+        if self._selector.session_expired(receive.source):
+            self.expired_sessions += 1
+            raise AuthenticationError("its session has expired, and it did not authenticate again")
+        principal = self._selector.principal(receive.source)
+        context = RequestContext(header, receive.source, connection.address, self._listener_name, principal)
+        request = Request(self.id, context, receive, body_offset, stopwatch_ns())
+        self._request_channel.send_request(request)
+        self._selector.mute(receive.source)
+        connection.mute.mute()
+        connection.mute.handle(ChannelMuteEvent.REQUEST_RECEIVED)
+
+    def _process_completed_sends(self) -> None:
+        for send in self._selector.completed_sends:
+            connection_id = send.destination
+            try:
+                response = self._inflight_responses.pop(connection_id, None)
+                if response is None:
+                    raise RuntimeError(f"a send to {connection_id} completed that was not in flight")
+                self._ended(response)
+                if isinstance(response, SendResponse):
+                    self._handle_mute_event(connection_id, ChannelMuteEvent.RESPONSE_SENT)
+                    self._try_unmute(connection_id)
+            except Exception as error:
+                self._process_channel_exception(connection_id, "processing a completed send", error)
+
+    def _process_disconnected(self) -> None:
+        for connection_id, disconnect in self._selector.disconnected.items():
+            # Somebody who is refused may be trying passwords, or have lost theirs.
+            log = self._log.info if disconnect.authentication_error is not None else self._log.debug
+            log("%s disconnected: %s", connection_id, disconnect.cause)
+            self._forget(connection_id)
+
+    def _close_excess_connections(self) -> None:
+        if self._quotas.max_connections_exceeded(self._listener_name):
+            connection_id = self._selector.lowest_priority_connection()
+            if connection_id is not None:
+                self._log.info("closing %s: there are too many connections", connection_id)
+                self._close(connection_id)
+
+    def _ended(self, response: NoOpResponse | SendResponse | PieceResponse | CloseConnectionResponse) -> None:
+        """It has left, or never will."""
+        if not isinstance(response, PieceResponse):
+            self.request_metrics.record(response.request, stopwatch_ns())
+        if isinstance(response, SendResponse | PieceResponse):
+            response.complete()
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    def _handle_mute_event(self, connection_id: str, event: ChannelMuteEvent) -> None:
+        connection = self._connections.get(connection_id)
+        if connection is not None:
+            connection.mute.handle(event)
+
+    def _try_unmute(self, connection_id: str) -> None:
+        connection = self._connections.get(connection_id)
+        if connection is not None and connection.mute.maybe_unmute():
+            self._selector.unmute(connection_id)
+
+    def _process_channel_exception(self, connection_id: str, doing: str, error: Exception) -> None:
+        """Close the connection that made trouble; a peer that talks nonsense is no news, a mistake of ours is."""
+        if isinstance(error, KafkaError):
+            self._log.info("closing %s: %s failed: %s", connection_id, doing, error)
+        else:
+            self._log.error("closing %s: %s failed", connection_id, doing, exc_info=error)
+        self._close(connection_id)
+
+    def _close(self, connection_id: str) -> None:
+        self._selector.close_connection(connection_id)
+        self._forget(connection_id)
+
+    def _forget(self, connection_id: str) -> None:
+        response = self._inflight_responses.pop(connection_id, None)
+        if response is not None:
+            self._ended(response)
+        connection = self._connections.pop(connection_id, None)
+        if connection is not None:
+            self._quotas.dec(self._listener_name, connection.address)
+
+    def _close_all(self) -> None:
+        with self._slots:
+            waiting = tuple(self._new_connections)
+            self._new_connections.clear()
+        for connection in waiting:
+            self._drop(connection)
+        for connection_id in tuple(self._connections):
+            self._close(connection_id)
+        self._selector.close()
+        self._ended_running = True
+        self._drop_responses()
+
+    def _drop_responses(self) -> None:
+        """Nobody will send them: whoever waits to hear of that hears it now. Handlers may call it at the same time."""
+        while True:
+            try:
+                response = self._responses.popleft()
+            except IndexError:
+                return
+            if isinstance(response, SendResponse | PieceResponse):
+                response.complete()

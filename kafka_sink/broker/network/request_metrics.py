@@ -1,0 +1,126 @@
+"""Where the time of requests goes, under Kafka's names.
+
+Each network thread has a :class:`RequestMetrics` of its own and alone writes into it, so counting takes no lock;
+:func:`request_figures` adds them up for whoever asks, on any thread. It must cost next to nothing per request: instants
+are kept as they are, and percentiles are computed when somebody looks.
+
+Source: apache/kafka ``RequestChannel.Metrics`` and ``RequestMetrics`` (``kafka.network:type=RequestMetrics``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from kafka_sink.broker.network.request_channel import Request
+from kafka_sink.common.metrics import Metric
+from kafka_sink.protocol.api_key import ApiKey
+
+GROUP: Final = "RequestMetrics"
+#: Requests per API and network thread that times are computed from: the newest.
+_KEPT: Final = 512
+_MINUTE_NS: Final = 60 * 10**9
+_NS_PER_MS: Final = 1_000_000
+
+
+class _Instants(NamedTuple):
+    """One request's life, in ns of the stopwatch."""
+
+    received: int
+    dequeued: int
+    handled: int
+    responded: int
+    response_dequeued: int
+    ended: int
+    throttle_ms: int
+
+
+class _Times:
+    __slots__ = ("count", "recent")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.recent: deque[_Instants] = deque(maxlen=_KEPT)
+
+
+class RequestMetrics:
+    """The requests of one network thread."""
+
+    def __init__(self) -> None:
+        self.by_api: dict[ApiKey, _Times] = {}
+
+    def record(self, request: Request, ended_ns: int) -> None:
+        """*request* is over: its answer has left, or never will (the network thread calls this)."""
+        key = request.context.header.api_key
+        times = self.by_api.get(key)
+        if times is None:
+            times = self.by_api[key] = _Times()
+        times.count += 1
+        responded_ns = request.responded_ns
+        # As in Kafka: a handler that is not done with it yet when it answers has nothing left to wait for.
+        handled_ns = request.handled_ns or responded_ns
+        times.recent.append(
+            _Instants(
+                request.received_ns,
+                request.dequeued_ns,
+                handled_ns if handled_ns < responded_ns else responded_ns,
+                responded_ns,
+                request.response_dequeued_ns,
+                ended_ns,
+                request.throttle_ms,
+            )
+        )
+
+
+def request_figures(
+    threads: Iterable[RequestMetrics], tags: tuple[tuple[str, str], ...], now_ns: int
+) -> Iterator[Metric]:
+    """Figures of each API that was asked for; times in ms, of the newest requests."""
+    counts: dict[ApiKey, int] = {}
+    recent: dict[ApiKey, list[_Instants]] = {}
+    for thread in threads:
+        for key, times in tuple(thread.by_api.items()):
+            counts[key] = counts.get(key, 0) + times.count
+            recent.setdefault(key, []).extend(times.recent.copy())
+    for key in sorted(counts):
+        named = (*tags, ("request", kafka_name(key)))
+        yield Metric("RequestsPerSec", GROUP, (*named, ("attribute", "Count")), counts[key])
+        yield Metric("RequestsPerSec", GROUP, (*named, ("attribute", "OneMinuteRate")), _rate(recent[key], now_ns))
+        for name, values in _durations_ms(recent[key]):
+            values.sort()
+            for attribute, value in (
+                ("Mean", sum(values) / len(values)),
+                ("Max", values[-1]),
+                ("50thPercentile", _percentile(values, 0.5)),
+                ("99thPercentile", _percentile(values, 0.99)),
+            ):
+                yield Metric(name, GROUP, (*named, ("attribute", attribute)), value)
+
+
+def kafka_name(key: ApiKey) -> str:
+    """``FindCoordinator`` of ``FIND_COORDINATOR``."""
+    return "".join(word.capitalize() for word in key.name.split("_"))
+
+
+def _durations_ms(recent: list[_Instants]) -> Iterator[tuple[str, list[float]]]:
+    yield "RequestQueueTimeMs", [(one.dequeued - one.received) / _NS_PER_MS for one in recent]
+    yield "LocalTimeMs", [(one.handled - one.dequeued) / _NS_PER_MS for one in recent]
+    yield "RemoteTimeMs", [(one.responded - one.handled) / _NS_PER_MS for one in recent]
+    yield "ThrottleTimeMs", [float(one.throttle_ms) for one in recent]
+    yield "ResponseQueueTimeMs", [(one.response_dequeued - one.responded) / _NS_PER_MS for one in recent]
+    yield "ResponseSendTimeMs", [(one.ended - one.response_dequeued) / _NS_PER_MS for one in recent]
+    yield "TotalTimeMs", [(one.ended - one.received) / _NS_PER_MS for one in recent]
+
+
+def _percentile(ordered: list[float], share: float) -> float:
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def _rate(recent: list[_Instants], now_ns: int) -> float:
+    """Per second, over the last minute or over the span of what is kept, if that is shorter."""
+    ended = [one.ended for one in recent if now_ns - one.ended < _MINUTE_NS]
+    if not ended:
+        return 0.0
+    span_ns = now_ns - min(ended) if len(ended) >= _KEPT else _MINUTE_NS
+    return len(ended) * 10**9 / max(span_ns, 1)

@@ -1,0 +1,214 @@
+"""The network layer of one node: listeners, their acceptors and processors, and the request channels.
+
+Started and stopped by the node; runs no thread of its own beyond those of acceptors and processors. Must never know a
+handler: whoever handles requests takes them from the request channels.
+
+Source: apache/kafka ``SocketServer``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.broker.network.acceptor import Acceptor
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
+from kafka_sink.broker.network.processor import Processor, ServerSelectable
+from kafka_sink.broker.network.request_channel import RequestChannel
+from kafka_sink.broker.network.request_metrics import request_figures
+from kafka_sink.broker.network.sasl_authenticator import AnswerVersions
+from kafka_sink.broker.network.security import ListenerSecurity
+from kafka_sink.common.clock import Clock, stopwatch_ns
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.metrics import Metric
+from kafka_sink.common.threads import start_thread
+from kafka_sink.network.listener import Listener
+from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
+from kafka_sink.network.selector import KSelector
+
+CONTROL_PLANE_QUEUE_CAPACITY: Final = 20
+
+SelectorFactory = Callable[[EndPoint, MemoryPool], ServerSelectable]
+
+
+def kselector_factory(
+    config: BrokerConfig, endpoints: Sequence[EndPoint], clock: Clock, answer_versions: AnswerVersions
+) -> SelectorFactory:
+    """Makes the selectors that processors drive, with the limits and the security of *config*.
+
+    :raises ConfigError: a listener has no security protocol, or users or mechanisms are malformed; for each listener
+        its certificates are looked at later.
+    """
+    names = [endpoint.listener_name for endpoint in endpoints]
+    security = ListenerSecurity(config, names, clock, answer_versions)
+
+    def create(endpoint: EndPoint, memory_pool: MemoryPool) -> ServerSelectable:
+        return KSelector(
+            security.channel_builder(endpoint.listener_name, memory_pool),
+            clock,
+            max_receive_bytes=config.socket_request_max_bytes,
+            connections_max_idle_ms=config.connections_max_idle_ms,
+            memory_pool=memory_pool,
+            log_context=f"listener {endpoint.listener_name}",
+            failed_authentication_delay_ms=config.connection_failed_authentication_delay_ms,
+        )
+
+    return create
+
+
+class SocketServer:
+    """Data planes (one per listener) and, where configured, the control plane."""
+
+    def __init__(
+        self, node: str, config: BrokerConfig, endpoints: list[EndPoint], clock: Clock, selectors: SelectorFactory
+    ) -> None:
+        """Nothing is opened yet. :raises ConfigError: the listeners contradict each other."""
+        names = [endpoint.listener_name for endpoint in endpoints]
+        for option, name in (
+            ("control.plane.listener.name", config.control_plane_listener_name),
+            ("inter.broker.listener.name", config.inter_broker_listener_name),
+        ):
+            refuse_unknown_listeners(option, [name] if name else [], names)
+        _refuse_repeated(names)
+        if config.control_plane_listener_name and len(names) == 1:
+            raise ConfigError("control.plane.listener.name: the only listener cannot be the control plane")
+        self._node = node
+        self._config = config
+        self._clock = clock
+        self._selectors = selectors
+        self._endpoints = sorted(endpoints, key=lambda item: item.listener_name != config.inter_broker_listener_name)
+        limits = ConnectionLimits.of(config)
+        refuse_unknown_listeners("max.connections.per.listener", limits.per_listener, names)
+        refuse_unknown_listeners("max.connection.creation.rate.per.listener", limits.creation_rate_per_listener, names)
+        self._quotas = ConnectionQuotas(limits, len(endpoints), clock)
+        limit = config.queued_max_request_bytes
+        self._memory_pool: MemoryPool = SimpleMemoryPool(limit) if limit > 0 else UNLIMITED_MEMORY_POOL
+        self.data_plane_request_channel = RequestChannel(config.queued_max_requests, f"{node} data plane")
+        self.control_plane_request_channel = (
+            RequestChannel(CONTROL_PLANE_QUEUE_CAPACITY, f"{node} control plane")
+            if config.control_plane_listener_name
+            else None
+        )
+        # Guarded by the lock, the "monitor" of start-up and shutdown.
+        self._lock = threading.Lock()
+        self._acceptors: dict[str, Acceptor] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._processors: dict[int, tuple[Processor, RequestChannel]] = {}
+        self._acceptor_threads: list[threading.Thread] = []
+        self._processor_threads: list[threading.Thread] = []
+
+    def startup(self, *, start_processing_requests: bool = True) -> None:
+        """Bind every listener, the control plane first; *start_processing_requests* also starts the threads.
+
+        :raises OSError: an address cannot be bound; :meth:`shutdown` closes what was opened before it.
+        """
+        control = self._config.control_plane_listener_name
+        with self._lock:
+            for endpoint in self._endpoints:
+                if endpoint.listener_name == control and self.control_plane_request_channel is not None:
+                    self._create_plane(endpoint, self.control_plane_request_channel, processors=1)
+            for endpoint in self._endpoints:
+                if endpoint.listener_name != control:
+                    self._create_plane(
+                        endpoint, self.data_plane_request_channel, processors=self._config.num_network_threads
+                    )
+        if start_processing_requests:
+            self.start_processing_requests()
+
+    def _create_plane(self, endpoint: EndPoint, channel: RequestChannel, *, processors: int) -> None:
+        config = self._config
+        name = endpoint.listener_name
+        created = []
+        for _ in range(processors):
+            processor_id = len(self._processors)
+            selector = self._selectors(endpoint, self._memory_pool)
+            processor = Processor(processor_id, name, selector, channel, self._quotas, self._clock)
+            channel.add_processor(processor_id, processor)
+            self._processors[processor_id] = (processor, channel)
+            created.append(processor)
+        # Last, because an acceptor is what closes it: certificates that cannot be used must not leave a port taken.
+        listener = Listener(
+            endpoint.host,
+            endpoint.port,
+            backlog=config.socket_listen_backlog_size,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        )
+        self._listeners[name] = listener
+        self._acceptors[name] = Acceptor(name, listener, created, self._quotas, self._clock)
+
+    def start_processing_requests(self) -> None:
+        """Start the threads: processors before the acceptors that feed them."""
+        with self._lock:
+            self._processor_threads = [
+                start_thread(f"{self._node}-processor-{processor_id}", processor.run)
+                for processor_id, (processor, _) in self._processors.items()
+            ]
+            self._acceptor_threads = [
+                start_thread(f"{self._node}-acceptor-{name}", acceptor.run)
+                for name, acceptor in self._acceptors.items()
+            ]
+
+    def bound_endpoint(self, listener_name: str) -> EndPoint:
+        """Where a listener really is; its port when 0 was asked for."""
+        listener = self._listeners[listener_name]
+        host = next(item.host for item in self._endpoints if item.listener_name == listener_name)
+        return EndPoint(listener_name, host, listener.port)
+
+    def update_connection_limits(self, limits: ConnectionLimits) -> None:
+        """Have other limits from now on (any thread)."""
+        self._quotas.update(limits)
+
+    def metrics(self, tags: tuple[tuple[str, str], ...]) -> Iterator[Metric]:
+        """Requests by API, idle network threads, connections and queued requests, as they are now (any thread)."""
+        processors = [processor for processor, _ in tuple(self._processors.values())]
+        yield from request_figures([one.request_metrics for one in processors], tags, stopwatch_ns())
+        if processors:
+            idle = sum(one.idle_share for one in processors) / len(processors)
+            yield Metric("NetworkProcessorAvgIdlePercent", "SocketServer", tags, idle)
+        expired = sum(one.expired_sessions for one in processors)
+        yield Metric("expired-connections-killed-count", "socket-server-metrics", tags, expired)
+        for listener, count in self._quotas.counts().items():
+            yield Metric("connection-count", "socket-server-metrics", (*tags, ("listener", listener)), count)
+        yield Metric("RequestQueueSize", "RequestChannel", tags, self.data_plane_request_channel.queued)
+
+    def shutdown(self) -> None:
+        """Close listeners and connections and end all threads; responses still to come are dropped."""
+        with self._lock:
+            self._quotas.close()
+            for acceptor in self._acceptors.values():
+                acceptor.stop()
+                if not self._acceptor_threads:
+                    # Nobody ever ran it: this run closes what it holds and returns.
+                    acceptor.run()
+            _join(self._acceptor_threads)
+            for processor_id, (processor, channel) in self._processors.items():
+                processor.stop()
+                channel.remove_processor(processor_id)
+                if not self._processor_threads:
+                    processor.run()
+            _join(self._processor_threads)
+            self._acceptors.clear()
+            self._processors.clear()
+
+
+def refuse_unknown_listeners(option: str, named: Iterable[str], listeners: Sequence[str]) -> None:
+    """:raises ConfigError: *option* names one that is none of *listeners*."""
+    for name in named:
+        if name not in listeners:
+            raise ConfigError(f"option {option}: there is no listener {name}, only {', '.join(listeners)}")
+
+
+def _refuse_repeated(listeners: Sequence[str]) -> None:
+    for name, count in Counter(listeners).items():
+        if count > 1:
+            raise ConfigError(f"option listeners: {count} have the same name {name}, give each its own")
+
+
+def _join(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join()
+    threads.clear()

@@ -1,0 +1,501 @@
+"""ProducerBatch: the records of one partition that will travel together.
+
+Appended to by calling threads under their partition's lock while it is open; from the moment it is drained the sender
+thread alone owns it. Single records are only staged and counted, to the byte, when they are appended; they are encoded
+all at once when the batch is closed. It never allocates or frees memory itself: the accumulator does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from kafka_sink.common.buffers import Buffer, total_size
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
+from kafka_sink.producer.batching.buffer_pool import BatchMemory, Memory
+from kafka_sink.producer.futures import (
+    NO_RECORD_ERRORS,
+    Delivery,
+    DeliveryCallback,
+    FutureRecordMetadata,
+    ProduceRequestResult,
+)
+from kafka_sink.records import batch as record_batch
+from kafka_sink.records import rebase
+from kafka_sink.records.compression import CompressionType, compress
+from kafka_sink.records.layout import HEADER_BYTES
+from kafka_sink.records.staged import StagedRecords, header_entries
+from kafka_sink.records.varint import varint_size
+
+_log = logging.getLogger(__name__)
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+_SEQUENCE_MAX = 0x7FFFFFFF
+
+
+def sequence_precedes(first: int, second: int) -> bool:
+    """Whether *first* was given out before *second*: sequences wrap from 2^31 - 1 to 0, so size alone does not tell."""
+    return 0 < ((second - first) & _SEQUENCE_MAX) < 2**30
+
+
+def sequence_after(sequence: int, count: int = 1) -> int:
+    """The sequence *count* records behind *sequence*."""
+    return (sequence + count) & _SEQUENCE_MAX
+
+
+class FinalState(Enum):
+    """How a batch ended; unset until then."""
+
+    ABORTED = "aborted"
+    FAILED = "failed"
+    SPLIT = "split"
+    SUCCEEDED = "succeeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """Codec and level of a producer's batches."""
+
+    type: CompressionType
+    level: int | None
+
+
+@dataclass(slots=True)
+class _Thunk:
+    """Records that were appended together and whom to tell."""
+
+    first: int
+    count: int
+    size_bytes: int
+    callback: DeliveryCallback
+
+    def holds(self, index: int) -> bool:
+        """Whether the record at this place of the batch is one of them."""
+        return self.first <= index < self.first + self.count
+
+
+class ProducerBatch:
+    """One record batch under construction, in flight, or finished (apache/kafka ``ProducerBatch``).
+
+    An exception that appears in the middle of an append, as a KeyboardInterrupt may, leaves the batch closed for
+    further ones, with the records that it counts: :attr:`record_count` is written last, and nothing beyond it encoded.
+
+    :param memory: room for the 61-byte header and the records, uncompressed; the batch owns it from the moment at which
+        it is queued.
+    :param limit: how large it may become, header included.
+    :param more_memory: asked for larger memory when this is full before the limit is reached.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        memory: Memory,
+        limit: int,
+        more_memory: BatchMemory,
+        compression: Compression,
+        clock: Clock,
+        created_ms: int,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.memory = memory
+        self._limit = limit
+        self._capacity = len(memory)
+        self._more_memory = more_memory
+        self.created_ms = created_ms
+        self.attempts = 0
+        self.last_attempt_ms = created_ms
+        self.drained_ms = created_ms
+        self.retry_backoff_ms = 0
+        #: Why the last attempt came to nothing, for people.
+        self.last_failure = ""
+        #: The leader's epoch at the last attempt, where it was known: a later leader need not be waited for.
+        self.leader_epoch: int | None = None
+        #: The sequence was changed while an attempt under the old one was not answered, or its retry not yet sent.
+        self.reopened_sequence = False
+        #: It was split from a batch of which an earlier attempt may be stored, so it must never get another sequence.
+        self.may_be_stored = False
+        self.record_count = 0
+        #: Size of the largest record: known once the batch is closed.
+        self.largest_record_bytes = 0
+        self.size_bytes = HEADER_BYTES
+        self.base_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.base_sequence = NO_SEQUENCE
+        self.is_transactional = False
+        self.result = ProduceRequestResult(topic_partition, clock)
+        self.final_state: FinalState | None = None
+        #: Requests not yet answered that point into the buffer; while there is one the buffer must not be reused.
+        self.unanswered_sends = 0
+        self._compression = compression
+        self._clock = clock
+        # True also while an append is under way. Whatever appends in the middle of it, which only a signal handler on
+        # the same thread can, opens another batch; and where the append does not come to its end, nothing follows it.
+        self._closed_for_appends = False
+        self._thunks: list[_Thunk] = []
+        # What is staged and not encoded, oldest run first, each with the place of its first byte; and the run that the
+        # next record joins.
+        self._staged: list[tuple[int, StagedRecords]] = []
+        self._staging: StagedRecords | None = None
+        self._body: Buffer | None = None
+        self._header: bytearray | None = None
+        self._state_lock = threading.Lock()
+
+    # --- appending (partition's lock held) ---------------------------------------------------------------------------
+
+    @property
+    def room_bytes(self) -> int:
+        """Bytes of records that still fit."""
+        return 0 if self._closed_for_appends else self._limit - self.size_bytes
+
+    @property
+    def is_full(self) -> bool:
+        return self._closed_for_appends or (self.record_count > 0 and self.size_bytes >= self._limit)
+
+    def try_append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        callback: DeliveryCallback | None,
+        may_fill: bool = True,
+    ) -> FutureRecordMetadata | None:
+        """Append one record, or return None when it does not fit (any more, or into the memory that
+        there is, or fills the batch and must not).
+
+        The record is encoded when the batch is closed. Its exact size is counted here, in line: the producer does this
+        once a record and little else.
+        """
+        if self._closed_for_appends:
+            return None
+        entries = header_entries(headers) if headers else b""
+        self._closed_for_appends = True
+        count = self.record_count
+        used = self.size_bytes
+        delta = timestamp - self.base_timestamp if count else 0
+        key_size = value_size = -1
+        body = 4 if headers else 5
+        if key is not None:
+            key_size = len(key)
+            body += key_size if key_size < 64 else key_size + (1 if key_size < 8192 else varint_size(key_size) - 1)
+        if value is not None:
+            value_size = len(value)
+            body += (
+                value_size
+                if value_size < 64
+                else value_size + (1 if value_size < 8192 else varint_size(value_size) - 1)
+            )
+        body += 1 if 0 <= delta < 64 else varint_size(delta)
+        if count >= 64:
+            body += 1 if count < 8192 else varint_size(count) - 1
+        if headers:
+            body += varint_size(len(headers)) + len(entries)
+        size = used + body + (1 if body < 64 else 2 if body < 8192 else varint_size(body))
+        if (size >= self._limit and (size > self._limit or not may_fill)) or (
+            size > self._capacity and not self._grow_to(size)
+        ):
+            self._closed_for_appends = False
+            return None
+        staging = self._staging
+        if staging is None:
+            staging = StagedRecords(count)
+            self._staged.append((used, staging))
+            self._staging = staging
+        staging.timestamps.append(timestamp)
+        staging.keys.append(key)
+        staging.values.append(value)
+        if headers:
+            staging.headers[count - staging.first] = len(headers), entries
+        if count == 0:
+            self.base_timestamp = timestamp
+        if callback is not None:
+            self._thunks.append(_Thunk(count, 1, size - used, callback))
+        self.size_bytes = size
+        self.record_count = count + 1
+        self._closed_for_appends = False
+        return FutureRecordMetadata(self.result, count, timestamp, key_size, value_size)
+
+    def append_encoded(
+        self,
+        records: Buffer,
+        count: int,
+        first_timestamp: int,
+        max_timestamp: int,
+        callback: DeliveryCallback | None,
+    ) -> bool:
+        """Append *count* records that are already encoded for this place (offset and timestamp deltas included).
+
+        False, and nothing is appended, when they do not fit (any more, or into the memory that there is).
+        """
+        if self._closed_for_appends:
+            return False
+        self._closed_for_appends = True
+        size = len(records)
+        before = self.size_bytes, self.record_count, self.max_timestamp
+        needed = self.size_bytes + size
+        if needed > self._limit or (needed > self._capacity and not self._grow_to(needed)):
+            self._closed_for_appends = False
+            return False
+        try:
+            if self.record_count == 0:
+                self.base_timestamp = first_timestamp
+            self._staging = None
+            self._place(records, self.size_bytes)
+            if callback is not None:
+                self._thunks.append(_Thunk(self.record_count, count, size, callback))
+            self.max_timestamp = max(self.max_timestamp, max_timestamp)
+            self.size_bytes = needed
+            self.record_count += count
+        except BaseException:
+            self.size_bytes, self.record_count, self.max_timestamp = before
+            raise
+        self._closed_for_appends = False
+        return True
+
+    def _grow_to(self, needed: int) -> bool:
+        outgrown, larger = self.memory, Memory()
+        try:
+            if not self._more_memory.allocate_larger(larger, needed):
+                return False
+            used = self.size_bytes
+            larger.view()[:used] = outgrown.view()[:used]
+            # From here on the batch owns the larger one, and before it the other: never both, and never neither.
+            self.memory = larger
+            self._capacity = len(larger)
+            self._more_memory.give_back(outgrown)
+        except BaseException:
+            self._capacity = len(self.memory)
+            self._more_memory.give_back(outgrown if self.memory is larger else larger)
+            raise
+        return True
+
+    def _place(self, records: Buffer, position: int) -> None:
+        # Through a view: assigning to a slice of the bytearray itself copies the records twice.
+        self.memory.view()[position : position + len(records)] = records
+
+    def close_for_appends(self) -> None:
+        """Nothing more may be added; the rest is done by :meth:`close`."""
+        self._closed_for_appends = True
+
+    # --- sending (sender thread) -------------------------------------------------------------------------------------
+
+    @property
+    def has_sequence(self) -> bool:
+        return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; sequences wrap from 2^31 - 1 to 0."""
+        return sequence_after(self.base_sequence, self.record_count - 1)
+
+    def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Give the batch its place in the producer's sequence."""
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+        # The next attempt gets a fresh header: the old one may still be on its way out.
+        self._header = None
+
+    def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """A new epoch begins while this batch waits for its answer or its retry: it gets a new sequence (KIP-360)."""
+        self.reopened_sequence = True
+        self.set_producer_state(producer_id, producer_epoch, base_sequence)
+
+    def close(self) -> None:
+        """Encode and compress the records, once, and make ready for an attempt under the sequence it has now."""
+        self._closed_for_appends = True
+        self.reopened_sequence = False
+        if self._body is None:
+            self._encode_staged()
+            records = self.memory.view()[HEADER_BYTES : self.size_bytes]
+            if self._compression.type is CompressionType.NONE:
+                self._body = records
+            else:
+                self._body = compress(self._compression.type, records, self._compression.level)
+
+    def _encode_staged(self) -> None:
+        staged, self._staged = self._staged, []
+        newest_run, self._staging = self._staging, None
+        for position, run in staged:
+            # What a KeyboardInterrupt kept from being counted is no part of the batch.
+            run.cut(self.record_count - run.first)
+            records, largest = run.encode(self.base_timestamp)
+            self.largest_record_bytes = max(self.largest_record_bytes, largest)
+            self.max_timestamp = max(self.max_timestamp, max(run.timestamps, default=NO_TIMESTAMP))
+            self._place(records, position)
+            if run is newest_run:
+                self.size_bytes = position + len(records)
+
+    def _make_header(self, body: Buffer) -> bytearray:
+        header = bytearray(HEADER_BYTES)
+        record_batch.write_header(
+            header,
+            records=[body],
+            compression=self._compression.type,
+            last_offset_delta=self.record_count - 1,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=self.max_timestamp,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+            is_transactional=self.is_transactional,
+            record_count=self.record_count,
+        )
+        return header
+
+    @property
+    def wire(self) -> list[Buffer]:
+        """The closed batch as it goes into a produce request: header and records, never copied."""
+        if self._body is None:
+            raise RuntimeError(f"a batch of {self.topic_partition} must be closed before it is sent")
+        if self._header is None:
+            self._header = self._make_header(self._body)
+        return [self._header, self._body]
+
+    @property
+    def wire_bytes(self) -> int:
+        """Size of the closed batch after compression; of an open one, before it."""
+        return self.size_bytes if self._body is None else HEADER_BYTES + total_size([self._body])
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_done(self) -> bool:
+        return self.final_state is not None
+
+    def has_reached_delivery_timeout(self, delivery_timeout_ms: int, now_ms: int) -> bool:
+        return delivery_timeout_ms <= now_ms - self.created_ms
+
+    @property
+    def was_sent(self) -> bool:
+        """A request with it has left, so it may be stored although nobody has said so."""
+        return self.unanswered_sends > 0 or self.attempts > 0 or self.may_be_stored
+
+    def reenqueued(self, now_ms: int) -> None:
+        """The batch goes back to its queue after a failed attempt."""
+        self.attempts += 1
+        self.last_attempt_ms = now_ms
+
+    def abort(self, error: Exception) -> bool:
+        """End the batch because the producer gives up; True when this call ended it."""
+        return self._finish(FinalState.ABORTED, NO_OFFSET, NO_TIMESTAMP, error)
+
+    def done(
+        self,
+        base_offset: int,
+        log_append_time: int,
+        error: Exception | None,
+        record_errors: Mapping[int, Exception] = NO_RECORD_ERRORS,
+    ) -> bool:
+        """End the batch with the broker's answer; True when this call ended it, False when it had ended before.
+
+        :param record_errors: by their place in the batch, records that have another error than *error*.
+        :raises RuntimeError: it had ended in success, and success is final.
+        """
+        target = FinalState.SUCCEEDED if error is None else FinalState.FAILED
+        if self._finish(target, base_offset, log_append_time, error, record_errors):
+            return True
+        if self.final_state is FinalState.SUCCEEDED:
+            raise RuntimeError(
+                f"a batch of {self.topic_partition} that had succeeded was ended again as {target.value}"
+            )
+        _log.debug("ignored %s of a batch of %s that was %s", target.value, self.topic_partition, self.final_state)
+        return False
+
+    def split(self) -> tuple[ProducerBatch, ProducerBatch]:
+        """Two batches of about half the bytes each, as old as this one, which ends: its futures lead to them.
+
+        Their memory is new; whoever accounts for this batch's buffer accounts for theirs instead.
+
+        :raises ValueError: one record cannot be split.
+        """
+        if self.record_count < 2:
+            raise ValueError(f"a batch of {self.record_count} record(s) of {self.topic_partition} cannot be split")
+        self.close()
+        records = rebase.parse_records(self.memory.view()[HEADER_BYTES : self.size_bytes])
+        half = (self.size_bytes - HEADER_BYTES) // 2
+        cut, seen = 1, records[0].size_bytes
+        while cut < len(records) - 1 and seen + records[cut].size_bytes <= half:
+            seen += records[cut].size_bytes
+            cut += 1
+        pieces = self._piece(records, 0, cut), self._piece(records, cut, len(records))
+        with self._state_lock:
+            if self.final_state is not None:
+                raise RuntimeError(f"a batch of {self.topic_partition} that was {self.final_state.value} was split")
+            self.final_state = FinalState.SPLIT
+        self.result.split(cut, pieces[0].result, pieces[1].result)
+        return pieces
+
+    def _piece(self, records: Sequence[rebase.PlacedRecord], start: int, end: int) -> ProducerBatch:
+        base_delta = records[start].timestamp_delta
+        encoded = bytearray()
+        ends = []
+        for index in range(start, end):
+            record = records[index]
+            rebase.write_content(encoded, index - start, record.timestamp_delta - base_delta, record.content)
+            ends.append(len(encoded))
+        memory = Memory(bytearray(HEADER_BYTES + len(encoded)))
+        piece = ProducerBatch(
+            self.topic_partition,
+            memory,
+            len(memory),
+            self._more_memory,
+            self._compression,
+            self._clock,
+            self.created_ms,
+        )
+        piece.may_be_stored = self.may_be_stored or self.attempts > 0
+        stamps = [self.base_timestamp + record.timestamp_delta for record in records[start:end]]
+        piece.append_encoded(encoded, end - start, stamps[0], max(stamps), None)
+        for thunk in self._thunks:
+            first, last = max(thunk.first, start), min(thunk.first + thunk.count, end)
+            if first < last:
+                size = ends[last - start - 1] - (ends[first - start - 1] if first > start else 0)
+                piece._thunks.append(_Thunk(first - start, last - first, size, thunk.callback))
+        piece.close_for_appends()
+        return piece
+
+    def forget_wire(self) -> None:
+        """The batch is done and on no wire: its memory will be another's."""
+        self._body = None
+        self._header = None
+
+    def _finish(
+        self,
+        state: FinalState,
+        base_offset: int,
+        log_append_time: int,
+        error: Exception | None,
+        record_errors: Mapping[int, Exception] = NO_RECORD_ERRORS,
+    ) -> bool:
+        with self._state_lock:
+            if self.final_state is not None:
+                return False
+            self.final_state = state
+        self.result.set(base_offset, log_append_time, error, record_errors)
+        for thunk in self._thunks:
+            if thunk.first < self.record_count:
+                named = (record_errors[index] for index in sorted(record_errors) if thunk.holds(index))
+                self._tell(thunk, base_offset, log_append_time, next(named, error))
+        self.result.done()
+        return True
+
+    def _tell(self, thunk: _Thunk, base_offset: int, log_append_time: int, error: Exception | None) -> None:
+        first = NO_OFFSET if base_offset == NO_OFFSET else base_offset + thunk.first
+        delivery = Delivery(self.topic_partition, first, thunk.count, thunk.size_bytes, log_append_time, error)
+        try:
+            thunk.callback(delivery)
+        except BaseException as raised:
+            # Also sys.exit(), which ends the program on its main thread alone: here it would end the sender.
+            _log.error(
+                "a delivery callback for %s raised %r; the other records' callbacks go on",
+                self.topic_partition,
+                raised,
+                exc_info=True,
+            )

@@ -1,0 +1,231 @@
+"""The batches on their way: what was drained and has no outcome yet, and what becomes of each of them.
+
+Sender thread only. A batch is stored, sent again, cut in two, refused, or given up when its time is over; each ends
+here once. It never performs I/O, and knows requests no more than by the answer for a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kafka_sink.client.connection_states import ConnectionFailure
+from kafka_sink.client.metadata import Metadata
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_for
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from kafka_sink.producer.batching.accumulator import RecordAccumulator
+from kafka_sink.producer.batching.producer_batch import ProducerBatch
+from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.futures import NO_RECORD_ERRORS
+from kafka_sink.producer.metrics import ProducerMetrics
+from kafka_sink.producer.sending.batch_drain import BatchDrain
+from kafka_sink.producer.transactions.manager import TransactionManager
+from kafka_sink.protocol.messages.produce import PartitionProduceResponse
+
+#: The batch as a whole is over a limit of the topic: its records, or some of them, may not be.
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
+#: With a place for what the user writes before the names of options.
+_REMEDIES: dict[ErrorCode, str] = {
+    ErrorCode.MESSAGE_TOO_LARGE: "; lower {0}batch.size or {0}max.request.size, or raise the topic's max.message.bytes",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "; lower {0}batch.size, or raise the topic's segment.bytes",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; grant WRITE on the topic to this principal",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "; grant IDEMPOTENT_WRITE on the cluster, or set {0}enable.idempotence=false"
+    ),
+    ErrorCode.INVALID_RECORD: "; the broker's validation refused it (a compacted topic needs keys, for example)",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "; choose another {0}compression.type",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "; fewer replicas are in sync than min.insync.replicas asks for",
+}
+
+
+class InFlightBatches:
+    """What the sender has drained, by partition.
+
+    :param connection_failures: which brokers could not be reached, for what is told of a batch that expires.
+    """
+
+    def __init__(
+        self,
+        *,
+        metadata: Metadata,
+        accumulator: RecordAccumulator,
+        drain: BatchDrain,
+        transactions: TransactionManager | None,
+        config: ProducerConfig,
+        metrics: ProducerMetrics,
+        clock: Clock,
+        log: ContextLogger,
+        connection_failures: Callable[[], Sequence[ConnectionFailure]],
+    ) -> None:
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._drain = drain
+        self._transactions = transactions
+        self._idempotence = None if transactions is None else transactions.sequences
+        self._config = config
+        self._metrics = metrics
+        self._clock = clock
+        self._log = log
+        self._connection_failures = connection_failures
+        self._guarantee_order = config.max_in_flight_requests_per_connection == 1
+        self._batches: dict[TopicPartition, list[ProducerBatch]] = {}
+        #: Nothing expires before.
+        self.next_expiry_ms = 0
+
+    def clear(self) -> None:
+        """They were all aborted."""
+        self._batches.clear()
+
+    def track(self, drained: dict[int, list[ProducerBatch]]) -> None:
+        """Batches by the node that they are sent to now."""
+        for batches in drained.values():
+            self._metrics.drained(batches)
+            for batch in batches:
+                self._batches.setdefault(batch.topic_partition, []).append(batch)
+                if self._guarantee_order:
+                    self._drain.mute(batch.topic_partition)
+
+    def expire(self, now_ms: int) -> None:
+        """Fail what has waited longer than delivery.timeout.ms, queued or in flight."""
+        if now_ms < self.next_expiry_ms:
+            return
+        expired, next_expiry_ms = self._drain.expired_batches(now_ms)
+        timeout_ms = self._config.delivery_timeout_ms
+        for batch in (batch for batches in self._batches.values() for batch in batches):
+            if batch.has_reached_delivery_timeout(timeout_ms, now_ms):
+                expired.append(batch)
+            else:
+                next_expiry_ms = min(next_expiry_ms, batch.created_ms + timeout_ms)
+        # What is appended from now on has all of its time before it, so until then nothing has to be looked at.
+        self.next_expiry_ms = min(next_expiry_ms, now_ms + timeout_ms)
+        for batch in expired:
+            error = KafkaTimeoutError(
+                f"expiring {batch.record_count} record(s) for {batch.topic_partition}: {now_ms - batch.created_ms} ms "
+                f"have passed since the batch was created ({self._config.option('delivery.timeout.ms')}={timeout_ms})"
+                + (f"; its last attempt: {batch.last_failure}" if batch.last_failure else "")
+                + self._what_failed()
+            )
+            self.fail(batch, error)
+
+    def _what_failed(self) -> str:
+        failures = self._connection_failures()
+        return "; " + "; ".join(f"{f.host}:{f.port}: {f.cause}" for f in failures) if failures else ""
+
+    def complete(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: int) -> None:
+        """Settle one batch: stored, to be sent again, or failed."""
+        code = ErrorCode.of(answer.error_code)
+        if batch.is_done:
+            # It expired while this answer was under way; only now is its memory free of the request.
+            self._accumulator.deallocate(batch)
+        elif code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._succeed(batch, answer)
+        elif code in _TOO_LARGE and batch.record_count > 1:
+            self._split(batch, code)
+        elif self._can_retry(batch, code, answer.log_start_offset, now_ms):
+            self._retry(batch, code, answer.error_message, now_ms)
+        else:
+            self._refuse(batch, code, answer)
+        if code.is_invalid_metadata:
+            self._metadata.request_update()
+        if self._guarantee_order:
+            self._drain.unmute(batch.topic_partition)
+
+    def _can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int, now_ms: int) -> bool:
+        if batch.has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms):
+            return False
+        if batch.attempts >= self._config.retries:
+            return False
+        if self._idempotence is not None:
+            return self._idempotence.can_retry(batch, code, log_start_offset)
+        return code.is_retriable
+
+    def _retry(self, batch: ProducerBatch, code: ErrorCode, message: str | None, now_ms: int) -> None:
+        self._log.warning(
+            "batch of %d records for %s failed with %s%s; it will be sent again (attempt %d)",
+            batch.record_count,
+            batch.topic_partition,
+            code.name,
+            f" ({message})" if message else "",
+            batch.attempts + 2,
+        )
+        batch.last_failure = f"{code.name}: {message}" if message else code.name
+        self._metrics.retried(batch.topic_partition.topic, batch.record_count, now_ms)
+        self._forget(batch)
+        self._drain.reenqueue(batch, now_ms)
+
+    def _split(self, batch: ProducerBatch, code: ErrorCode) -> None:
+        self._forget(batch)
+        try:
+            self._drain.split_and_reenqueue(batch)
+        except Exception as error:
+            self._log.exception("a batch of %s could not be split", batch.topic_partition)
+            reason = error_for(code, f"{self._explain(batch, code, None)} (not split: {error!r})")
+            self.fail(batch, reason)
+            return
+        self._metrics.split(self._clock.monotonic_ms())
+        self._log.warning(
+            "a batch of %d records for %s (%d bytes) was refused with %s; its halves will be sent; "
+            "consider a smaller %s, or a larger max.message.bytes of the topic",
+            batch.record_count,
+            batch.topic_partition,
+            batch.size_bytes,
+            code.name,
+            self._config.option("batch.size"),
+        )
+
+    def _succeed(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
+        if self._idempotence is not None:
+            self._idempotence.completed(batch, answer.base_offset)
+        self._forget(batch)
+        batch.done(answer.base_offset, answer.log_append_time_ms, None)
+        self._accumulator.deallocate(batch)
+
+    def _refuse(self, batch: ProducerBatch, code: ErrorCode, answer: PartitionProduceResponse) -> None:
+        """The broker does not take *batch*, for all of its records or for those that the answer names (KIP-467)."""
+        named: dict[int, Exception] = {}
+        # One code cannot tell what is wrong with several records, as in Kafka's Java client.
+        named_code = answer.error_code if len(answer.record_errors) == 1 else int(ErrorCode.INVALID_RECORD)
+        for record in answer.record_errors:
+            said = record.batch_index_error_message or answer.error_message
+            what = f"record {record.batch_index} of {batch.record_count} in its batch for {batch.topic_partition}"
+            named[record.batch_index] = error_for(named_code, f"{what} was refused{self._hint(code, said)}")
+        error: Exception = error_for(answer.error_code, self._explain(batch, code, answer.error_message))
+        if named:
+            error = KafkaError(
+                "not stored, because other records in its batch were invalid, and a batch is stored as a whole; send "
+                f"it again without those ({error})"
+            )
+        self.fail(batch, error, named)
+
+    def fail(
+        self, batch: ProducerBatch, error: Exception, record_errors: Mapping[int, Exception] = NO_RECORD_ERRORS
+    ) -> None:
+        """Nothing of *batch* is tried again; :meth:`ProducerBatch.done` has the parameters."""
+        if self._idempotence is not None:
+            self._idempotence.failed(batch)
+        if self._transactions is not None:
+            self._transactions.batch_failed(error)
+        self._forget(batch)
+        self._metrics.failed(batch.topic_partition.topic, batch.record_count, self._clock.monotonic_ms())
+        batch.done(NO_OFFSET, NO_TIMESTAMP, error, record_errors)
+        self._accumulator.deallocate(batch)
+
+    def _explain(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> str:
+        what = f"{batch.record_count} record(s) for {batch.topic_partition} were refused"
+        return f"{what}{self._hint(code, message)}"
+
+    def _hint(self, code: ErrorCode, message: str | None) -> str:
+        """What the broker said, and what can be done."""
+        said = f" ({message})" if message else ""
+        return f"{said}{_REMEDIES.get(code, '').format(self._config.option_prefix)}"
+
+    def _forget(self, batch: ProducerBatch) -> None:
+        batches = self._batches.get(batch.topic_partition)
+        if batches is not None:
+            batches = [other for other in batches if other is not batch]
+            if batches:
+                self._batches[batch.topic_partition] = batches
+            else:
+                del self._batches[batch.topic_partition]

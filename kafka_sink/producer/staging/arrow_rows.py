@@ -1,0 +1,152 @@
+"""Rows in Arrow's form, as ``send_columns`` takes them: which columns mean what, and what they may hold.
+
+Called on the thread that sends, once per record batch. It views buffers and never loops over rows.
+
+The columns are those of Spark's own Kafka sink (its structured streaming guide to Kafka), and ``timestamp``
+beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from kafka_sink.common.config import nearest
+from kafka_sink.common.errors import RowError, RowSerializationError, SerializationError
+from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
+from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
+
+#: ``value`` and ``key``: text or bytes; ``headers``: list<struct<key: string, value: binary>>; ``partition``: integers;
+#: ``timestamp``: time stamps of any unit, cut to milliseconds, or integers of milliseconds since 1970.
+COLUMNS: Final = ("value", "key", "headers", "partition", "timestamp")
+
+_HIGHEST_PARTITION: Final = 2**31 - 1
+
+#: Arrow's units of time in a millisecond; seconds are made milliseconds.
+_PER_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowRows:
+    """Rows for one topic. ``partitions`` int32[rows]: ANY_PARTITION where a row names none; None where no row does."""
+
+    chunk: ColumnChunk
+    partitions: NDArray[np.int32] | None
+
+
+def rows_of(batch: pa.RecordBatch, wall_ms: int) -> ArrowRows:
+    """The rows of *batch*, not copied; columns of other names are passed over. A null timestamp is *wall_ms*.
+
+    :raises SerializationError: a column has a type that cannot be written, or a time stamp that Kafka cannot hold.
+    :raises RowSerializationError: a row has a partition that no topic can have, or a header that is null or has no key.
+    """
+    present = batch.schema.names
+    chunk = ColumnChunk(
+        value=_bytes(batch, "value"),
+        key=_bytes(batch, "key") if "key" in present else None,
+        headers=HeadersColumn.from_arrow(batch.column("headers")) if "headers" in present else None,
+        timestamps=_timestamps(batch.column("timestamp"), wall_ms) if "timestamp" in present else None,
+    )
+    return ArrowRows(chunk, _partitions(batch.column("partition")) if "partition" in present else None)
+
+
+def rows_to_send(rows: pa.RecordBatch | pa.Table, wall_ms: int) -> list[ArrowRows]:
+    """All of *rows*, in the pieces that they lie in.
+
+    :raises SerializationError: there is no column ``value``, one that would not be written, or one of a type that
+        cannot be.
+    :raises RowSerializationError: as for :func:`rows_of`, with the row's number in *rows*.
+    """
+    _check_names(rows.schema.names)
+    found: list[ArrowRows] = []
+    before = 0
+    for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+        try:
+            found.append(rows_of(batch, wall_ms))
+        except RowError as error:
+            raise type(error)(before + error.row, error.problem) from None
+        before += batch.num_rows
+    return found
+
+
+def with_partitions(parts: Sequence[ArrowRows], partitions: NDArray[np.int32]) -> list[ArrowRows]:
+    """*parts* with the partitions of all their rows.
+
+    :raises ValueError: the rows have a column for them as well.
+    """
+    found: list[ArrowRows] = []
+    before = 0
+    for part in parts:
+        if part.partitions is not None:
+            raise ValueError("partitions are given twice: as an argument, and in the column 'partition'; leave one out")
+        found.append(ArrowRows(part.chunk, partitions[before : before + part.chunk.num_rows]))
+        before += part.chunk.num_rows
+    return found
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """:raises SerializationError: a column is missing, there twice, or of a name that means nothing here."""
+    if "value" not in names:
+        raise SerializationError(f"there is no column 'value' among {', '.join(map(repr, names)) or 'no columns'}")
+    for name in names:
+        if name not in COLUMNS:
+            raise SerializationError(
+                f"column {name!r} would not be written{nearest(name, COLUMNS)}; the columns are {', '.join(COLUMNS)}"
+            )
+    if len(set(names)) < len(names):
+        raise SerializationError(f"a column is there twice: {', '.join(map(repr, names))}")
+
+
+def _bytes(batch: pa.RecordBatch, name: str) -> BinaryColumn:
+    try:
+        return BinaryColumn.from_arrow(batch.column(name))
+    except RowError:
+        raise
+    except SerializationError as error:
+        raise SerializationError(f"column {name!r}: {error}") from None
+
+
+def _timestamps(column: pa.Array, wall_ms: int) -> NDArray[np.int64]:
+    """Milliseconds since 1970."""
+    kind = column.type
+    try:
+        if pa.types.is_timestamp(kind):
+            if kind.unit == "s":
+                column, kind = column.cast(pa.timestamp("ms", kind.tz)), pa.timestamp("ms", kind.tz)
+            # What is below a millisecond is cut off: Kafka's time stamps have no more.
+            per_ms = _PER_MS[kind.unit]
+            ticks = column.cast(pa.int64())
+            if ticks.null_count:
+                ticks = ticks.fill_null(wall_ms * per_ms)
+            return np.asarray(ticks.to_numpy(zero_copy_only=False) // per_ms, dtype=np.int64)
+        if pa.types.is_integer(kind):
+            millis = column.cast(pa.int64()).fill_null(wall_ms)
+            return np.asarray(millis.to_numpy(zero_copy_only=False), dtype=np.int64)
+    except pa.ArrowInvalid as error:
+        raise SerializationError(
+            f"column 'timestamp' has a row that no time stamp of Kafka can hold: {error}"
+        ) from None
+    raise SerializationError(f"column 'timestamp' has type {kind}, expected time stamps or integers of milliseconds")
+
+
+def _partitions(column: pa.Array) -> NDArray[np.int32]:
+    if not pa.types.is_integer(column.type):
+        raise SerializationError(f"column 'partition' has type {column.type}, expected integers")
+    if column.null_count < len(column):
+        extremes = pc.min_max(column).as_py()
+        for extreme in extremes.values():
+            # Before it is cast: what int32 cannot hold would become another partition.
+            if not 0 <= extreme <= _HIGHEST_PARTITION:
+                raise RowSerializationError(
+                    pc.index(column, pa.scalar(extreme, column.type)).as_py(),
+                    f"has partition {extreme}; partitions are from 0 to {_HIGHEST_PARTITION}, null lets the key decide",
+                )
+    return np.asarray(
+        column.cast(pa.int32(), safe=False).fill_null(ANY_PARTITION).to_numpy(zero_copy_only=False), dtype=np.int32
+    )

@@ -1,0 +1,217 @@
+"""From rows to batches: rows are held against the limits, get their partitions, and are appended piece by piece.
+
+Runs on the calling thread. Everything is checked before anything is staged, and nothing loops over rows. What can still
+fail then (memory, a partitioner, a producer that is closed) may leave a part of the rows staged, and tells which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kafka_sink.client.cluster import Cluster
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import RowSerializationError, RowTooLargeError
+from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender
+from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.futures import DeliveryCallback, PartlyStagedError
+from kafka_sink.producer.metrics import ProducerMetrics
+from kafka_sink.producer.plugins.built_in_partitioner import BuiltInPartitioner
+from kafka_sink.producer.plugins.partitioner import check_choice, check_choices, partition_count, row_by_row
+from kafka_sink.producer.staging.arrow_rows import ArrowRows
+from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION, TopicMetadata
+from kafka_sink.records.columns import ColumnChunk
+from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
+from kafka_sink.records.vectorized import content_sizes, partition_order
+
+#: Columns are staged in pieces, so that what is encoded beside buffer.memory stays small: of at least so many bytes,
+_LEAST_PIECE_BYTES: Final = 2 * 1024 * 1024
+#: and up to so many where there are more partitions,
+_MOST_PIECE_BYTES: Final = 8 * 1024 * 1024
+#: as every append to a batch has a price of its own.
+_PIECE_BYTES_OF_A_PARTITION: Final = 64 * 1024
+
+#: About what a record adds to its key, value and headers.
+RECORD_OVERHEAD_BYTES: Final = 10
+
+
+class ColumnStaging:
+    """Stages rows for one topic at a time.
+
+    :param built_in: the partitioner without a ``partitioner.class``; None where *partitioner* chooses.
+    :param wake: called when a batch has become ready to be sent.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        clock: Clock,
+        topics: TopicMetadata,
+        appender: ColumnAppender,
+        metrics: ProducerMetrics,
+        built_in: BuiltInPartitioner | None,
+        partitioner: Any,
+        wake: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._topics = topics
+        self._appender = appender
+        self._metrics = metrics
+        self._built_in = built_in
+        self._partitioner = partitioner
+        self._wake = wake
+
+    def stage(self, topic: str, parts: Sequence[ArrowRows], wall_ms: int, on_delivery: DeliveryCallback) -> None:
+        """Check all of *parts*, then stage all of them. Rows without a timestamp get *wall_ms*.
+
+        :raises RowError: a row cannot be a record, or names a partition that is not there; nothing is staged.
+        :raises ApiError: no metadata or no memory within max.block.ms; nothing is staged.
+        :raises PartlyStagedError: an error came up when some of the rows were staged.
+        """
+        parts = [part for part in parts if part.chunk.num_rows]
+        sizes = [self._checked_sizes(topic, part.chunk) for part in parts]
+        deadline = self._clock.monotonic_ms() + self._config.max_block_ms
+        clusters = [self._topics.wait_for_rows(topic, part.partitions) for part in parts]
+        staged = _StagedRows()
+        try:
+            for part, part_sizes, cluster in zip(parts, sizes, clusters, strict=True):
+                self._metrics.staged_rows(int(part_sizes.max()) + RECORD_OVERHEAD_BYTES, self._clock.monotonic_ms())
+                deadline = self._stage_part(topic, part, part_sizes, cluster, wall_ms, on_delivery, deadline, staged)
+        except Exception as error:
+            rows = sum(part.chunk.num_rows for part in parts)
+            left = staged.rows_left(rows)
+            if len(left) == rows:
+                raise
+            self._wake()
+            raise PartlyStagedError(topic, rows, left, error) from error
+
+    def _checked_sizes(self, topic: str, chunk: ColumnChunk) -> NDArray[np.int64]:
+        """Bytes of each row's content. :raises RowError: a row cannot be a record."""
+        if chunk.timestamps is not None and int(chunk.timestamps.min()) < 0:
+            row = int((chunk.timestamps < 0).argmax())
+            raise RowSerializationError(
+                row, f"has the timestamp {chunk.timestamps[row]} (ms); Kafka has none before 1970"
+            )
+        sizes = content_sizes(chunk)
+        problem = size_problem(self._config, topic, int(sizes.max()) + HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES)
+        if problem is not None:
+            raise RowTooLargeError(int(sizes.argmax()), problem)
+        return sizes
+
+    def _stage_part(
+        self,
+        topic: str,
+        part: ArrowRows,
+        sizes: NDArray[np.int64],
+        cluster: Cluster,
+        wall_ms: int,
+        on_delivery: DeliveryCallback,
+        deadline: int,
+        staged: _StagedRows,
+    ) -> int:
+        """Stage one part, in pieces; returns the deadline of what comes after it."""
+        chunk, partitions = part.chunk, part.partitions
+        ends = np.cumsum(sizes)
+        most = piece_bytes(partition_count(topic, cluster))
+        start = 0
+        while start < chunk.num_rows:
+            before = int(ends[start - 1]) if start else 0
+            end = max(int(np.searchsorted(ends, before + most, side="right")), start + 1)
+            whole = start == 0 and end == chunk.num_rows
+            piece = chunk if whole else chunk.slice(start, end - start)
+            given = None if partitions is None else partitions[start:end]
+            rows = self._partition_rows(topic, piece, sizes[start:end], given, cluster)
+            order, run_partitions, run_starts = partition_order(rows)
+            sorted_piece = piece if order is None else piece.take(order)
+            left = max(deadline - self._clock.monotonic_ms(), 0)
+            appended = staged.begin(order, end - start)
+            if self._appender.append(
+                topic, sorted_piece, run_partitions, run_starts, wall_ms, on_delivery, left, appended
+            ):
+                self._wake()
+            staged.end()
+            start = end
+            # A chunk may be larger than buffer.memory: time spent waiting for room while rows flow is progress.
+            deadline = self._clock.monotonic_ms() + self._config.max_block_ms
+        return deadline
+
+    def _partition_rows(
+        self,
+        topic: str,
+        chunk: ColumnChunk,
+        sizes: NDArray[np.int64],
+        given: NDArray[np.int32] | None,
+        cluster: Cluster,
+    ) -> NDArray[np.int32]:
+        if given is None:
+            return self._choose_partitions(topic, chunk, sizes, cluster)
+        free = given == ANY_PARTITION
+        if not free.any():
+            return given
+        return np.where(free, self._choose_partitions(topic, chunk, sizes, cluster), given)
+
+    def _choose_partitions(
+        self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
+    ) -> NDArray[np.int32]:
+        if self._built_in is not None:
+            return self._built_in.partition_rows(topic, chunk, sizes, cluster)
+        if not hasattr(self._partitioner, "partition_rows"):
+            return row_by_row(self._partitioner, topic, chunk, cluster)
+        chosen: NDArray[np.int32] = self._partitioner.partition_rows(topic, chunk, sizes, cluster)
+        check_choices(self._partitioner, topic, chosen, chunk.num_rows)
+        for extreme in (int(chosen.min()), int(chosen.max())):
+            check_choice(self._partitioner, topic, extreme, cluster)
+        return chosen
+
+
+class _StagedRows:
+    """How far the rows of one call have come: those before the piece under way are staged, and of it some."""
+
+    def __init__(self) -> None:
+        self._before = 0
+        self._appended: AppendedRows | None = None
+        self._order: NDArray[np.int64] | None = None
+
+    def begin(self, order: NDArray[np.int64] | None, rows: int) -> AppendedRows:
+        """A piece of *rows* rows is next, appended in this *order* of them (None: as they are)."""
+        self._order = order
+        self._appended = AppendedRows(rows)
+        return self._appended
+
+    def end(self) -> None:
+        """All of the piece is staged."""
+        if self._appended is not None:
+            self._before += len(self._appended.is_appended)
+        self._appended = None
+
+    def rows_left(self, rows: int) -> NDArray[np.int64]:
+        """Which of all *rows* are not staged, in order."""
+        is_left = np.arange(rows) >= self._before
+        if self._appended is not None:
+            places = np.flatnonzero(self._appended.is_appended)
+            is_left[self._before + (places if self._order is None else self._order[places])] = False
+        return np.flatnonzero(is_left)
+
+
+def piece_bytes(partitions: int) -> int:
+    """How many bytes of rows for a topic of so many partitions are staged at a time."""
+    return min(max(partitions * _PIECE_BYTES_OF_A_PARTITION, _LEAST_PIECE_BYTES), _MOST_PIECE_BYTES)
+
+
+def size_problem(config: ProducerConfig, topic: str, size: int) -> str | None:
+    """What is wrong with a record of *size* bytes; None when it is within the limits."""
+    for option, limit in (
+        ("max.request.size", config.max_request_size_bytes),
+        ("buffer.memory", config.buffer_memory_bytes),
+    ):
+        if size > limit:
+            name = config.option(option)
+            return (
+                f"for topic {topic} needs up to {size} bytes, more than {name} ({limit} bytes); send a smaller "
+                f"record, or raise {name} (and the broker's message.max.bytes)"
+            )
+    return None

@@ -1,0 +1,244 @@
+"""From a record to its batch: a single record is serialized, gets its partition, and is appended.
+
+Runs on the calling threads, any number at once. It waits for metadata and for memory, together for max.block.ms at
+most, and never performs I/O itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kafka_sink.client.cluster import Cluster
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import ApiError, KafkaError, RecordTooLargeError
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
+from kafka_sink.producer.batching.accumulator import RecordAccumulator
+from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture, FutureRecordMetadata
+from kafka_sink.producer.metrics import ProducerMetrics
+from kafka_sink.producer.plugins.interceptors import ProducerInterceptors
+from kafka_sink.producer.plugins.loading import Plugins
+from kafka_sink.producer.plugins.partitioner import check_choice
+from kafka_sink.producer.producer_record import NO_HEADERS, ProducerRecord, check_headers, check_record
+from kafka_sink.producer.staging.column_staging import RECORD_OVERHEAD_BYTES, size_problem
+from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION, TopicMetadata
+from kafka_sink.producer.transactions.manager import TransactionManager
+from kafka_sink.records import reference
+from kafka_sink.records.layout import MAX_RECORD_OVERHEAD_BYTES
+from kafka_sink.records.murmur2 import positive_murmur2
+
+
+class RecordStaging:
+    """Stages one record at a time.
+
+    :param transactions: only with a transactional id.
+    :param wake: called when a batch has become ready to be sent.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        clock: Clock,
+        topics: TopicMetadata,
+        accumulator: RecordAccumulator,
+        metrics: ProducerMetrics,
+        plugins: Plugins,
+        transactions: TransactionManager | None,
+        wake: Callable[[], None],
+        log: ContextLogger,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._accumulator = accumulator
+        self._metrics = metrics
+        self._transactions = transactions
+        self._wake = wake
+        self._log = log
+        self._built_in = plugins.built_in
+        self._partitioner = plugins.partitioner
+        self._on_new_batch: Callable[[str, Cluster, int], None] | None = getattr(
+            plugins.partitioner, "on_new_batch", None
+        )
+        self._interceptors = plugins.interceptors
+        self._key_serializer, self._value_serializer = plugins.key_serializer, plugins.value_serializer
+        self._takes_bytes = plugins.key_serializer.is_plain and plugins.value_serializer.is_plain
+        self._hashes_keys = plugins.built_in is not None and not plugins.built_in.ignore_keys
+        # Bound once, for the records: looking them up would be paid for with each.
+        self._monotonic_ms, self._wall_ms = clock.monotonic_ms, clock.wall_ms
+        self._known_topics = topics.known
+        self._append_to_open_batch: Callable[..., FutureRecordMetadata | None] = accumulator.append_to_open_batch
+        if config.batch_size_bytes + MAX_RECORD_OVERHEAD_BYTES > min(
+            config.max_request_size_bytes, config.buffer_memory_bytes
+        ):
+            # What fits into an open batch could still be over a limit on records, so each is measured.
+            self._append_to_open_batch = lambda *_: None
+
+    def stage(
+        self, record: ProducerRecord, on_delivery: DeliveryCallback | None
+    ) -> FutureRecordMetadata | FailedFuture:
+        """Stage *record* and return its future. What the cluster would not have ends in the future, and *on_delivery*
+        is told of that on this thread.
+
+        :raises SerializationError: key, value or a header cannot be turned into bytes.
+        :raises ValueError: topic, partition, timestamp or headers of *record* are of the wrong type or out of range.
+        :raises KafkaError: the producer was closed meanwhile, or is outside a transaction that it needs.
+        """
+        # Every call and every look-up in here is paid for once a record.
+        interceptors = self._interceptors
+        if interceptors is not None:
+            record = self._intercept(interceptors, record)
+        topic, value, key, partition, timestamp, headers = record
+        now_ms = self._monotonic_ms()
+        try:
+            if type(topic) is not str or partition is not None or timestamp is not None or headers is not NO_HEADERS:
+                check_record(topic, partition, timestamp, headers)
+            known = self._known_topics.get(topic)
+            if known is None or now_ms >= known.until_ms or partition is not None:
+                known = self._topics.find(topic, partition, now_ms)
+            if type(value) is not bytes or (key is not None and type(key) is not bytes) or not self._takes_bytes:
+                key, value, headers = self._serialize(record)
+            if partition is None:
+                if key is not None and self._hashes_keys:
+                    partition = positive_murmur2(key) % known.partition_count
+                else:
+                    partition = self._choose_partition(record, key, value, known.cluster)
+            if timestamp is None:
+                timestamp = self._wall_ms()
+            callback = on_delivery
+            if interceptors is not None:
+                callback = interceptors.acknowledging(timestamp, key, value, on_delivery)
+            future = self._append_to_open_batch(topic, partition, timestamp, key, value, headers, callback)
+            if future is None:
+                staged = _Staged(timestamp, key, value, headers, callback)
+                future, partition = self._append(record, staged, partition, known.cluster, now_ms)
+            if self._built_in is not None and record.partition is None and (key is None or not self._hashes_keys):
+                self._built_in.appended(topic, partition, _sticky_bytes(key, value, headers), known.cluster)
+            return future
+        except Exception as error:
+            return self._not_staged(record, partition, error, on_delivery)
+
+    def _intercept(self, interceptors: ProducerInterceptors, record: ProducerRecord) -> ProducerRecord:
+        intercepted = interceptors.on_send(record)
+        if isinstance(intercepted, ProducerRecord):
+            return intercepted
+        error = KafkaError(
+            f"an interceptor's on_send returned {type(intercepted).__name__} instead of a ProducerRecord; "
+            "return the record it was given to leave it as it is"
+        )
+        interceptors.on_send_error(record, None, error)
+        raise error
+
+    def _not_staged(
+        self, record: ProducerRecord, partition: int | None, error: Exception, on_delivery: DeliveryCallback | None
+    ) -> FailedFuture:
+        """What the cluster would not have ends in the future; what the caller or this producer did wrong is raised."""
+        if isinstance(error, KafkaError):
+            self._metrics.failed(record.topic, 1, self._monotonic_ms())
+        if self._interceptors is not None:
+            self._interceptors.on_send_error(record, _place(record.topic, partition), error)
+        if not isinstance(error, ApiError):
+            raise error
+        if self._transactions is not None:
+            self._transactions.staging_failed(error)
+        self._log.debug("record for topic %s was not staged: %s", record.topic, error)
+        if on_delivery is not None:
+            self._tell_of_failure(record.topic, partition, error, on_delivery)
+        return FailedFuture(error)
+
+    def _tell_of_failure(
+        self, topic: str, partition: int | None, error: ApiError, on_delivery: DeliveryCallback
+    ) -> None:
+        place = TopicPartition(topic, ANY_PARTITION if partition is None else partition)
+        try:
+            on_delivery(Delivery(place, NO_OFFSET, 1, 0, NO_TIMESTAMP, error))
+        except Exception:
+            self._log.exception("the delivery callback of a record for topic %s raised", topic)
+
+    def _serialize(self, record: ProducerRecord) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
+        headers = list(record.headers)
+        key = self._key_serializer.serialize(record.topic, headers, record.key)
+        value = self._value_serializer.serialize(record.topic, headers, record.value)
+        if len(headers) != len(record.headers):
+            # Those of the record were looked at before.
+            check_headers(headers)
+        return key, value, tuple(headers)
+
+    def _choose_partition(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster
+    ) -> int:
+        if self._built_in is not None:
+            return self._built_in.partition(record.topic, key, cluster)
+        return self._ask_partitioner(record, key, value, cluster)
+
+    def _ask_partitioner(self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster) -> int:
+        partition = self._partitioner.partition(record.topic, record.key, key, record.value, value, cluster)
+        check_choice(self._partitioner, record.topic, partition, cluster)
+        return int(partition)
+
+    def _append(
+        self, record: ProducerRecord, staged: _Staged, partition: int, cluster: Cluster, started_ms: int
+    ) -> tuple[FutureRecordMetadata, int]:
+        """Append where a batch may have to be opened, and where that ended: the partitioner may then choose anew."""
+        topic = record.topic
+        timestamp, key, value, headers, callback = staged
+        upper_bound = reference.record_size_upper_bound(key, value, headers)
+        problem = size_problem(self._config, topic, upper_bound)
+        if problem is not None:
+            raise RecordTooLargeError(f"the record {problem}")
+        deadline = started_ms + self._config.max_block_ms
+        is_sticky = self._built_in is not None and (key is None or self._built_in.ignore_keys)
+        may_move = record.partition is None and (is_sticky or self._on_new_batch is not None)
+        left_full_batch = False
+        for abort_on_new_batch in (True, False) if may_move else (False,):
+            result = self._accumulator.append(
+                TopicPartition(topic, partition),
+                timestamp,
+                key,
+                value,
+                headers,
+                callback,
+                max(deadline - self._monotonic_ms(), 0),
+                abort_on_new_batch=abort_on_new_batch,
+            )
+            if result.abort_for_new_batch:
+                if self._built_in is not None:
+                    size = _sticky_bytes(key, value, headers)
+                    self._built_in.needs_new_batch(topic, partition, size, cluster)
+                    partition = self._built_in.partition(topic, None, cluster)
+                elif self._on_new_batch is not None:
+                    self._on_new_batch(topic, cluster, partition)
+                    partition = self._ask_partitioner(record, key, value, cluster)
+                # The batch that had no room left is full now, although the record goes to another partition.
+                left_full_batch = True
+                continue
+            if result.batch_is_full or result.new_batch_created or left_full_batch:
+                self._wake()
+            if result.future is not None:
+                return result.future, partition
+        raise RuntimeError("an append that may open a batch ended without a future")
+
+
+class _Staged(NamedTuple):
+    """A record as it goes into a batch."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+    callback: DeliveryCallback | None
+
+
+def _place(topic: str, partition: int | None) -> TopicPartition | None:
+    return None if partition is None else TopicPartition(topic, partition)
+
+
+def _sticky_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+    """About how much of a batch a record takes."""
+    size = RECORD_OVERHEAD_BYTES
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    return size + sum(len(name) + len(data or b"") for name, data in headers) if headers else size

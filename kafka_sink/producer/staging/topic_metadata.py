@@ -1,0 +1,218 @@
+"""What a sending thread has to know of a topic before it can send there, and how it waits for that.
+
+Used by :class:`KafkaProducer` on the calling threads, several at once. It never sends anything: it asks for an update
+of the metadata, wakes the sender thread and waits for what that brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kafka_sink.client.cluster import Cluster
+from kafka_sink.client.connection_states import ConnectionFailure
+from kafka_sink.client.metadata import Metadata
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import (
+    ApiError,
+    BrokersUnreachableError,
+    KafkaError,
+    KafkaTimeoutError,
+    RowPartitionError,
+    RowSerializationError,
+    UnknownTopicOrPartitionError,
+)
+from kafka_sink.producer.batching.calls_in_progress import APPEND, CallsInProgress
+from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.metrics import ProducerMetrics
+from kafka_sink.producer.producer_record import check_topic
+from kafka_sink.producer.sending.sender import Sender
+
+#: In the partitions of rows: let the partitioner choose.
+ANY_PARTITION: Final = -1
+
+#: How long rows wait for a partition that their topic does not have, ms: for as long as brokers need to hear of one
+#: that was added, and no longer, because most often the row is wrong.
+_PATIENCE_FOR_PARTITIONS_MS: Final = 1000
+
+#: How long records of a topic go by the cluster that one of them found, ms: looking costs, and leaders move seldom.
+_LOOK_MS: Final = 20
+
+
+class KnownTopic:
+    """What a topic was found to be in a cluster that was the newest a moment ago; good until ``until_ms``."""
+
+    __slots__ = ("cluster", "partition_count", "until_ms")
+
+    def __init__(self, cluster: Cluster, until_ms: int, partition_count: int) -> None:
+        self.cluster = cluster
+        self.until_ms = until_ms
+        self.partition_count = partition_count
+
+
+class TopicMetadata:
+    """Finds topics within max.block.ms, or says why not (apache/kafka ``KafkaProducer.waitOnMetadata``)."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        sender: Sender,
+        metrics: ProducerMetrics,
+        clock: Clock,
+        config: ProducerConfig,
+        connection_failures: Callable[[], tuple[ConnectionFailure, ...]],
+        calls: CallsInProgress,
+    ) -> None:
+        self._metadata = metadata
+        self._sender = sender
+        self._metrics = metrics
+        self._clock = clock
+        self._config = config
+        self._max_block_ms = config.max_block_ms
+        self._connection_failures = connection_failures
+        self._calls = calls
+        #: Topics by name as the last records found them, all in the same cluster.
+        self.known: dict[str, KnownTopic] = {}
+        self._cluster = metadata.fetch()
+
+    def find(self, topic: str, partition: int | None, now_ms: int) -> KnownTopic:
+        """*topic* in a cluster that knows it (and *partition*): mostly as a record shortly before found it.
+
+        :raises ApiError: not known within max.block.ms; the text says why.
+        """
+        found = self.known.get(topic)
+        if found is not None and now_ms < found.until_ms and (partition is None or partition < found.partition_count):
+            return found
+        cluster = self.wait_for(topic, partition)
+        if cluster is not self._cluster:
+            # Nothing may keep old clusters alive.
+            self._cluster = cluster
+            self.known.clear()
+        until_ms = self._clock.monotonic_ms() + _LOOK_MS
+        found = self.known[topic] = KnownTopic(cluster, until_ms, cluster.partition_count(topic) or 0)
+        return found
+
+    def wait_for(self, topic: str, partition: int | None = None) -> Cluster:
+        """The newest cluster that knows *topic* (and *partition*), waiting for it if need be.
+
+        :raises ApiError: there was none within max.block.ms; the text says why.
+        :raises KafkaError: the producer was closed meanwhile.
+        :raises ValueError: *topic* is no name.
+        """
+        check_topic(topic)
+        started_ms = self._clock.monotonic_ms()
+        cluster = self._metadata.fetch()
+        self._metadata.raise_if_invalid(topic)
+        self._metadata.add(topic, started_ms)
+        if _knows(cluster, topic, partition):
+            return cluster
+        self._calls.check_may_wait(APPEND)
+        try:
+            return self._await(topic, partition, started_ms)
+        except KafkaError:
+            if not self._sender.is_running:
+                raise KafkaError("producer closed while send in progress") from None
+            raise
+        finally:
+            self._metrics.waited_for_metadata(self._clock.monotonic_ms() - started_ms)
+
+    def _await(self, topic: str, partition: int | None, started_ms: int) -> Cluster:
+        remaining_ms = self._max_block_ms
+        while True:
+            self._metadata.add(topic, self._clock.monotonic_ms())
+            version = self._metadata.request_update_for_topic(topic)
+            self._sender.wakeup()
+            try:
+                self._metadata.await_update(version, remaining_ms)
+            except KafkaTimeoutError:
+                raise self._timeout(topic, partition) from None
+            cluster = self._metadata.fetch()
+            remaining_ms = self._max_block_ms - (self._clock.monotonic_ms() - started_ms)
+            if remaining_ms <= 0:
+                raise self._timeout(topic, partition)
+            self._metadata.raise_for_topic(topic)
+            if _knows(cluster, topic, partition):
+                return cluster
+
+    def wait_for_rows(self, topic: str, partitions: NDArray[np.int32] | None) -> Cluster:
+        """:meth:`wait_for` rows of which some may name their partition: *partitions* int32[rows].
+
+        :raises RowPartitionError: a row names one that the topic does not have.
+        :raises RowSerializationError: a row names a negative one other than :data:`ANY_PARTITION`.
+        """
+        deadline_ms = self._clock.monotonic_ms() + self._max_block_ms
+        cluster = self.wait_for(topic)
+        if partitions is None:
+            return cluster
+        lowest, highest = int(partitions.min()), int(partitions.max())
+        if lowest < ANY_PARTITION:
+            raise RowSerializationError(
+                int(partitions.argmin()), f"names partition {lowest} of topic {topic}; partitions are 0 or more"
+            )
+        if highest >= (cluster.partition_count(topic) or 0):
+            self._calls.check_may_wait(APPEND)
+            cluster = self._wait_for_growth(topic, highest, deadline_ms)
+        count = cluster.partition_count(topic) or 0
+        if highest >= count:
+            raise RowPartitionError(
+                int(partitions.argmax()),
+                f"names partition {highest} of topic {topic}, which has only {count} (0 to {count - 1}); "
+                "correct the partition column, or add partitions to the topic",
+            )
+        return cluster
+
+    def _wait_for_growth(self, topic: str, partition: int, deadline_ms: int) -> Cluster:
+        """The topic may have grown since the metadata was fetched, and not every broker may have heard of it.
+
+        :raises KafkaTimeoutError: no metadata until *deadline_ms*.
+        """
+        cluster = self._refreshed(deadline_ms)
+        until_ms = min(deadline_ms, self._clock.monotonic_ms() + _PATIENCE_FOR_PARTITIONS_MS)
+        while not _knows(cluster, topic, partition):
+            try:
+                cluster = self._refreshed(until_ms)
+            except KafkaTimeoutError:
+                # What is known is fresh enough to refuse the row.
+                break
+        return cluster
+
+    def _refreshed(self, deadline_ms: int) -> Cluster:
+        """:raises KafkaTimeoutError: no metadata until *deadline_ms*."""
+        version = self._metadata.request_update()
+        self._sender.wakeup()
+        self._metadata.await_update(version, max(deadline_ms - self._clock.monotonic_ms(), 0))
+        return self._metadata.fetch()
+
+    def _timeout(self, topic: str, partition: int | None) -> ApiError:
+        cluster = self._metadata.fetch()
+        failures = self._connection_failures()
+        waited = f"{self._max_block_ms} ms"
+        limit = self._config.option("max.block.ms")
+        if cluster.is_bootstrap:
+            tried = "; ".join(f"{f.host}:{f.port}: {f.cause}" for f in failures) or "no answer yet from " + ", ".join(
+                f"{node.host}:{node.port}" for node in cluster.nodes
+            )
+            return BrokersUnreachableError(
+                f"no broker could be reached within {waited} ({limit}): {tried}; "
+                f"check {self._config.option('bootstrap.servers')} and that the brokers' listeners are open to this "
+                "machine"
+            )
+        count = cluster.partition_count(topic)
+        if partition is not None and count is not None:
+            return KafkaTimeoutError(
+                f"partition {partition} of topic {topic} with partition count {count} is not present in metadata after "
+                f"{waited}"
+            )
+        others = f"; unreachable: {', '.join(f'{f.host}:{f.port} ({f.cause})' for f in failures)}" if failures else ""
+        return UnknownTopicOrPartitionError(
+            f"topic {topic} is not present in metadata after {waited} ({limit}): it does not exist and "
+            f"the brokers do not create it, or it has no leader yet; create it first, or correct the name{others}"
+        )
+
+
+def _knows(cluster: Cluster, topic: str, partition: int | None) -> bool:
+    count = cluster.partition_count(topic)
+    return count is not None and (partition is None or partition < count)

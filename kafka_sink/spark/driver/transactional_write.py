@@ -1,0 +1,160 @@
+"""An exactly-once write of Spark's data sources: the parallel protocol between planner, tasks and committer.
+
+The planner makes the batch's plan when Spark pickles the writer for the tasks: that happens once a batch, before any
+task, and in no other process. ``write`` runs in tasks, ``commit`` and ``abort`` in other processes on the driver's
+machine, which have nothing but the tasks' messages. ``abort`` ends nothing: Spark calls it after a commit that failed,
+too, and by then the batch may be decided. The next plan aborts what nobody decided.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.errors import KafkaError
+from kafka_sink.exactly_once.model import ExactlyOnceError, Numbers
+from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_skipped
+from kafka_sink.spark.options import SinkOptions
+from kafka_sink.spark.row_schema import RowSchema
+from kafka_sink.spark.streaming.checkpoint import OffsetsReading
+from kafka_sink.spark.task.commit_message import TransactionalCommit
+from kafka_sink.spark.task.worker_process import worker_process
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafka_sink.exactly_once.parallel import ParallelSink
+    from kafka_sink.exactly_once.sink import Plan
+
+_log = logging.getLogger(__name__)
+
+
+class PlanError(ExactlyOnceError, pickle.PicklingError):
+    """The batch could not be begun. Of what is raised while a writer is pickled, Spark lets pickle's own errors through
+    and buries every other in a second traceback."""
+
+
+class TransactionalWrite:
+    """One batch of the sink *name*; *writer* where that is known before the tasks run. *of_query*: it is numbered by a
+    query, which notes in its checkpoint what belongs to it."""
+
+    def __init__(
+        self, options: SinkOptions, schema: RowSchema, name: str, writer: str | None = None, *, of_query: bool = False
+    ) -> None:
+        self._options = options
+        self._schema = schema
+        self._name = name
+        self._writer = writer
+        self._of_query = of_query
+        self._plan: Plan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark pickles the writer twice for the same tasks.
+        if self._plan is None:
+            try:
+                with self._tuned_process():
+                    self._plan = self._new_plan()
+            except KafkaError as error:
+                raise PlanError(f"{error} [nothing was written; {type(error).__name__}]") from None
+        return self.__dict__
+
+    def _new_plan(self) -> Plan:
+        sink = sink_of(self._options, self._name)
+        if not self._of_query:
+            return sink.plan(self._writer)
+        reading = OffsetsReading(self._options.checkpoint_location)
+        return replace(sink.plan(self._writer), offsets=reading.result())
+
+    def write(
+        self, batches: Iterator[pa.RecordBatch], version: int, writer: str, numbers: Numbers
+    ) -> WriterCommitMessage:
+        """Write the rows in a transaction of this attempt; or none, where *version* is committed already.
+
+        :raises ProgressError: the sink's progress is missing or somebody else's; nothing was written.
+        :raises SinkWriteError: something was not acknowledged; this attempt's transaction is aborted.
+        """
+        if self._plan is None:
+            raise RuntimeError("a write without a plan: the writer did not come from Spark's planner")
+        with self._tuned_process():
+            from kafka_sink.spark.task.transactional_task import drain, write_in_transaction
+
+            if not self._plan.must_write(version, writer, numbers):
+                return drain(batches, version, writer, self._plan.doubt(version))
+            return write_in_transaction(batches, self._options, self._schema, self._plan, version, writer)
+
+    def commit(
+        self, messages: Sequence[WriterCommitMessage | None], version: int, *, records_empty: bool = False
+    ) -> None:
+        """Decide the batch and commit every transaction of *messages*.
+
+        :raises ExactlyOnceError: it was not committed, or not as a whole; the text says which.
+        :raises KafkaError: a task's message is missing or does not add up.
+        """
+        with self._tuned_process():
+            self._commit(messages, version, records_empty=records_empty)
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], version: int, *, records_empty: bool) -> None:
+        started_ms = SYSTEM_CLOCK.monotonic_ms()
+        commits = [commit for commit in check_messages(messages) if isinstance(commit, TransactionalCommit)]
+        plans = {commit.plan for commit in commits}
+        if len(commits) != len(messages) or len(plans) != 1 or any(commit.version != version for commit in commits):
+            raise ExactlyOnceError(
+                f"the messages of the tasks are not all of version {version} under one plan; nothing was committed"
+            )
+        (plan,) = plans
+        if plan is None:
+            warn_of_skipped(self._name, version, commits[0].doubt)
+            publish(report_of(commits, decision="skipped", sink=self._name, version=version), self._options.report_path)
+            return
+        written = [commit.written for commit in commits if commit.written is not None]
+        sink = sink_of(self._options, self._name)
+        sink.commit(plan, version, commits[0].writer, written, records_empty=records_empty)
+        commit_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
+        report = report_of(
+            commits,
+            decision="written",
+            sink=self._name,
+            version=version,
+            transactions=len(written),
+            commit_ms=commit_ms,
+        )
+        publish(report, self._options.report_path)
+
+    def _tuned_process(self) -> AbstractContextManager[None]:
+        return worker_process.task(tuned=self._options.tune_python_workers)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
+        """Say what happens to a batch that failed."""
+        _log.warning(
+            "version %d of %s failed: %d of %d tasks had finished. Unless it was decided before, nothing of it will "
+            "ever be visible; the next batch, or Spark's next attempt at this one, finds out and ends what is open",
+            version,
+            self._name,
+            sum(message is not None for message in messages),
+            len(messages),
+        )
+
+
+def numbers_of_a_query(options: SinkOptions) -> Numbers:
+    """Of a streaming query with these *options*."""
+    return Numbers.OF_A_QUERY_UNDER_WAY if options.allow_missing_progress else Numbers.OF_A_QUERY
+
+
+def sink_of(options: SinkOptions, name: str) -> ParallelSink:
+    """The sink *name* of these options."""
+    topic = options.progress_topic or options.topic
+    if topic is None:
+        raise RuntimeError("an exactly-once write without a progress topic passed the check of options")
+    # The planner of other writes starts without the protocol and what it needs.
+    from kafka_sink.exactly_once.parallel import ParallelSink
+    from kafka_sink.spark.task.shared_client import shared_client
+
+    client = shared_client(options.producer_properties)
+    return ParallelSink(client, name, topic, timeout_ms=options.transaction_timeout_ms)

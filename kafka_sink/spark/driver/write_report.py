@@ -1,0 +1,107 @@
+"""What the driver makes of the tasks' messages: that they add up, and the report of a committed write.
+
+On the driver, in the process that commits. It never fails a write that is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from kafka_sink.common.errors import KafkaError
+from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges, percentile_ms, total_counts
+
+_log = logging.getLogger(__name__)
+
+
+def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
+    """The tasks' outcomes.
+
+    :raises KafkaError: a task's message is missing or does not add up.
+    """
+    commits = [message for message in messages if isinstance(message, TaskCommit)]
+    if len(commits) != len(messages):
+        raise KafkaError(
+            f"{len(messages) - len(commits)} of {len(messages)} tasks reported nothing, so it is not known whether "
+            "their rows were written; write again (rows may then be there twice)"
+        )
+    short = [commit for commit in commits if commit.rows_acked != commit.rows_in]
+    if short:
+        raise KafkaError(
+            "; ".join(
+                f"partition {commit.task_partition}: {commit.rows_acked} of {commit.rows_in} rows acknowledged"
+                for commit in short
+            )
+        )
+    return commits
+
+
+def report_of(commits: Sequence[TaskCommit], **more: Any) -> dict[str, Any]:
+    """Rows, bytes, times, and where they are; *more* goes in front."""
+    acks = total_counts(commit.ack_ms for commit in commits)
+    return {
+        **more,
+        "rows": sum(commit.rows_acked for commit in commits),
+        "bytes": sum(commit.record_bytes for commit in commits),
+        "wire_bytes": sum(commit.wire_bytes for commit in commits),
+        "batches": sum(commit.batches for commit in commits),
+        "tasks": len(commits),
+        "elapsed_ms": max((commit.elapsed_ms for commit in commits), default=0),
+        "ack_p50_ms": percentile_ms(acks, 0.5),
+        "ack_p99_ms": percentile_ms(acks, 0.99),
+        "partitions": {
+            str(topic_partition): {"rows": part.rows, "first": part.first_offset, "last": part.last_offset}
+            for topic_partition, part in merge_ranges(commits).items()
+        },
+    }
+
+
+def publish(report: dict[str, Any], path: str | None) -> None:
+    """Log *report* as one JSON line, and append it to the file of the option reportPath."""
+    text = json.dumps(report)
+    _log.info("write committed: %s", text)
+    if path is None:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
+    except OSError as error:
+        # All rows are written: failing now would only make somebody write them again.
+        _log.warning("option reportPath: %s cannot be written (%s); the report is: %s", path, error, text)
+
+
+def warn_of_skipped(sink: str | None, version: int | None, doubt: str) -> None:
+    """Say that nothing was written, which a caller who numbers wrongly must not overlook; *doubt* says why nobody knows
+    whether the rows are the same as those that were committed, empty where they are."""
+    if not doubt:
+        _log.warning(
+            "version %d of %s was committed before, with the same rows: nothing was written, and nothing had to be",
+            version,
+            sink,
+        )
+        return
+    _log.warning(
+        "version %d of %s was committed before: nothing was written. It is not known whether these are the same rows, "
+        "because %s; if they are not (a checkpoint was restored from a copy, or a number is used twice), they are not "
+        "in Kafka",
+        version,
+        sink,
+        doubt,
+    )
+
+
+def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Say what stays in the topics of an at-least-once write that failed."""
+    commits = [message for message in messages if isinstance(message, TaskCommit)]
+    _log.warning(
+        "the write failed: %d of %d tasks had finished and their %d rows stay in the topics, and so do rows of the "
+        "other tasks that were acknowledged before; written again, all of these will be there twice",
+        len(commits),
+        len(messages),
+        sum(commit.rows_acked for commit in commits),
+    )

@@ -1,0 +1,105 @@
+"""What a query's checkpoint tells the driver: which query it belongs to, and which rows were planned for a batch.
+
+Called in Spark's planner process on the driver's machine, and in the driver program by ``foreachBatch``; tasks are told
+the query's id and the batch's number, planners are not. It only reads, and an answer that it cannot have is no error.
+
+Source: ``org.apache.spark.sql.execution.streaming.checkpointing.StreamMetadata``, which writes the file ``metadata``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.threads import start_thread
+from kafka_sink.exactly_once.model import PlannedOffsets
+from kafka_sink.spark.streaming.checkpoint_files import ArrowFiles, HadoopFiles, LocalFiles, is_remote, local_folder
+from kafka_sink.spark.streaming.offset_log import CheckpointFiles, OffsetLogError, planned_offsets
+
+#: How long a batch waits for a store that is not on this machine, ms; and how long it is left alone after that, because
+#: each of its requests may take minutes to fail.
+_LIMIT_MS: Final = 2_000
+_REST_MS: Final = 300_000
+
+_NOT_GIVEN: Final = (
+    "nobody says where the checkpoint is (option checkpointLocation; argument checkpoint_location of foreach_batch)"
+)
+
+#: Location → when it may be asked again.
+_resting: dict[str, int] = {}
+
+
+def query_of(location: str | None) -> str | None:
+    """The id of the query with the option ``checkpointLocation`` *location*; None where that is not on this machine."""
+    folder = None if location is None else local_folder(location)
+    if folder is None:
+        return None
+    try:
+        found = json.loads((Path(folder) / "metadata").read_text(encoding="utf-8"))["id"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+class OffsetsReading:
+    """Begins to read what is planned for batch *version*, or the last one, of the query whose checkpoint is at
+    *location*; a store elsewhere is read on a thread of its own, while the caller does something else.
+    """
+
+    def __init__(self, location: str | None, version: int | None = None) -> None:
+        self._location = location or ""
+        self._version = version
+        self._ended = threading.Event()
+        folder = None if location is None else local_folder(location)
+        if location is None:
+            self._end(PlannedOffsets(unknown=_NOT_GIVEN))
+        elif folder is not None:
+            self._read(lambda: LocalFiles(folder))
+        elif not is_remote(location):
+            self._end(PlannedOffsets(unknown="a checkpoint of this kind of store can be read by Spark alone"))
+        elif _resting.get(location, 0) > SYSTEM_CLOCK.monotonic_ms():
+            self._end(PlannedOffsets(unknown=f"the checkpoint was not read within {_LIMIT_MS} ms a while ago"))
+        else:
+            start_thread("kafkalite-checkpoint", lambda: self._read(lambda: ArrowFiles(location)))
+
+    def result(self) -> PlannedOffsets:
+        """What was found; without digest where it cannot be had in time."""
+        if self._ended.wait(_LIMIT_MS / 1000):
+            return self._found
+        _resting[self._location] = SYSTEM_CLOCK.monotonic_ms() + _REST_MS
+        return PlannedOffsets(unknown=f"the checkpoint was not read within {_LIMIT_MS} ms")
+
+    def _read(self, open_files: Callable[[], CheckpointFiles]) -> None:
+        self._end(_read(open_files, self._version))
+
+    def _end(self, found: PlannedOffsets) -> None:
+        self._found = found
+        self._ended.set()
+
+
+def offsets_of_running(session: Any, query: str, version: int) -> PlannedOffsets:
+    """What is planned for batch *version* of the query with the id *query*, which runs in a classic *session*: read by
+    Spark's own means where its checkpoint is not on this machine."""
+
+    def open_files() -> CheckpointFiles:
+        # The session of a batch is a clone, whose own manager knows of no query.
+        running = session._jsparkSession.sharedState().activeStreamingQueries()
+        location = str(running.get(session._jvm.java.util.UUID.fromString(query)).resolvedCheckpointRoot())
+        folder = local_folder(location)
+        return HadoopFiles(location, session) if folder is None else LocalFiles(folder)
+
+    return _read(open_files, version)
+
+
+def _read(open_files: Callable[[], CheckpointFiles], version: int | None) -> PlannedOffsets:
+    try:
+        return planned_offsets(open_files(), version)
+    except OffsetLogError as error:
+        return PlannedOffsets(unknown=f"the checkpoint does not tell: {error}")
+    except Exception as error:
+        # Whatever went wrong, the batch can be written without; and what others say may hold their credentials.
+        return PlannedOffsets(unknown=f"the checkpoint cannot be read from here ({type(error).__name__})")

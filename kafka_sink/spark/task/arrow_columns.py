@@ -1,0 +1,68 @@
+"""From the Arrow batches that Spark hands over to the columns that the producer takes.
+
+Runs in the task, once per batch of up to 10,000 rows. It views buffers and never loops over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.errors import RowError, RowSerializationError
+from kafka_sink.producer.staging.arrow_rows import rows_of
+from kafka_sink.records.columns import ColumnChunk
+from kafka_sink.spark.row_schema import RowSchema
+
+
+@dataclass(frozen=True)
+class TopicChunk:
+    """Rows for one topic. ``partitions`` int32[rows]: ANY_PARTITION where a row names none; None where no row does.
+
+    ``rows``: their indices in the Arrow batch; None where they are all of it.
+    """
+
+    topic: str
+    chunk: ColumnChunk
+    partitions: NDArray[np.int32] | None
+    rows: NDArray[np.intp] | None = None
+
+    def in_batch(self, error: RowError) -> RowError:
+        """*error* of a row of ``chunk`` as one of a row of the Arrow batch."""
+        return error if self.rows is None else type(error)(int(self.rows[error.row]), error.problem)
+
+
+def in_task(error: RowError, rows_before: int) -> RowError:
+    """*error* of a row of an Arrow batch as the user is told of it; *rows_before* counts the task's earlier rows."""
+    return type(error)(rows_before + error.row, f"of this task {error.problem}")
+
+
+def topic_chunks(batch: pa.RecordBatch, schema: RowSchema, topic: str | None) -> Iterator[TopicChunk]:
+    """The rows of *batch* by topic, in their order.
+
+    :raises RowError: a null topic, a negative partition, or a header without a key.
+    """
+    parts = rows_of(batch, SYSTEM_CLOCK.wall_ms())
+    chunk, partitions = parts.chunk, parts.partitions
+    if not schema.has_topic:
+        if topic is None:
+            raise RuntimeError("a write without a topic option and without a topic column passed the schema check")
+        yield TopicChunk(topic, chunk, partitions)
+        return
+    names = batch.column("topic")
+    if names.null_count:
+        row = int(np.flatnonzero(names.is_null().to_numpy(zero_copy_only=False))[0])
+        raise RowSerializationError(row, "has a null topic; fill it, or set option('topic', …) for all rows")
+    encoded = names.dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    found = encoded.dictionary.to_pylist()
+    if len(found) == 1:
+        yield TopicChunk(found[0], chunk, partitions)
+        return
+    for code, name in enumerate(found):
+        rows = np.flatnonzero(codes == code)
+        yield TopicChunk(name, chunk.take(rows), None if partitions is None else partitions[rows], rows)

@@ -1,0 +1,251 @@
+"""One Spark task's write: its own producer, opened inside the task and closed whatever happens.
+
+Runs in a Spark Python worker. It returns only when every row it was given is acknowledged, never before its iterator is
+exhausted, and raises an error that a person can act on otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.errors import KafkaError, RowError
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.producer.futures import Delivery
+from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer, PartlyStagedError
+from kafka_sink.producer.staging.column_staging import piece_bytes
+from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
+from kafka_sink.spark.row_schema import RowSchema
+from kafka_sink.spark.task.arrow_columns import in_task, topic_chunks
+from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, rounded_ms
+from kafka_sink.spark.task.kept_networks import KeptNetworks, key_of
+
+#: With so many partitions an Arrow batch of Spark's has but a few rows for each.
+_MANY_PARTITIONS: Final = 64
+
+
+class SinkWriteError(KafkaError):
+    """A task could not write all of its rows; the text says why, and how many had been acknowledged."""
+
+
+_log = logging.getLogger(__name__)
+
+#: Makes the producer of a task, given its partition and attempt number, and the connections of the task before it.
+OpenProducer = Callable[[int, int, ClientNetwork | None], KafkaProducer]
+
+#: Of this worker process.
+kept_networks = KeptNetworks(SYSTEM_CLOCK)
+
+
+def write_task(
+    batches: Iterator[pa.RecordBatch],
+    options: SinkOptions,
+    schema: RowSchema,
+    open_producer: OpenProducer | None = None,
+) -> TaskCommit:
+    """Send every row of *batches* and wait for every acknowledgement.
+
+    :param open_producer: called at the first row; by default the producer belongs to no transaction.
+    :raises SinkWriteError: something was not acknowledged; Spark retries or fails the task.
+    """
+    taken: list[ClientNetwork] = []
+    opened: list[KafkaProducer] = []
+    connections = key_of(options.producer_properties)
+    try:
+        commit = _write(batches, options, schema, open_producer, connections, taken, opened)
+        for producer in opened:
+            _keep_network_of(producer, connections)
+        return commit
+    except BaseException:
+        # Also after an interrupt, wherever it came: there is nothing worth waiting for.
+        for producer in opened:
+            producer.close(0)
+        for network in taken:
+            network.client.close()
+        raise
+
+
+def _write(
+    batches: Iterator[pa.RecordBatch],
+    options: SinkOptions,
+    schema: RowSchema,
+    open_producer: OpenProducer | None,
+    connections: bytes,
+    taken: list[ClientNetwork],
+    opened: list[KafkaProducer],
+) -> TaskCommit:
+    """See :func:`write_task`, which ends what this has *taken* and *opened* where it raises something."""
+    context = TaskContext.get()
+    task_partition = context.partitionId() if context is not None else 0
+    attempt = context.attemptNumber() if context is not None else 0
+    started_ms = SYSTEM_CLOCK.monotonic_ms()
+    tracker = DeliveryTracker(SYSTEM_CLOCK)
+    rows_in = 0
+    figures: dict[str, float] = {}
+    gathered = _Gathered(batches)
+    try:
+        for batch in gathered:
+            if not opened:
+                network = kept_networks.take(connections)
+                if network is not None:
+                    taken.append(network)
+                opened.append((open_producer or partial(_open_plain, options))(task_partition, attempt, network))
+            try:
+                _send(opened[0], batch, options, schema, tracker)
+            except RowError as error:
+                raise in_task(error, rows_in) from error
+            if not rows_in:
+                gathered.least_bytes = _bytes_to_gather(opened[0], options.topic)
+            rows_in += batch.num_rows
+        for producer in opened:
+            producer.flush()
+            figures = producer.metrics()
+        _raise_first_error(tracker)
+        if tracker.rows_acked != rows_in:
+            raise SinkWriteError(f"{rows_in} rows were sent but {tracker.rows_acked} acknowledged; this is a defect")
+    except Exception as error:
+        # Spark shows only the outermost exception, so everything a person needs is in this one line.
+        what_stays = (
+            f"{tracker.rows_acked} of the rows it had sent were acknowledged before this error and stay in the topic"
+            if open_producer is None
+            else "none of the rows it had sent will ever be visible"
+        )
+        raise SinkWriteError(
+            f"{error} [task of partition {task_partition}, attempt {attempt}: {what_stays}; {type(error).__name__}]"
+        ) from error
+    return TaskCommit(
+        task_partition=task_partition,
+        attempt=attempt,
+        rows_in=rows_in,
+        rows_acked=tracker.rows_acked,
+        record_bytes=tracker.record_bytes,
+        wire_bytes=int(figures.get("batch-byte-total", 0)),
+        batches=int(figures.get("batch-total", 0)),
+        elapsed_ms=SYSTEM_CLOCK.monotonic_ms() - started_ms,
+        ranges=tracker.ranges,
+        ack_ms=dict(tracker.ack_ms),
+    )
+
+
+def _keep_network_of(producer: KafkaProducer, connections: bytes) -> None:
+    """Close *producer* and leave its connections to the next task. All rows are acknowledged: whatever goes wrong here
+    must not fail the task."""
+    network: ClientNetwork | None = None
+    try:
+        network = producer.hand_over()
+        if network is not None:
+            kept_networks.keep(connections, network)
+    except Exception:
+        _log.exception("the connections of a task cannot be kept for the next one")
+        producer.close(0)
+        if network is not None:
+            network.client.close()
+
+
+def _open_plain(
+    options: SinkOptions, task_partition: int, attempt: int, network: ClientNetwork | None
+) -> KafkaProducer:
+    return KafkaProducer(task_properties(options), option_prefix=KAFKA_PREFIX, network=network)
+
+
+class _Gathered:
+    """*batches* one by one, and joined to *least_bytes* from when that is set on: the rows of each partition in a batch
+    are appended by themselves, which pays where they are many."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.least_bytes = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        waiting: list[pa.RecordBatch] = []
+        size = 0
+        for batch in self._batches:
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= self.least_bytes:
+                # What was joined goes before it is handed over: it would be held twice.
+                joined, waiting, size = _joined(waiting), [], 0
+                yield from joined
+        yield from _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if len(batches) < 2:
+        return batches
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
+
+
+def _bytes_to_gather(producer: KafkaProducer, topic: str | None) -> int:
+    """As much as the producer takes in one piece where the partitions of *topic* are many."""
+    partitions = len(producer.partitions_for(topic)) if topic is not None else 0
+    return piece_bytes(partitions) if partitions >= _MANY_PARTITIONS else 0
+
+
+def _send(
+    producer: KafkaProducer, batch: pa.RecordBatch, options: SinkOptions, schema: RowSchema, tracker: DeliveryTracker
+) -> None:
+    """:raises RowError: a row of *batch* cannot be written."""
+    for part in topic_chunks(batch, schema, options.topic):
+        try:
+            producer.send_columns(part.topic, part.chunk, part.partitions, tracker.handing_over())
+        except RowError as error:
+            raise part.in_batch(error) from error
+        except PartlyStagedError as error:
+            # An attempt of the task writes all of its rows: there is nothing to be done about a part of them.
+            raise (error.__cause__ or error) from None
+        _raise_first_error(tracker)
+
+
+def task_properties(options: SinkOptions) -> dict[str, str]:
+    """The properties of a task's producer, named after the process: its connections go on to the next task."""
+    return {"client.id": f"kafkalite-{os.getpid()}", **options.producer_properties}
+
+
+def _raise_first_error(tracker: DeliveryTracker) -> None:
+    if tracker.first_error is not None:
+        raise tracker.first_error
+
+
+class DeliveryTracker:
+    """Rows and offsets acknowledged so far, how long that took, and the first failure.
+
+    The sender thread tells it once a batch, and the task's thread reads it.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self.rows_acked = 0
+        self.record_bytes = 0
+        self.first_error: Exception | None = None
+        self.ranges: dict[TopicPartition, PartitionRange] = {}
+        self.ack_ms: Counter[int] = Counter()
+
+    def handing_over(self) -> Callable[[Delivery], None]:
+        """The delivery callback for the rows that are given to the producer now."""
+        return partial(self._delivered, self._clock.monotonic_ms())
+
+    def _delivered(self, since_ms: int, delivery: Delivery) -> None:
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            if delivery.error is not None:
+                if self.first_error is None:
+                    self.first_error = delivery.error
+                return
+            self.rows_acked += delivery.count
+            self.ack_ms[rounded_ms(now_ms - since_ms)] += delivery.count
+            self.record_bytes += delivery.size_bytes
+            last = delivery.base_offset if delivery.base_offset < 0 else delivery.base_offset + delivery.count - 1
+            part = PartitionRange(delivery.count, delivery.base_offset, last)
+            known = self.ranges.get(delivery.topic_partition)
+            self.ranges[delivery.topic_partition] = part if known is None else known.merge(part)

@@ -1,0 +1,117 @@
+"""One Spark task's write in a transaction: of its own, which the driver will end, or in the driver's.
+
+Runs in a Spark Python worker. An attempt that fails aborts its own transaction: nobody was told of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import fields
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from kafka_sink.common.errors import KafkaError, RecordTooLargeError, RowError
+from kafka_sink.exactly_once.model import OpenTransaction, Transaction, UnwritableRowsError
+from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer
+from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
+from kafka_sink.spark.row_schema import RowSchema
+from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
+from kafka_sink.spark.task.shared_client import shared_client
+from kafka_sink.spark.task.task_writer import SinkWriteError, task_properties, write_task
+
+_log = logging.getLogger(__name__)
+
+#: Of this worker process.
+_transactions = WriterTransactions()
+
+
+def write_in_transaction(
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: RowSchema, plan: Plan, version: int, writer: str
+) -> TransactionalCommit:
+    """Write *batches* in a transaction of this attempt alone, begun with the first row and left open.
+
+    :raises SinkWriteError: something was not acknowledged; the transaction is aborted.
+    """
+    opened: list[Transaction] = []
+
+    def open_own(task_partition: int, attempt: int, network: ClientNetwork | None) -> KafkaProducer:
+        transaction = _transactions.begin(shared_client(options.producer_properties), plan, version)
+        opened.append(transaction)
+        properties = task_properties(options)
+        return open_producer(properties, transaction, plan.flow, option_prefix=KAFKA_PREFIX, network=network)
+
+    try:
+        commit = write_task(batches, options, schema, open_own)
+    except BaseException:
+        # Also after an interrupt: nobody else knows of it before the next batch.
+        _abort_own(opened, options, plan)
+        raise
+    written = OpenTransaction(opened[0], frozenset(commit.ranges)) if commit.ranges else None
+    return _transactional(commit, plan, version, writer, written)
+
+
+def write_in_drivers_transaction(
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: RowSchema, plan: Plan, version: int, writer: str
+) -> TransactionalCommit:
+    """Write *batches* in the plan's own transaction; no other task may have rows of the same partitions.
+
+    :raises UnwritableRowsError: a row cannot be written as it is.
+    :raises SinkWriteError: something was not acknowledged, or this is not the task's first attempt: what an earlier one
+        has written cannot be told from a repetition, so the whole batch has to be tried again.
+    """
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() > 0:
+        raise SinkWriteError("a second attempt at a task of an atomic write: the batch as a whole is to be tried again")
+
+    def open_shared(task_partition: int, attempt: int, network: ClientNetwork | None) -> KafkaProducer:
+        properties = task_properties(options)
+        return open_producer(properties, plan.driver, plan.flow, option_prefix=KAFKA_PREFIX, network=network)
+
+    try:
+        commit = write_task(batches, options, schema, open_shared)
+    except SinkWriteError as error:
+        if isinstance(error.__cause__, RowError | RecordTooLargeError):
+            raise UnwritableRowsError(str(error)) from error
+        raise
+    return _transactional(commit, plan, version, writer, None)
+
+
+def drain(batches: Iterator[pa.RecordBatch], version: int, writer: str, doubt: str) -> TransactionalCommit:
+    """Take all rows and write none: their version is committed. *doubt* as in :meth:`Plan.doubt`."""
+    context = TaskContext.get()
+    for _ in batches:
+        pass
+    return TransactionalCommit(
+        task_partition=0 if context is None else context.partitionId(),
+        attempt=0 if context is None else context.attemptNumber(),
+        rows_in=0,
+        rows_acked=0,
+        record_bytes=0,
+        wire_bytes=0,
+        batches=0,
+        elapsed_ms=0,
+        writer=writer,
+        version=version,
+        doubt=doubt,
+    )
+
+
+def _transactional(
+    commit: TaskCommit, plan: Plan, version: int, writer: str, written: OpenTransaction | None
+) -> TransactionalCommit:
+    values = {item.name: getattr(commit, item.name) for item in fields(commit)}
+    return TransactionalCommit(
+        **values, writer=writer, version=version, plan=plan.without_transactions(), written=written
+    )
+
+
+def _abort_own(opened: list[Transaction], options: SinkOptions, plan: Plan) -> None:
+    try:
+        client = shared_client(options.producer_properties)
+        client.run(client.end(opened, plan.flow, commit=False))
+    except KafkaError as error:
+        _log.warning("the transaction of this attempt stays open until the next batch ends it: %s", error)
