@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Question:
+class RequestSpec:
     """One of several requests; *build* gets the version that was settled with the broker, *max_version* at most."""
 
     api_key: ApiKey
@@ -57,7 +57,7 @@ class Question:
     max_version: int | None = None
 
 
-def cluster_question(topics: Sequence[str] | None) -> tuple[Question, Callable[[Struct], Cluster]]:
+def cluster_request(topics: Sequence[str] | None) -> tuple[RequestSpec, Callable[[Struct], Cluster]]:
     """What asks for the cluster with *topics* (None = all of them), and what makes a snapshot of the answer."""
     asked_in = 0
 
@@ -71,11 +71,11 @@ def cluster_question(topics: Sequence[str] | None) -> tuple[Question, Callable[[
         assert isinstance(answer, MetadataResponse)
         return next_snapshot(Cluster(), answer, version=asked_in, is_partial=False, retain=lambda topic: True).cluster
 
-    return Question(ApiKey.METADATA, build), cluster_of
+    return RequestSpec(ApiKey.METADATA, build), cluster_of
 
 
 class BlockingClient:
-    """A NetworkClient with a question-and-answer face. Asking it about topics never creates any.
+    """A NetworkClient with a request-and-answer face. Asking it about topics never creates any.
 
     :param timeout_ms: how long a request may take altogether, connecting and retries included, unless told otherwise.
     """
@@ -186,7 +186,7 @@ class BlockingClient:
         self._client.api_versions.know_features_of(left.api_versions)
 
     def request_all(
-        self, questions: Sequence[tuple[Node, Question]], *, timeout_ms: int | None = None
+        self, requests: Sequence[tuple[Node, RequestSpec]], *, timeout_ms: int | None = None
     ) -> list[Struct | ApiError]:
         """The answers to many requests to many nodes, all on their way at once; to each node in their order, as many at
         a time as max.in.flight.requests.per.connection allows. What has no answer has its error in its place:
@@ -194,7 +194,7 @@ class BlockingClient:
         """
         deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
         return self._in_turn(
-            lambda: _Pipeline(self._client, self._metadata, self._clock, questions, deadline_ms).answers()
+            lambda: _Pipeline(self._client, self._metadata, self._clock, requests, deadline_ms).answers()
         )
 
     def feature_level(self, name: str) -> int:
@@ -204,8 +204,8 @@ class BlockingClient:
 
     def fetch_cluster(self, topics: Sequence[str] | None, *, timeout_ms: int | None = None) -> Cluster:
         """The cluster with *topics* (None = all of them), fresh from a broker; topics that do not exist are missing."""
-        question, cluster_of = cluster_question(topics)
-        return cluster_of(self.request(None, question.api_key, question.build, timeout_ms=timeout_ms))
+        spec, cluster_of = cluster_request(topics)
+        return cluster_of(self.request(None, spec.api_key, spec.build, timeout_ms=timeout_ms))
 
     def idle(self, duration_ms: int) -> None:
         """Wait before trying something again, while the network goes on."""
@@ -346,19 +346,19 @@ class _Pipeline:
         client: NetworkClient,
         metadata: Metadata,
         clock: Clock,
-        questions: Sequence[tuple[Node, Question]],
+        requests: Sequence[tuple[Node, RequestSpec]],
         deadline_ms: int,
     ) -> None:
         self._client = client
         self._metadata = metadata
         self._clock = clock
-        self._questions = questions
+        self._requests = requests
         self._started_ms = clock.monotonic_ms()
         self._deadline_ms = deadline_ms
-        self._answers: list[Struct | ApiError | None] = [None] * len(questions)
-        self._unanswered = len(questions)
+        self._answers: list[Struct | ApiError | None] = [None] * len(requests)
+        self._unanswered = len(requests)
         self._unsent: dict[Node, deque[int]] = {}
-        for index, (node, _) in enumerate(questions):
+        for index, (node, _) in enumerate(requests):
             self._unsent.setdefault(node, deque()).append(index)
         # Nodes with an attempt to connect that counts.
         self._tried: set[Node] = set()
@@ -396,13 +396,13 @@ class _Pipeline:
         return min(self._deadline_ms - now_ms, *waits, FOREVER_MS)
 
     def _send(self, index: int, now_ms: int) -> None:
-        node, question = self._questions[index]
+        node, spec = self._requests[index]
         request = self._client.new_request(
             node,
-            question.api_key,
-            question.build,
+            spec.api_key,
+            spec.build,
             now_ms,
-            max_version=question.max_version,
+            max_version=spec.max_version,
             callback=lambda response: self._take(index, response),
         )
         self._client.send(request, now_ms)
@@ -412,9 +412,9 @@ class _Pipeline:
         self._set(index, response.body or error or DisconnectError(response.cause))
 
     def _time_out(self) -> None:
-        for index, (node, question) in enumerate(self._questions):
+        for index, (node, spec) in enumerate(self._requests):
             waited_ms = self._deadline_ms - self._started_ms
-            self._set(index, KafkaTimeoutError(f"{node} did not answer {question.api_key.name} within {waited_ms} ms"))
+            self._set(index, KafkaTimeoutError(f"{node} did not answer {spec.api_key.name} within {waited_ms} ms"))
 
     def _set(self, index: int, answer: Struct | ApiError) -> None:
         if self._answers[index] is None:

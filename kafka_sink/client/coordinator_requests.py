@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from kafka_sink.client.blocking import BlockingClient, Question
+from kafka_sink.client.blocking import BlockingClient, RequestSpec
 from kafka_sink.client.exchange import Exchange, Pause, Round, run_together
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
@@ -77,7 +77,7 @@ class CoordinatorRequests:
     def ask(
         self,
         key: CoordinatorKey,
-        question: Question,
+        spec: RequestSpec,
         code_of: Callable[[Struct], ErrorCode],
         *,
         repeat_lost: bool = True,
@@ -90,7 +90,7 @@ class CoordinatorRequests:
         attempts = 0
         while True:
             yield from self.locate([key], deadline_ms)
-            (answer,) = yield Round([(self._coordinators[key], question)], self.left_ms(deadline_ms))
+            (answer,) = yield Round([(self._coordinators[key], spec)], self.left_ms(deadline_ms))
             if isinstance(answer, DisconnectError):
                 self.forget([key])
                 if not repeat_lost:
@@ -103,17 +103,17 @@ class CoordinatorRequests:
                 if code is ErrorCode.NONE:
                     return answer
                 if code not in AGAIN:
-                    raise error_for(code, f"{question.api_key.name} for {key[1]!r}")
+                    raise error_for(code, f"{spec.api_key.name} for {key[1]!r}")
                 last = code.name
                 if code in _MOVED:
                     self.forget([key])
-            yield self.pause(attempts, deadline_ms, f"{question.api_key.name} for {key[1]!r} ({last})")
+            yield self.pause(attempts, deadline_ms, f"{spec.api_key.name} for {key[1]!r} ({last})")
             attempts += 1
 
     def ask_many(
         self,
         keys: Mapping[K, CoordinatorKey],
-        question: Callable[[K], Question],
+        spec: Callable[[K], RequestSpec],
         code_of: Callable[[Struct], ErrorCode],
     ) -> Exchange[dict[K, ErrorCode]]:
         """What is answered for each of *keys*: all are asked at once, until all have an answer that is for good."""
@@ -123,7 +123,7 @@ class CoordinatorRequests:
         while waiting := [item for item in keys if item not in outcomes]:
             yield from self.locate([keys[item] for item in waiting], deadline_ms)
             answers = yield Round(
-                [(self._coordinators[keys[item]], question(item)) for item in waiting], self.left_ms(deadline_ms)
+                [(self._coordinators[keys[item]], spec(item)) for item in waiting], self.left_ms(deadline_ms)
             )
             for item, answer in zip(waiting, answers, strict=True):
                 code = self._code(answer, code_of)
@@ -160,8 +160,8 @@ class CoordinatorRequests:
                     return FindCoordinatorRequest(key_type=key_type, coordinator_keys=names)
                 return FindCoordinatorRequest(key_type=key_type, key=names[0])
 
-            question = Question(ApiKey.FIND_COORDINATOR, build)
-            (answer,) = yield Round([(None, question)], self.left_ms(deadline_ms))
+            spec = RequestSpec(ApiKey.FIND_COORDINATOR, build)
+            (answer,) = yield Round([(None, spec)], self.left_ms(deadline_ms))
             if isinstance(answer, ApiError):
                 raise answer
             assert isinstance(answer, FindCoordinatorResponse)

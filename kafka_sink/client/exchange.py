@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from kafka_sink.client.blocking import BlockingClient, Question
+from kafka_sink.client.blocking import BlockingClient, RequestSpec
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError
 from kafka_sink.common.model import Node
@@ -25,7 +25,7 @@ class Round:
     An answer that did not come is an error in its place, as :meth:`BlockingClient.request_all` has it.
     """
 
-    questions: Sequence[tuple[Node | None, Question]]
+    requests: Sequence[tuple[Node | None, RequestSpec]]
     timeout_ms: int
 
 
@@ -82,22 +82,17 @@ def run_together(client: BlockingClient, clock: Clock, exchanges: Sequence[Excha
 
 def _ask(client: BlockingClient, rounds: Sequence[Round]) -> list[Answers]:
     """The answers to all *rounds*, whose requests to known brokers are under way together."""
-    of_brokers = [(node, question) for each in rounds for node, question in each.questions if node is not None]
+    of_brokers = [(node, spec) for each in rounds for node, spec in each.requests if node is not None]
     timeout_ms = max(each.timeout_ms for each in rounds)
     answers = iter(client.request_all(of_brokers, timeout_ms=timeout_ms) if of_brokers else ())
     return [
-        [
-            _of_any(client, question, each.timeout_ms) if node is None else next(answers)
-            for node, question in each.questions
-        ]
+        [_of_any(client, spec, each.timeout_ms) if node is None else next(answers) for node, spec in each.requests]
         for each in rounds
     ]
 
 
-def _of_any(client: BlockingClient, question: Question, timeout_ms: int) -> Struct | ApiError:
+def _of_any(client: BlockingClient, spec: RequestSpec, timeout_ms: int) -> Struct | ApiError:
     try:
-        return client.request(
-            None, question.api_key, question.build, max_version=question.max_version, timeout_ms=timeout_ms
-        )
+        return client.request(None, spec.api_key, spec.build, max_version=spec.max_version, timeout_ms=timeout_ms)
     except ApiError as error:
         return error

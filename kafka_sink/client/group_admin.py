@@ -15,7 +15,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final
 
 from kafka_sink.client.admin import AdminConfig
-from kafka_sink.client.blocking import BlockingClient, Question
+from kafka_sink.client.blocking import BlockingClient, RequestSpec
 from kafka_sink.client.coordinator_requests import CoordinatorRequests, gravest
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
@@ -94,7 +94,7 @@ class GroupAdmin:
 
     def describe(self, group_id: str) -> GroupDescription:
         """:raises ApiError: GROUP_ID_NOT_FOUND, there is no such group; GROUP_AUTHORIZATION_FAILED and the like."""
-        question = Question(
+        spec = RequestSpec(
             ApiKey.DESCRIBE_GROUPS, lambda _: DescribeGroupsRequest(groups=[group_id]), _DESCRIBE_MAX_VERSION
         )
 
@@ -102,7 +102,7 @@ class GroupAdmin:
             assert isinstance(body, DescribeGroupsResponse)
             return ErrorCode.of(body.groups[0].error_code)
 
-        body = self._requests.run(self._requests.ask((GROUP, group_id), question, code_of))
+        body = self._requests.run(self._requests.ask((GROUP, group_id), spec, code_of))
         assert isinstance(body, DescribeGroupsResponse)
         group = body.groups[0]
         if group.group_state == _DEAD:
@@ -127,8 +127,8 @@ class GroupAdmin:
             parts = _fetched(body)
             return gravest([parts.error_code, *(part.error_code for each in parts.topics for part in each.partitions)])
 
-        question = Question(ApiKey.OFFSET_FETCH, build, _OFFSETS_MAX_VERSION)
-        parts = _fetched(self._requests.run(self._requests.ask((GROUP, group_id), question, code_of)))
+        spec = RequestSpec(ApiKey.OFFSET_FETCH, build, _OFFSETS_MAX_VERSION)
+        parts = _fetched(self._requests.run(self._requests.ask((GROUP, group_id), spec, code_of)))
         return {
             TopicPartition(each.name, part.partition_index): part.committed_offset
             for each in sorted(parts.topics, key=lambda topic: topic.name)
@@ -154,8 +154,8 @@ class GroupAdmin:
             assert isinstance(body, OffsetCommitResponse)
             return gravest(part.error_code for each in body.topics for part in each.partitions)
 
-        question = Question(ApiKey.OFFSET_COMMIT, lambda _: request, _OFFSETS_MAX_VERSION)
-        self._requests.run(self._requests.ask((GROUP, group_id), question, code_of))
+        spec = RequestSpec(ApiKey.OFFSET_COMMIT, lambda _: request, _OFFSETS_MAX_VERSION)
+        self._requests.run(self._requests.ask((GROUP, group_id), spec, code_of))
 
     def delete(self, group_id: str) -> None:
         """Delete a group with its offsets.
@@ -168,8 +168,8 @@ class GroupAdmin:
             return ErrorCode.of(body.results[0].error_code)
 
         request = DeleteGroupsRequest(groups_names=[group_id])
-        question = Question(ApiKey.DELETE_GROUPS, lambda _: request)
-        self._requests.run(self._requests.ask((GROUP, group_id), question, code_of))
+        spec = RequestSpec(ApiKey.DELETE_GROUPS, lambda _: request)
+        self._requests.run(self._requests.ask((GROUP, group_id), spec, code_of))
 
     def close(self) -> None:
         """Close all connections. Closing again does nothing."""

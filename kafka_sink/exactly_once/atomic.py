@@ -16,8 +16,8 @@ from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import (
     NO_OFFSETS,
+    BatchNumbering,
     ExactlyOnceError,
-    Numbers,
     PlannedOffsets,
     Progress,
     UnwritableRowsError,
@@ -45,7 +45,7 @@ class AtomicSink(Sink):
         self,
         version: int,
         writer: str,
-        numbers: Numbers,
+        numbers: BatchNumbering,
         write_rows: WriteRows,
         *,
         attempts: int,

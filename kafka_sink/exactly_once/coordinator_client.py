@@ -3,7 +3,7 @@
 What returns an exchange (see :mod:`kafka_sink.client.exchange`) sends nothing before it is run, blocking, on the
 calling thread. What may succeed later is tried again with backoff until the time-out; what cannot is raised under
 Kafka's own code. It remembers who coordinates what and nothing else: the protocols decide. The requests that change a
-transaction are worded by :mod:`transaction_questions`.
+transaction are worded by :mod:`transaction_requests`.
 
 Source: DescribeTransactions, ListTransactions (KIP-664), DescribeConfigs; KIP-98.
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, TypeVar, overload
 
-from kafka_sink.client.blocking import BlockingClient, Question, cluster_question
+from kafka_sink.client.blocking import BlockingClient, RequestSpec, cluster_request
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.client.coordinator_requests import AGAIN, CoordinatorRequests
@@ -23,7 +23,7 @@ from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, error_for
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition
-from kafka_sink.exactly_once import transaction_questions as questions
+from kafka_sink.exactly_once import transaction_requests as requests
 from kafka_sink.exactly_once.model import Flow, Transaction
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.verification import TransactionVerification, setting_request
@@ -57,9 +57,9 @@ C = TypeVar("C")
 _PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400, 800, 1600)
 
 
-def _describing(transactional_ids: list[str]) -> Question:
+def _describing(transactional_ids: list[str]) -> RequestSpec:
     request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
-    return Question(ApiKey.DESCRIBE_TRANSACTIONS, lambda version: request)
+    return RequestSpec(ApiKey.DESCRIBE_TRANSACTIONS, lambda version: request)
 
 
 class CoordinatorClient:
@@ -137,9 +137,9 @@ class CoordinatorClient:
 
     def _cluster(self, topics: Sequence[str]) -> Exchange[Cluster]:
         """Fresh from a broker: one that is known, so that other requests need not wait for the choice, or else any."""
-        question, cluster_of = cluster_question(topics)
+        spec, cluster_of = cluster_request(topics)
         for node in (*self._nodes[:1], None):
-            (answer,) = yield Round([(node, question)], self._timeout_ms)
+            (answer,) = yield Round([(node, spec)], self._timeout_ms)
             if node is not None and isinstance(answer, DisconnectError):
                 continue
             if isinstance(answer, ApiError):
@@ -157,8 +157,8 @@ class CoordinatorClient:
         """What a broker is set to; None where it does not say, as it need not be allowed to."""
         cluster = yield from self._cluster([])
         node = cluster.nodes[0]
-        question = Question(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name))
-        (answer,) = yield Round([(node, question)], self._timeout_ms)
+        spec = RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name))
+        (answer,) = yield Round([(node, spec)], self._timeout_ms)
         if isinstance(answer, DisconnectError):
             return None
         if isinstance(answer, ApiError):
@@ -179,21 +179,21 @@ class CoordinatorClient:
         :raises ApiError: INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED and the like.
         :raises KafkaTimeoutError: not within the time-out.
         """
-        question = questions.init_producer_id(transactional_id, transaction_timeout_ms, expected)
-        answer = yield from self._requests.ask(*question)
-        return questions.initialized(transactional_id, answer)
+        spec = requests.init_producer_id(transactional_id, transaction_timeout_ms, expected)
+        answer = yield from self._requests.ask(*spec)
+        return requests.initialized(transactional_id, answer)
 
     def init_own_producer_id(self, transactional_id: str, transaction_timeout_ms: int) -> Exchange[Transaction | None]:
         """As :meth:`init_producer_id`, for an id that will be ended by somebody else; None where the answer was lost.
 
         The request may then still reach the broker, at any time, and would abort what is open: the id must not be used.
         """
-        question = questions.init_producer_id(transactional_id, transaction_timeout_ms, None)
+        spec = requests.init_producer_id(transactional_id, transaction_timeout_ms, None)
         try:
-            answer = yield from self._requests.ask(*question, repeat_lost=False)
+            answer = yield from self._requests.ask(*spec, repeat_lost=False)
         except DisconnectError:
             return None
-        return questions.initialized(transactional_id, answer)
+        return requests.initialized(transactional_id, answer)
 
     # --- end ---------------------------------------------------------------------------------------------------------
 
@@ -210,8 +210,8 @@ class CoordinatorClient:
         """
         outcomes = yield from self._requests.ask_many(
             {transaction: (TRANSACTION, transaction.transactional_id) for transaction in transactions},
-            lambda transaction: questions.end_txn(transaction, flow, commit=commit),
-            questions.end_code,
+            lambda transaction: requests.end_txn(transaction, flow, commit=commit),
+            requests.end_code,
         )
         refused = {code for code in outcomes.values() if code is not ErrorCode.NONE and code not in _ENDED_OTHERWISE}
         for transaction, code in outcomes.items():
@@ -233,8 +233,8 @@ class CoordinatorClient:
         :raises ApiError: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED: a newer producer has the id; others as they are.
         """
         if flow is Flow.V1:
-            yield from self._requests.ask(*questions.add_group(transaction, group))
-        yield from self._requests.ask(*questions.commit_offsets(transaction, flow, group, offsets))
+            yield from self._requests.ask(*requests.add_group(transaction, group))
+        yield from self._requests.ask(*requests.commit_offsets(transaction, flow, group, offsets))
 
     def fetch_offsets(
         self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool = True
@@ -244,8 +244,8 @@ class CoordinatorClient:
 
         :raises ApiError: GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED and the like.
         """
-        question = questions.fetch_offsets(group, topic, partitions, require_stable=require_stable)
-        return questions.fetched_offsets((yield from self._requests.ask(*question)))
+        spec = requests.fetch_offsets(group, topic, partitions, require_stable=require_stable)
+        return requests.fetched_offsets((yield from self._requests.ask(*spec)))
 
     # --- look --------------------------------------------------------------------------------------------------------
 
@@ -316,7 +316,7 @@ class CoordinatorClient:
                 request.transactional_id_pattern = pattern
             return request
 
-        question = Question(ApiKey.LIST_TRANSACTIONS, build)
+        spec = RequestSpec(ApiKey.LIST_TRANSACTIONS, build)
         names: list[str] = []
         asked: set[Node] = set()
         is_one_lost = False
@@ -325,7 +325,7 @@ class CoordinatorClient:
         # Another exchange may meanwhile learn of more brokers.
         while nodes := [node for node in self._nodes if node not in asked]:
             asked.update(nodes)
-            for answer in (yield Round([(node, question) for node in nodes], self._timeout_ms)):
+            for answer in (yield Round([(node, spec) for node in nodes], self._timeout_ms)):
                 if isinstance(answer, DisconnectError):
                     is_one_lost = True
                     continue

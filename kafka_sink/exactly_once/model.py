@@ -24,7 +24,7 @@ class Flow(IntEnum):
     V2 = 2
 
 
-class Numbers(Enum):
+class BatchNumbering(Enum):
     """Who counts the versions of a sink, and so which of them may come first and which may come again.
 
     Spark numbers the batches of a query from 0 and runs only the last one again: an earlier number after a later one is

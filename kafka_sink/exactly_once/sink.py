@@ -19,10 +19,10 @@ from kafka_sink.common.errors import ApiError, BrokersUnreachableError, ErrorCod
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import (
     NO_OFFSETS,
+    BatchNumbering,
     ExactlyOnceError,
     FencedError,
     Flow,
-    Numbers,
     PlannedOffsets,
     Progress,
     ProgressError,
@@ -85,7 +85,7 @@ class Plan:
             return self
         return replace(self, progress=replace(self.progress, transactions=()))
 
-    def must_write(self, version: int, writer: str, numbers: Numbers) -> bool:
+    def must_write(self, version: int, writer: str, numbers: BatchNumbering) -> bool:
         """Whether *version* still has to be written; False when it is committed already.
 
         :raises ProgressError: the progress is missing, or another writer's; or *version* cannot be told from another
@@ -93,7 +93,7 @@ class Plan:
         """
         progress = self.progress
         if progress is None:
-            if numbers is Numbers.OF_A_QUERY and version > 0:
+            if numbers is BatchNumbering.OF_A_QUERY and version > 0:
                 raise ProgressError(
                     f"batch {version} is not the first, but the consumer group {self.name!r} has no progress of the "
                     "batches before: they were not written by this sink, or the brokers have forgotten it "
@@ -102,7 +102,7 @@ class Plan:
                 )
             return True
         _require_writer(self.name, progress, writer)
-        if numbers is not Numbers.OF_AN_APPLICATION and version < progress.version:
+        if numbers is not BatchNumbering.OF_AN_APPLICATION and version < progress.version:
             raise ProgressError(
                 f"batch {version} of {writer} comes after batch {progress.version}, which is committed: its checkpoint "
                 "is older than that (restored, or deleted where Spark Connect names no query), and under the same "

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from kafka_sink.client.blocking import BlockingClient, Question
+from kafka_sink.client.blocking import BlockingClient, RequestSpec
 from kafka_sink.client.version_questions import api_versions_request
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, UnsupportedVersionError
@@ -113,8 +113,8 @@ class TransactionVerification:
 
     def _ask(self, nodes: Sequence[Node], started_ms: int) -> list[_Finding | _Lost]:
         """All of *nodes* at once."""
-        questions = [(node, question) for node in nodes for question in (_VERSIONS, _setting_of(node))]
-        answers = self._client.request_all(questions, timeout_ms=max(self._left_ms(started_ms), 1))
+        requests = [(node, spec) for node in nodes for spec in (_VERSIONS, _setting_of(node))]
+        answers = self._client.request_all(requests, timeout_ms=max(self._left_ms(started_ms), 1))
         return [_finding(*pair) for pair in zip(answers[::2], answers[1::2], strict=True)]
 
     def _take(self, findings: dict[Node, _Finding | _Lost]) -> None:
@@ -136,7 +136,7 @@ class TransactionVerification:
             )
 
 
-_VERSIONS: Final = Question(ApiKey.API_VERSIONS, api_versions_request)
+_VERSIONS: Final = RequestSpec(ApiKey.API_VERSIONS, api_versions_request)
 
 
 def setting_request(node: Node, name: str) -> DescribeConfigsRequest:
@@ -145,8 +145,8 @@ def setting_request(node: Node, name: str) -> DescribeConfigsRequest:
     return DescribeConfigsRequest(resources=[resource])
 
 
-def _setting_of(node: Node) -> Question:
-    return Question(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, SETTING))
+def _setting_of(node: Node) -> RequestSpec:
+    return RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, SETTING))
 
 
 def _finding(versions: Struct | ApiError, setting: Struct | ApiError) -> _Finding | _Lost:

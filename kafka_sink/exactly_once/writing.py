@@ -26,7 +26,7 @@ from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer
 _ATTEMPTS: Final = 5
 
 #: How many ids are looked at to find one that is free.
-_LOOKED_AT: Final = 20
+_MAX_IDS_CHECKED: Final = 20
 
 #: How old a description may be to go on from it: in a longer time the brokers may have forgotten the id.
 _RECENT_MS: Final = 60_000
@@ -102,7 +102,9 @@ class WriterTransactions:
         over = self._over.setdefault(plan.sink, [])
         if not any(used[each.name][0] < version for each in over):
             known = {each.name for each in over}
-            settled = [name for name, (last, _) in used.items() if last < version and name not in known][:_LOOKED_AT]
+            settled = [name for name, (last, _) in used.items() if last < version and name not in known][
+                :_MAX_IDS_CHECKED
+            ]
             if not settled:
                 return None
             described = client.run(client.describe(settled))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from kafka_sink.exactly_once.model import Numbers
+from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.spark.driver.transactional_write import TransactionalWrite
 from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_leftovers
 from kafka_sink.spark.options import SinkOptions
@@ -67,7 +67,7 @@ class KafkaliteNumberedBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""
-        return self._write.write(iterator, self._version, APPLICATION, Numbers.OF_AN_APPLICATION)
+        return self._write.write(iterator, self._version, APPLICATION, BatchNumbering.OF_AN_APPLICATION)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Decide and commit all tasks' transactions.

@@ -26,7 +26,7 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
-from kafka_sink.exactly_once.model import NO_OFFSETS, Numbers, PlannedOffsets, UnwritableRowsError
+from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, PlannedOffsets, UnwritableRowsError
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.spark.batch_writer import APPLICATION
 from kafka_sink.spark.driver.transactional_write import numbers_of_a_query, sink_of
@@ -94,7 +94,7 @@ def write(
     :raises ExactlyOnceError: nothing was committed, or (not atomic) a part was lost to an outage; the text says which.
     """
     parsed = _parse(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
-    return _write(df, parsed, _Batch(APPLICATION, Numbers.OF_AN_APPLICATION), atomic=atomic)
+    return _write(df, parsed, _Batch(APPLICATION, BatchNumbering.OF_AN_APPLICATION), atomic=atomic)
 
 
 def foreach_batch(
@@ -150,7 +150,7 @@ class _Batch:
     """Who writes, who counts, and which rows were planned for this number."""
 
     writer: str
-    numbers: Numbers
+    numbers: BatchNumbering
     offsets: PlannedOffsets = NO_OFFSETS
 
 

@@ -16,7 +16,7 @@ COORDINATOR_PARTITIONS: Final = 50
 
 #: How many of its ids a worker looks at together to find those that are free
 #: (:mod:`kafka_sink.exactly_once.writing`).
-LOOKED_AT: Final = 20
+MAX_IDS_CHECKED: Final = 20
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def tasks_of_parallel(shape: Shape) -> Mapping[str, float]:
     """Requests of the tasks of a batch with a transaction a task, from the third batch on: then ids are used again, and
     the end of their last transaction has given them the next epoch."""
     in_a_worker = shape.tasks_of_a_worker
-    looks = -(-in_a_worker // LOOKED_AT)
-    asked = looks * reached(shape.coordinators, min(in_a_worker, LOOKED_AT))
+    looks = -(-in_a_worker // MAX_IDS_CHECKED)
+    asked = looks * reached(shape.coordinators, min(in_a_worker, MAX_IDS_CHECKED))
     return {
         "DescribeTransactions": shape.workers * asked,
         "Produce": shape.tasks * shape.leaders,

@@ -30,7 +30,7 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import Numbers, OpenTransaction, Transaction
+from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, Transaction
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions
@@ -198,7 +198,7 @@ def run_on(
                     if plan is None:
                         commits.append(write_task(iter([rows]), options, schema))
                     else:
-                        plan.must_write(version, WRITER, Numbers.OF_A_QUERY)
+                        plan.must_write(version, WRITER, BatchNumbering.OF_A_QUERY)
                         commits.append(write_in_transaction(iter([rows]), options, schema, plan, version, WRITER))
             written = _settled(cluster)
             if plan is not None:
@@ -435,7 +435,7 @@ def run_in_memory(*, brokers: int, partitions: int, tasks: int, workers: int, ba
         for version in range(batches):
             cluster.requests.clear()
             plan = sink.plan()
-            plan.must_write(version, WRITER, Numbers.OF_A_QUERY)
+            plan.must_write(version, WRITER, BatchNumbering.OF_A_QUERY)
             written = []
             for task in range(tasks):
                 client, ids = of_workers[task % workers]
@@ -466,6 +466,6 @@ def run_atomic_in_memory(*, brokers: int, partitions: int, batches: int) -> list
 
         for version in range(batches):
             cluster.requests.clear()
-            sink.write(version, WRITER, Numbers.OF_A_QUERY, write_rows, attempts=1)
+            sink.write(version, WRITER, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
             found.append(cluster.requests["driver"])
     return found

@@ -11,7 +11,7 @@ from kafka_sink import ProducerRecord
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import Numbers, OpenTransaction, Progress, TornBatchError, UndecidedError
+from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, Progress, TornBatchError, UndecidedError
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
@@ -123,7 +123,7 @@ def test_a_batch_of_which_everything_was_aborted_counts_as_not_decided(real_kafk
         decided.decide()
         decided.await_abort(2)
         plan = decided.sink.plan()
-        assert plan.must_write(0, "query", Numbers.OF_A_QUERY)
+        assert plan.must_write(0, "query", BatchNumbering.OF_A_QUERY)
         assert read_topic(real_kafka.bootstrap_servers, decided.topic) == []
 
 
@@ -138,4 +138,4 @@ def test_transactions_that_timed_out_before_the_decision_are_not_committed(real_
         decided.await_abort(2)
         with pytest.raises(UndecidedError, match="batch 0 was not committed"):
             decided.sink.commit(decided.plan, 0, "query", decided.written)
-        assert decided.sink.plan().must_write(0, "query", Numbers.OF_A_QUERY)
+        assert decided.sink.plan().must_write(0, "query", BatchNumbering.OF_A_QUERY)

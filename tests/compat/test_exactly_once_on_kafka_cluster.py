@@ -13,7 +13,7 @@ import pytest
 from kafka_sink import ProducerRecord
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import Numbers, OpenTransaction
+from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
@@ -96,7 +96,7 @@ def test_a_commit_does_not_wait_for_a_partition_whose_leader_is_down(cluster: Ka
         figure("commit", f"{committed_s:.1f} s with a node down, all rows {time.monotonic() - started:.1f} s after")
         cluster.start(victim)
         assert committed_s < 60
-        assert not sink.plan().must_write(0, "query", Numbers.OF_A_QUERY)
+        assert not sink.plan().must_write(0, "query", BatchNumbering.OF_A_QUERY)
 
 
 def _written_everywhere(

@@ -15,13 +15,13 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Final
 
-from kafka_sink.client.blocking import Question
+from kafka_sink.client.blocking import RequestSpec
 from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import FencedError, Flow, Numbers, OpenTransaction, Transaction
+from kafka_sink.exactly_once.model import BatchNumbering, FencedError, Flow, OpenTransaction, Transaction
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
@@ -181,7 +181,7 @@ class PlainOffsetsClient(DyingClient):
 
         request = OffsetCommitRequest(group_id=group, topics=topics)
         yield from self._requests.ask(
-            (GROUP, group), Question(ApiKey.OFFSET_COMMIT, lambda version: request, 8), code_of
+            (GROUP, group), RequestSpec(ApiKey.OFFSET_COMMIT, lambda version: request, 8), code_of
         )
 
 
@@ -198,7 +198,7 @@ class Life:
         client = PlainOffsetsClient if settings.control == "plain-offsets" else DyingClient
         self._client = client(self, settings)
         #: Without a record in the driver's transaction nobody can ask for progress.
-        self._numbers = Numbers.OF_AN_APPLICATION if settings.control else Numbers.OF_A_QUERY
+        self._numbers = BatchNumbering.OF_AN_APPLICATION if settings.control else BatchNumbering.OF_A_QUERY
         kind = ParallelSink if settings.protocol == "parallel" else AtomicSink
         self._sink = kind(self._client, settings.sink, settings.topic)
 

@@ -16,9 +16,9 @@ from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import (
+    BatchNumbering,
     FencedError,
     Flow,
-    Numbers,
     OpenTransaction,
     Progress,
     TornBatchError,
@@ -108,7 +108,7 @@ def test_an_unknown_error_is_never_taken_for_the_decision(cluster: EmbeddedClust
             with pytest.raises(KafkaTimeoutError, match=r"EndTxn|ending . of . transactions"):
                 world.write_batch(protocol, 0, b"a", b"b")
     assert world.committed() == []
-    assert world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
+    assert world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
     world.write_batch("parallel", 0, b"a", b"b")
     assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
     world.client.close()
@@ -136,7 +136,7 @@ def test_a_decided_batch_whose_end_nobody_confirms_is_no_success_and_the_next_dr
         with pytest.raises(KafkaTimeoutError):
             world.parallel.commit(plan, 0, QUERY, written)
     cluster.faults.clear()
-    assert not world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
+    assert not world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
     assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
     world.client.close()
 
@@ -270,6 +270,6 @@ def test_what_the_brokers_aborted_of_a_decided_batch_is_lost_if_it_is_a_part_and
         assert world.committed() == [b"b"]
         return
     for _ in range(2):
-        assert world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
+        assert world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
     world.write_batch("parallel", 0, b"again")
     assert world.committed() == [b"again"]

@@ -18,10 +18,10 @@ from kafka_sink.common.errors import TransactionStateError
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import (
+    BatchNumbering,
     ExactlyOnceError,
     FencedError,
     Flow,
-    Numbers,
     OpenTransaction,
     Progress,
     ProgressError,
@@ -50,8 +50,8 @@ def test_nothing_is_visible_before_the_commit_and_everything_after_it(world: Wor
     assert world.committed() == []
     world.parallel.commit(plan, 0, QUERY, written)
     assert sorted(map(bytes, world.committed())) == [b"a", b"b", b"c"]  # type: ignore[arg-type]
-    assert not world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
-    assert world.parallel.plan().must_write(1, QUERY, Numbers.OF_A_QUERY)
+    assert not world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
+    assert world.parallel.plan().must_write(1, QUERY, BatchNumbering.OF_A_QUERY)
 
 
 @pytest.mark.behaviour("Exactly once: plan", "A newer driver fences the older one, and ends what it left")
@@ -99,7 +99,7 @@ def test_what_was_decided_is_finished_by_the_next_driver(world: World) -> None:
     written = world.write_task(plan, 0, b"row")
     world.parallel._decide(plan, Progress(1, QUERY, plan.flow, 0, (written.transaction,)))
     assert world.committed() == []
-    assert not world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
+    assert not world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
     assert world.committed() == [b"row"]
 
 
@@ -111,7 +111,7 @@ def test_what_does_not_depend_on_each_other_is_asked_together(world: World, monk
     ask = exchange._ask
 
     def note(client: BlockingClient, asked: Sequence[exchange.Round]) -> list[exchange.Answers]:
-        rounds.append(sorted(question.api_key.name for each in asked for _, question in each.questions))
+        rounds.append(sorted(question.api_key.name for each in asked for _, question in each.requests))
         return ask(client, asked)
 
     monkeypatch.setattr(exchange, "_ask", note)
@@ -191,11 +191,11 @@ def test_ids_are_used_again_but_never_while_somebody_may_end_their_last_transact
 def test_another_writer_and_missing_progress_are_refused(world: World) -> None:
     plan = world.parallel.plan()
     with pytest.raises(ProgressError, match=r"has no progress .* allowMissingProgress=true"):
-        plan.must_write(7, QUERY, Numbers.OF_A_QUERY)
-    assert plan.must_write(7, QUERY, Numbers.OF_A_QUERY_UNDER_WAY)
+        plan.must_write(7, QUERY, BatchNumbering.OF_A_QUERY)
+    assert plan.must_write(7, QUERY, BatchNumbering.OF_A_QUERY_UNDER_WAY)
     world.parallel.commit(plan, 7, QUERY, [])
     with pytest.raises(ProgressError, match=r"belongs to query 1, .* choose another transactionalIdPrefix"):
-        world.parallel.plan().must_write(8, "query 2", Numbers.OF_A_QUERY)
+        world.parallel.plan().must_write(8, "query 2", BatchNumbering.OF_A_QUERY)
 
 
 @pytest.mark.behaviour("Exactly once: plan", "Progress in somebody else's group is refused")
@@ -252,9 +252,9 @@ def test_one_transaction_holds_a_whole_batch_and_its_progress(world: World) -> N
         assert world.committed() == []
         return [[TopicPartition(world.topic, 0)]]
 
-    assert world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=2).attempts == 1
+    assert world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=2).attempts == 1
     assert world.committed() == [b"row"]
-    assert world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=2).attempts == 0
+    assert world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=2).attempts == 0
     assert world.committed() == [b"row"]
 
 
@@ -271,10 +271,10 @@ def test_a_failed_attempt_at_an_atomic_batch_leaves_nothing(world: World) -> Non
         return [[TopicPartition(world.topic, 0)]]
 
     with pytest.raises(ExactlyOnceError, match="was not committed after 1 attempts; the last one: a task failed"):
-        world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
+        world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
     driver = driver_id(sink_id(world.topic, world.topic))
     assert world.client.run(world.client.describe([driver]))[driver].state in ABORTED
-    assert world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=2).attempts == 2
+    assert world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=2).attempts == 2
     assert world.committed() == [b"row"]
 
 
@@ -286,7 +286,7 @@ def test_rows_that_cannot_be_written_end_an_atomic_write_at_its_first_attempt(wo
         raise UnwritableRowsError("row 7 is too large")
 
     with pytest.raises(UnwritableRowsError, match="batch 0 was not committed: row 7 is too large"):
-        world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=4)
+        world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=4)
     assert len(plans) == 1
 
 
@@ -297,7 +297,7 @@ def test_two_tasks_with_one_partition_are_refused(world: World) -> None:
         return [[TopicPartition(world.topic, 0)], [TopicPartition(world.topic, 0)]]
 
     with pytest.raises(ExactlyOnceError, match=f"several tasks wrote to {world.topic}-0 in one transaction"):
-        world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
+        world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
     assert world.committed() == []
 
 
@@ -364,7 +364,7 @@ def test_a_topic_that_is_created_just_now_is_waited_for_and_one_that_never_comes
             answers: list[MetadataResponse] = []
             if isinstance(step, Round):
                 looks += 1
-                ((node, question),) = step.questions
+                ((node, question),) = step.requests
                 assert node is None
                 question.build(ApiKey.METADATA.value)
                 answers = [_metadata(topic if looks == found_at else None)]

@@ -17,10 +17,10 @@ from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.model import (
+    BatchNumbering,
     ExactlyOnceError,
     FencedError,
     Flow,
-    Numbers,
     OpenTransaction,
     Progress,
     ProgressError,
@@ -67,13 +67,13 @@ def test_transactions_that_the_brokers_have_forgotten_are_not_taken_for_aborted(
         plan = world.parallel.plan()
         assert plan.progress is not None
         assert plan.progress.next_version == 2
-        for numbers in Numbers:
+        for numbers in BatchNumbering:
             with pytest.raises(ProgressError, match=r"batch 1 was decided, but the brokers have forgotten .*verify"):
                 plan.must_write(1, QUERY, numbers)
-        assert not plan.must_write(0, QUERY, Numbers.OF_AN_APPLICATION)
+        assert not plan.must_write(0, QUERY, BatchNumbering.OF_AN_APPLICATION)
     # Spark goes on only after a commit that had ended everything.
     world.write_batch("parallel", 2, b"2-a", b"2-b")
-    assert not world.parallel.plan().must_write(2, QUERY, Numbers.OF_A_QUERY)
+    assert not world.parallel.plan().must_write(2, QUERY, BatchNumbering.OF_A_QUERY)
     expected = sorted(b"%d-%s" % (version, half) for version in range(3) for half in (b"a", b"b"))
     assert sorted(map(bytes, world.committed())) == expected  # type: ignore[arg-type]
 
@@ -110,8 +110,8 @@ def test_a_checkpoint_older_than_the_progress_is_refused_and_only_its_last_batch
             world.write_batch(protocol, version, b"other rows")
     plan = world.parallel.plan()
     with pytest.raises(ProgressError, match="is older than"):
-        plan.must_write(2, QUERY, Numbers.OF_A_QUERY_UNDER_WAY)
-    assert not plan.must_write(2, QUERY, Numbers.OF_AN_APPLICATION)
+        plan.must_write(2, QUERY, BatchNumbering.OF_A_QUERY_UNDER_WAY)
+    assert not plan.must_write(2, QUERY, BatchNumbering.OF_AN_APPLICATION)
     assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2", b"3"]  # type: ignore[arg-type]
 
 
@@ -155,7 +155,7 @@ def test_one_application_may_write_to_several_topics_at_once(
     world.parallel._decide(plan, Progress(1, QUERY, plan.flow, 0, (written.transaction,)))
     # What is decided and not committed yet is nobody else's to abort.
     second.write_batch(protocol, 1, b"third")
-    assert not world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
+    assert not world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
     assert world.committed() == [b"first"]
     assert sorted(map(bytes, second.committed())) == [b"second", b"third"]  # type: ignore[arg-type]
     second.client.close()
@@ -170,7 +170,7 @@ def test_versions_of_one_topic_free_no_ids_of_another(cluster: EmbeddedCluster, 
         plan = second.parallel.plan()
         second.parallel.commit(plan, version, QUERY, [second.write_task(plan, version, b"row")])
     plan = world.parallel.plan()
-    assert not plan.must_write(5, QUERY, Numbers.OF_AN_APPLICATION)
+    assert not plan.must_write(5, QUERY, BatchNumbering.OF_AN_APPLICATION)
     assert world.committed() == [b"five"]
     second.client.close()
 
@@ -196,8 +196,8 @@ def test_a_missing_permission_comes_out_before_the_first_row(
         raise AssertionError("nothing is written")
 
     with set_fault(cluster.faults, f"{api}:error={error}"), pytest.raises(ExactlyOnceError, match=says):
-        world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
-    assert world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
+        world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
+    assert world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
 
 
 @pytest.mark.behaviour(
@@ -228,7 +228,7 @@ def test_another_writer_that_is_known_is_refused_before_it_fences_anybody(world:
     with pytest.raises(ProgressError, match=r"belongs to query 1, .* and not to query 2"):
         world.parallel.plan("query 2")
     with pytest.raises(ProgressError, match=r"belongs to query 1, .* and not to query 2"):
-        world.atomic.write(0, "query 2", Numbers.OF_A_QUERY, write_rows, attempts=2)
+        world.atomic.write(0, "query 2", BatchNumbering.OF_A_QUERY, write_rows, attempts=2)
     world.parallel.commit(plan, 1, QUERY, [written])
     assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
 
@@ -242,7 +242,7 @@ def test_a_driver_that_died_in_its_decision_holds_up_no_successor_that_names_its
     written = world.write_task(plan, 0, b"undecided")
     progress = Progress(1, QUERY, plan.flow, 0, (written.transaction,))
     world.client.run(world.parallel._propose(plan, progress))
-    assert world.parallel.plan(QUERY).must_write(0, QUERY, Numbers.OF_A_QUERY)
+    assert world.parallel.plan(QUERY).must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
     world.write_batch("atomic", 0, b"row")
     assert world.committed() == [b"row"]
 
@@ -265,7 +265,7 @@ def test_a_driver_that_was_overtaken_after_its_decision_does_not_call_it_undone(
         # The answer to this is lost.
         world.client.run(world.client.end([transaction], flow, commit=True))
         monkeypatch.undo()
-        assert not world.parallel.plan().must_write(0, QUERY, Numbers.OF_A_QUERY)
+        assert not world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
 
     monkeypatch.setattr(world.client, "commit_offsets", commit_and_be_overtaken)
     with pytest.raises(FencedError, match=r"newer driver has taken over .* knows whether batch 0 was committed"):
@@ -309,7 +309,7 @@ def test_a_batch_that_takes_a_third_of_the_time_out_is_warned_of(
         return [[TopicPartition(world.topic, 0)]]
 
     if protocol == "atomic":
-        world.atomic.write(1, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
+        world.atomic.write(1, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
     else:
         plan = world.parallel.plan()
         written = world.write_task(plan, 1, b"slow")
@@ -349,7 +349,7 @@ def test_a_failed_attempt_that_cannot_be_aborted_says_why_it_failed(cluster: Emb
         raise RuntimeError("a task failed")
 
     with pytest.raises(ExactlyOnceError, match="after 1 attempts; the last one: a task failed"):
-        world.atomic.write(0, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
+        world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
     cluster.faults.clear()
     world.write_batch("atomic", 0, b"again")
     assert world.committed() == [b"again"]
@@ -367,7 +367,7 @@ def test_a_topic_that_grows_between_plan_and_rows_loses_nothing(world: World, pr
         return [[place]]
 
     if protocol == "atomic":
-        assert world.atomic.write(1, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1).attempts == 1
+        assert world.atomic.write(1, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1).attempts == 1
     else:
         plan = world.parallel.plan()
         _grow(world)
@@ -412,7 +412,7 @@ def test_a_batch_over_many_topics_is_there_as_a_whole_or_not_at_all(cluster: Emb
     def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
         return [write(plan.driver, plan.flow, part).partitions for part in (places[::2], places[1::2])]
 
-    world.atomic.write(1, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1)
+    world.atomic.write(1, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
     assert found() == [4, 4, 4]
     driver = driver_id(sink_id(world.topic, world.topic))
     assert world.client.run(world.client.describe([driver]))[driver].is_over

@@ -8,7 +8,7 @@ from kafka_sink import ProducerRecord
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import Flow, Numbers, OpenTransaction, PlannedOffsets, Transaction
+from kafka_sink.exactly_once.model import BatchNumbering, Flow, OpenTransaction, PlannedOffsets, Transaction
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
@@ -54,9 +54,9 @@ class World:
                 self.send(plan.driver, plan.flow, *values)
                 return [[TopicPartition(self.topic, 0)]]
 
-            self.atomic.write(version, QUERY, Numbers.OF_A_QUERY, write_rows, attempts=1, offsets=offsets)
+            self.atomic.write(version, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1, offsets=offsets)
             return
         plan = replace(self.parallel.plan(), offsets=offsets)
-        if plan.must_write(version, QUERY, Numbers.OF_A_QUERY):
+        if plan.must_write(version, QUERY, BatchNumbering.OF_A_QUERY):
             written = [self.write_task(plan, version, *rows) for rows in (values[::2], values[1::2]) if rows]
             self.parallel.commit(plan, version, QUERY, written)

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.exactly_once.model import ExactlyOnceError, Numbers
+from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError
 from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_skipped
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.row_schema import RowSchema
@@ -73,7 +73,7 @@ class TransactionalWrite:
         return replace(sink.plan(self._writer), offsets=reading.result())
 
     def write(
-        self, batches: Iterator[pa.RecordBatch], version: int, writer: str, numbers: Numbers
+        self, batches: Iterator[pa.RecordBatch], version: int, writer: str, numbers: BatchNumbering
     ) -> WriterCommitMessage:
         """Write the rows in a transaction of this attempt; or none, where *version* is committed already.
 
@@ -142,9 +142,9 @@ class TransactionalWrite:
         )
 
 
-def numbers_of_a_query(options: SinkOptions) -> Numbers:
+def numbers_of_a_query(options: SinkOptions) -> BatchNumbering:
     """Of a streaming query with these *options*."""
-    return Numbers.OF_A_QUERY_UNDER_WAY if options.allow_missing_progress else Numbers.OF_A_QUERY
+    return BatchNumbering.OF_A_QUERY_UNDER_WAY if options.allow_missing_progress else BatchNumbering.OF_A_QUERY
 
 
 def sink_of(options: SinkOptions, name: str) -> ParallelSink:

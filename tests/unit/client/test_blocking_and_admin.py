@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient, NewTopic
-from kafka_sink.client.blocking import BlockingClient, Question
+from kafka_sink.client.blocking import BlockingClient, RequestSpec
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.common.errors import (
     ApiError,
@@ -222,8 +222,8 @@ def test_closing_closes_the_network(client: BlockingClient, network: FakeSelecta
 # -- many requests at once
 
 
-def questions(*nodes: Node) -> list[tuple[Node, Question]]:
-    return [(node, Question(ApiKey.METADATA, brokers_only)) for node in nodes]
+def questions(*nodes: Node) -> list[tuple[Node, RequestSpec]]:
+    return [(node, RequestSpec(ApiKey.METADATA, brokers_only)) for node in nodes]
 
 
 def test_many_requests_are_on_their_way_to_all_nodes_before_any_is_answered(
@@ -264,7 +264,7 @@ def test_requests_that_no_broker_has_a_version_for_have_that_error_in_their_plac
 ) -> None:
     del cluster.versions[ApiKey.LIST_OFFSETS]
     answers = client.request_all(
-        [*questions(ONE), (ONE, Question(ApiKey.LIST_OFFSETS, lambda _: ListOffsetsRequest()))]
+        [*questions(ONE), (ONE, RequestSpec(ApiKey.LIST_OFFSETS, lambda _: ListOffsetsRequest()))]
     )
     assert not isinstance(answers[0], ApiError)
     assert isinstance(answers[1], UnsupportedVersionError)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.client.blocking import Question
+from kafka_sink.client.blocking import RequestSpec
 from kafka_sink.client.exchange import Exchange, Pause, Round, run_together
 from kafka_sink.common.errors import DisconnectError, KafkaTimeoutError
 from kafka_sink.common.model import Node
@@ -16,7 +16,7 @@ from kafka_sink.protocol.messages.metadata import MetadataRequest
 from tests.fakes.manual_clock import ManualClock
 
 ONE, TWO = Node(1, "127.0.0.1", 9092), Node(2, "127.0.0.1", 9093)
-METADATA = Question(ApiKey.METADATA, lambda version: MetadataRequest())
+METADATA = RequestSpec(ApiKey.METADATA, lambda version: MetadataRequest())
 
 
 class Client:
@@ -26,7 +26,7 @@ class Client:
         self.clock = ManualClock()
         self.did: list[object] = []
 
-    def request_all(self, questions: Sequence[tuple[Node, Question]], *, timeout_ms: int) -> list[object]:
+    def request_all(self, questions: Sequence[tuple[Node, RequestSpec]], *, timeout_ms: int) -> list[object]:
         self.did.append(([node.id for node, _ in questions], timeout_ms))
         return ["one" if node is ONE else DisconnectError("lost") for node, _ in questions]
 

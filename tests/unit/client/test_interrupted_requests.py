@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from kafka_sink.client.blocking import BlockingClient, Question
+from kafka_sink.client.blocking import BlockingClient, RequestSpec
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.protocol.api_key import ApiKey
@@ -28,9 +28,9 @@ _MOST_POINTS = 1_000_000
 Call = Callable[[BlockingClient], object]
 
 
-def metadata_of(topic: str) -> Question:
+def metadata_of(topic: str) -> RequestSpec:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-    return Question(ApiKey.METADATA, lambda version: request)
+    return RequestSpec(ApiKey.METADATA, lambda version: request)
 
 
 def make_client() -> BlockingClient:

@@ -10,8 +10,8 @@ from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
 from kafka_sink.common.model import OffsetAndMetadata
 from kafka_sink.exactly_once.model import (
     NO_OFFSETS,
+    BatchNumbering,
     Flow,
-    Numbers,
     PlannedOffsets,
     Progress,
     ProgressError,
@@ -35,8 +35,8 @@ def plan(offsets: PlannedOffsets, committed: str) -> Plan:
 @pytest.mark.behaviour(
     "Exactly once: the same batch number with other rows", "Other rows under a committed batch number are refused"
 )
-@pytest.mark.parametrize("numbers", [Numbers.OF_A_QUERY, Numbers.OF_A_QUERY_UNDER_WAY])
-def test_other_rows_under_a_committed_number_are_refused(numbers: Numbers) -> None:
+@pytest.mark.parametrize("numbers", [BatchNumbering.OF_A_QUERY, BatchNumbering.OF_A_QUERY_UNDER_WAY])
+def test_other_rows_under_a_committed_number_are_refused(numbers: BatchNumbering) -> None:
     restored = plan(PLANNED, "b" * 16)
     with pytest.raises(ProgressError, match=r"batch 4 of query 1 is committed, but with other rows .*newer checkpoint"):
         restored.must_write(4, QUERY, numbers)
@@ -48,7 +48,7 @@ def test_other_rows_under_a_committed_number_are_refused(numbers: Numbers) -> No
 )
 def test_the_same_rows_are_skipped_without_doubt() -> None:
     same = plan(PLANNED, PLANNED.digest)
-    assert not same.must_write(4, QUERY, Numbers.OF_A_QUERY)
+    assert not same.must_write(4, QUERY, BatchNumbering.OF_A_QUERY)
     assert same.doubt(4) == ""
 
 
@@ -69,7 +69,7 @@ def test_where_nobody_knows_the_batch_is_skipped_with_a_doubt(
     offsets: PlannedOffsets, committed: str, doubt: str
 ) -> None:
     unknown = plan(offsets, committed)
-    assert not unknown.must_write(4, QUERY, Numbers.OF_A_QUERY)
+    assert not unknown.must_write(4, QUERY, BatchNumbering.OF_A_QUERY)
     assert doubt in unknown.doubt(4)
 
 

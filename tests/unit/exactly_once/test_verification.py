@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kafka_sink.client.blocking import Question
+from kafka_sink.client.blocking import RequestSpec
 from kafka_sink.common.errors import (
     ApiError,
     AuthenticationError,
@@ -46,12 +46,12 @@ class Brokers:
     known: dict[Node, tuple[int, str | ErrorCode | ApiError | None]]
     asked: list[list[Node]] = field(default_factory=list)
 
-    def request_all(self, questions: Sequence[tuple[Node, Question]], *, timeout_ms: int) -> list[Struct | ApiError]:
+    def request_all(self, questions: Sequence[tuple[Node, RequestSpec]], *, timeout_ms: int) -> list[Struct | ApiError]:
         assert 0 < timeout_ms <= TIMEOUT_MS
         self.asked.append(sorted({node for node, _ in questions}, key=lambda node: node.id))
         return [self._answer(node, question) for node, question in questions]
 
-    def _answer(self, node: Node, question: Question) -> Struct | ApiError:
+    def _answer(self, node: Node, question: RequestSpec) -> Struct | ApiError:
         version, setting = self.known[node]
         if isinstance(setting, DisconnectError | AuthenticationError):
             return setting

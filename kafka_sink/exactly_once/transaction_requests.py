@@ -1,7 +1,7 @@
 """The requests that begin, fill and end a transaction from outside, and what their answers say.
 
 Pure: :class:`~kafka_sink.exactly_once.coordinator_client.CoordinatorClient` asks, on its caller's thread. Nothing here
-sends or remembers anything, and every question may be asked again.
+sends or remembers anything, and every request may be sent again.
 
 Source: InitProducerId (KIP-360), EndTxn, AddOffsetsToTxn, TxnOffsetCommit, OffsetFetch; KIP-447 (stable offsets),
 KIP-890 (versions of a flow).
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kafka_sink.client.blocking import Question
+from kafka_sink.client.blocking import RequestSpec
 from kafka_sink.client.coordinator_requests import CoordinatorKey, gravest
 from kafka_sink.common.errors import ErrorCode, error_for
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
@@ -45,17 +45,17 @@ _TXN_OFFSET_COMMIT_VERSIONS: Final = (4, 5)
 _OFFSET_FETCH_MAX_VERSION: Final = 9
 
 
-class CoordinatorQuestion(NamedTuple):
+class CoordinatorRequest(NamedTuple):
     """Who is asked, what, and where the answer has its error."""
 
     key: CoordinatorKey
-    question: Question
+    spec: RequestSpec
     code_of: Callable[[Struct], ErrorCode]
 
 
 def init_producer_id(
     transactional_id: str, transaction_timeout_ms: int, expected: Transaction | None
-) -> CoordinatorQuestion:
+) -> CoordinatorRequest:
     """For a new epoch; with *expected* only if that still has the id."""
 
     def build(version: int) -> Struct:
@@ -70,7 +70,7 @@ def init_producer_id(
         assert isinstance(body, InitProducerIdResponse)
         return ErrorCode.of(body.error_code)
 
-    return CoordinatorQuestion((TRANSACTION, transactional_id), Question(ApiKey.INIT_PRODUCER_ID, build), code_of)
+    return CoordinatorRequest((TRANSACTION, transactional_id), RequestSpec(ApiKey.INIT_PRODUCER_ID, build), code_of)
 
 
 def initialized(transactional_id: str, body: Struct) -> Transaction:
@@ -79,7 +79,7 @@ def initialized(transactional_id: str, body: Struct) -> Transaction:
     return Transaction(transactional_id, body.producer_id, body.producer_epoch)
 
 
-def end_txn(transaction: Transaction, flow: Flow, *, commit: bool) -> Question:
+def end_txn(transaction: Transaction, flow: Flow, *, commit: bool) -> RequestSpec:
     """For the end of *transaction*, in the version of its *flow*; :func:`end_code` reads the answer."""
 
     def build(version: int) -> Struct:
@@ -91,7 +91,7 @@ def end_txn(transaction: Transaction, flow: Flow, *, commit: bool) -> Question:
             committed=commit,
         )
 
-    return Question(ApiKey.END_TXN, build, _END_TXN_VERSIONS[0] if flow is Flow.V1 else None)
+    return RequestSpec(ApiKey.END_TXN, build, _END_TXN_VERSIONS[0] if flow is Flow.V1 else None)
 
 
 def end_code(body: Struct) -> ErrorCode:
@@ -99,7 +99,7 @@ def end_code(body: Struct) -> ErrorCode:
     return ErrorCode.of(body.error_code)
 
 
-def add_group(transaction: Transaction, group: str) -> CoordinatorQuestion:
+def add_group(transaction: Transaction, group: str) -> CoordinatorRequest:
     """For *group* to be part of *transaction* (version 1 only: in version 2 its offsets say so themselves)."""
 
     def build(version: int) -> Struct:
@@ -115,12 +115,12 @@ def add_group(transaction: Transaction, group: str) -> CoordinatorQuestion:
         return ErrorCode.of(body.error_code)
 
     key = (TRANSACTION, transaction.transactional_id)
-    return CoordinatorQuestion(key, Question(ApiKey.ADD_OFFSETS_TO_TXN, build), code_of)
+    return CoordinatorRequest(key, RequestSpec(ApiKey.ADD_OFFSETS_TO_TXN, build), code_of)
 
 
 def commit_offsets(
     transaction: Transaction, flow: Flow, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-) -> CoordinatorQuestion:
+) -> CoordinatorRequest:
     """For *offsets* of *group* that hold once *transaction* is committed."""
 
     def build(version: int) -> Struct:
@@ -144,10 +144,10 @@ def commit_offsets(
         return gravest(part.error_code for topic in body.topics for part in topic.partitions)
 
     max_version = _TXN_OFFSET_COMMIT_VERSIONS[0] if flow is Flow.V1 else None
-    return CoordinatorQuestion((GROUP, group), Question(ApiKey.TXN_OFFSET_COMMIT, build, max_version), code_of)
+    return CoordinatorRequest((GROUP, group), RequestSpec(ApiKey.TXN_OFFSET_COMMIT, build, max_version), code_of)
 
 
-def fetch_offsets(group: str, topic: str, partitions: Sequence[int], *, require_stable: bool) -> CoordinatorQuestion:
+def fetch_offsets(group: str, topic: str, partitions: Sequence[int], *, require_stable: bool) -> CoordinatorRequest:
     """For the committed offsets of *group*; with *require_stable* for those after the end of an open transaction."""
 
     def build(version: int) -> Struct:
@@ -169,8 +169,8 @@ def fetch_offsets(group: str, topic: str, partitions: Sequence[int], *, require_
         code, parts = _offset_parts(body)
         return gravest([code, *(part.error_code for part in parts)])
 
-    question = Question(ApiKey.OFFSET_FETCH, build, _OFFSET_FETCH_MAX_VERSION)
-    return CoordinatorQuestion((GROUP, group), question, code_of)
+    spec = RequestSpec(ApiKey.OFFSET_FETCH, build, _OFFSET_FETCH_MAX_VERSION)
+    return CoordinatorRequest((GROUP, group), spec, code_of)
 
 
 def fetched_offsets(body: Struct) -> dict[int, OffsetAndMetadata]:
