@@ -318,21 +318,34 @@ class CoordinatorClient:
 
         spec = RequestSpec(ApiKey.LIST_TRANSACTIONS, build)
         names: list[str] = []
-        asked: set[Node] = set()
+        listed: set[Node] = set()
         is_one_lost = False
+        deadline_ms = self._requests.deadline_ms()
+        attempts = 0
         if not self._nodes:
             yield from self._cluster([])
-        # Another exchange may meanwhile learn of more brokers.
-        while nodes := [node for node in self._nodes if node not in asked]:
-            asked.update(nodes)
-            for answer in (yield Round([(node, spec) for node in nodes], self._timeout_ms)):
+        # Another exchange may update the list of brokers while this one waits.
+        while nodes := [node for node in self._nodes if node not in listed]:
+            answers = yield Round([(node, spec) for node in nodes], self._requests.left_ms(deadline_ms))
+            listed.update(nodes)
+            for node, answer in zip(nodes, answers, strict=True):
                 if isinstance(answer, DisconnectError):
                     is_one_lost = True
                     continue
                 if isinstance(answer, ApiError):
                     raise answer
                 assert isinstance(answer, ListTransactionsResponse)
-                names += [state.transactional_id for state in answer.transaction_states]
+                code = ErrorCode.of(answer.error_code)
+                if code in AGAIN:
+                    # The broker is loading the transactions that it coordinates, and does not list them yet.
+                    listed.remove(node)
+                elif code is not ErrorCode.NONE:
+                    raise error_for(code, f"ListTransactions of {node}")
+                else:
+                    names += [state.transactional_id for state in answer.transaction_states]
+            if not listed.issuperset(nodes):
+                yield self._requests.pause(attempts, deadline_ms, "ListTransactions")
+                attempts += 1
         if is_one_lost:
             self._nodes = ()
         return names

@@ -50,6 +50,7 @@ class Brokers:
         self.missing: set[ApiKey] = set()
         self.busy: set[str] = set()
         self.described: list[str] = []
+        self.listed: list[str] = []
 
     def answer(self, connection_id: str, header: RequestHeader, body: Struct) -> Struct | None:
         if isinstance(body, ApiVersionsRequest):
@@ -67,6 +68,11 @@ class Brokers:
             return self._withhold(connection_id, None)
         own = IDS[int(connection_id)]
         if isinstance(body, ListTransactionsRequest):
+            self.listed.append(own)
+            if own in self.busy:
+                self.busy.remove(own)
+                loading = ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+                return self._withhold(connection_id, loading)
             return self._withhold(connection_id, ListTransactionsResponse(transaction_states=[ListedState(own)]))
         assert isinstance(body, DescribeTransactionsRequest) and body.transactional_ids == [own]
         code = ErrorCode.NONE
@@ -79,7 +85,7 @@ class Brokers:
 
     def _withhold(self, connection_id: str, answer: Struct | None) -> Struct | None:
         """None until the last of all brokers is asked, and then everybody's answer."""
-        if len(self.described) > len(NODES):
+        if max(len(self.described), len(self.listed)) > len(NODES):
             # Those that are asked once more.
             return answer
         self.withheld[connection_id] = answer
@@ -120,6 +126,14 @@ def test_a_coordinator_that_is_not_ready_is_asked_again_alone(brokers: Brokers, 
     brokers.busy = {IDS[3]}
     assert sorted(client.run(client.describe(IDS))) == IDS
     assert brokers.described == [*brokers.described[: len(IDS)], IDS[3]]
+
+
+def test_a_broker_that_is_loading_is_asked_again_for_open_transactions(
+    brokers: Brokers, client: CoordinatorClient
+) -> None:
+    brokers.busy = {IDS[3]}
+    assert sorted(client.run(client.list_ongoing(".*"))) == IDS
+    assert brokers.listed == [*brokers.listed[: len(IDS)], IDS[3]]
 
 
 def test_a_broker_that_is_gone_hides_its_own_transactions_alone(brokers: Brokers, client: CoordinatorClient) -> None:
