@@ -1,1 +1,1 @@
-"""The producer: accumulator, buffer pool, sender thread, and the facade over them."""
+"""The producer: record accumulator, buffer pool, sender thread and the public class."""

@@ -1,7 +1,7 @@
 """The producer's configuration table: Kafka's property names, types and defaults.
 
-Read once by the facade on the calling thread. Defaults are those of Apache Kafka's newest producer (ProducerConfig of
-kafka-clients 4.x); where this producer's meaning differs the text of the key says so.
+The public class reads it once, on the calling thread. The defaults are those of Apache Kafka's newest producer
+(ProducerConfig of kafka-clients 4.x). Where the meaning of a key differs here, its text says so.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _log = logging.getLogger(__name__)
 
 _INT_MAX = 2**31 - 1
 
-#: What stands for lz4 without its high-compression mode in Kafka, whose levels are those of lz4-java.
+#: The level that selects lz4 without its high-compression mode in Kafka, whose levels are those of lz4-java.
 _LZ4_FAST = 9
-#: The highest that there is; Kafka's 17 means the same.
+#: The highest level of lz4; Kafka's 17 means the same.
 _LZ4_HIGHEST = 16
 
 
 @dataclass(frozen=True)
 class ProducerConfig(ClientConfig):
-    """Everything a :class:`KafkaProducer` can be told."""
+    """All options of a :class:`KafkaProducer`."""
 
     acks: str = c.key(
         "acks",
@@ -197,12 +197,12 @@ class ProducerConfig(ClientConfig):
 
     @property
     def acks_code(self) -> int:
-        """acks as the protocol writes it: -1, 0 or 1."""
+        """acks as the protocol encodes it: -1, 0 or 1."""
         return -1 if self.acks == "all" else int(self.acks)
 
     @property
     def compression_level(self) -> int | None:
-        """The level of the chosen codec; None for its default or where it has none."""
+        """The level of the chosen codec; None for the default level, and for codecs without levels."""
         if self.compression_type == "gzip" and self.compression_gzip_level != -1:
             return self.compression_gzip_level
         if self.compression_type == "lz4" and self.compression_lz4_level != _LZ4_FAST:
@@ -216,16 +216,18 @@ _IN_FLIGHT_MAX = 5
 _IDEMPOTENCE_NEEDS = f"needs acks=all, retries above 0 and at most {_IN_FLIGHT_MAX} requests in flight"
 
 
-#: How like one of Kafka's a name is that must be meant to be it.
+#: From this similarity on, an unknown name is taken for a misspelt name of Kafka's.
 _LIKENESS_OF_A_TYPO = 0.85
 
 
 def names_for_plugins(properties: Mapping[str, Any], *, are_given: bool = False) -> frozenset[str]:
-    """Which of *properties* are for plugins of the user's own, as Kafka's Java client hands them all it is given.
+    """The names in *properties* that are meant for the user's own plugins, as Kafka's Java client passes all properties
+    to them.
 
-    Those that are not Kafka's, where there is such a plugin. What is almost a name of Kafka's is left to be refused.
+    These are the names that are not Kafka's, if there is such a plugin. Names that are almost Kafka's are left out, so
+    that they are refused as unknown.
 
-    :param are_given: a plugin was handed over as an object.
+    :param are_given: whether a plugin was passed as an object.
     """
     if not are_given and not any(_is_users_own(properties.get(name)) for name in _NAMES_OF_PLUGINS):
         return frozenset()
@@ -244,9 +246,9 @@ def _is_users_own(plugin: Any) -> bool:
 def reconcile(config: ProducerConfig, given: frozenset[str], *, prefix: str = "") -> ProducerConfig:
     """Check the keys against each other; *given* are the names that the user set (without *prefix*).
 
-    A conflict with a value that the user wrote is refused; one with a mere default is settled as Kafka settles it.
+    A conflict with a value that the user set is an error; a conflict with a default is resolved as Kafka resolves it.
 
-    :raises ConfigError: naming both keys.
+    :raises ConfigError: if two keys contradict each other; the text names both.
     """
     if config.batch_size_bytes > config.buffer_memory_bytes:
         raise ConfigError(
@@ -258,9 +260,9 @@ def reconcile(config: ProducerConfig, given: frozenset[str], *, prefix: str = ""
 
 
 def check_elsewhere(config: ProducerConfig) -> None:
-    """Refuse what would be wrong on any machine, before *config* travels to those that connect with it.
+    """Check what does not depend on the machine, before *config* is sent to the machines that connect with it.
 
-    Files that cannot be read here, and the callback for tokens, may well be there: they are left for them to look at.
+    Files that cannot be read here, and the callback for tokens, may exist on those machines, so they are not checked.
 
     :raises ConfigError: as :func:`create_channel_builder`.
     """
@@ -307,7 +309,7 @@ def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix
             )
         return config
     if config.max_in_flight_requests_per_connection > _IN_FLIGHT_MAX:
-        # Also where idempotence is on by default only, from Kafka 4.0 on.
+        # This is an error even if idempotence is only on by default, as in Kafka 4.0 and newer.
         raise ConfigError(_contradiction(config, "max.in.flight.requests.per.connection", prefix))
     for name, violated in (("acks", config.acks_code != -1), ("retries", config.retries == 0)):
         if not violated:

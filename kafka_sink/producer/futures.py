@@ -1,7 +1,7 @@
-"""What a caller holds until the broker has answered.
+"""Futures: what a caller holds until the broker has answered.
 
-Made on the appending thread, completed once by the sender thread. They never know a socket or a lock of the
-accumulator.
+The appending thread creates them, and the sender thread completes each of them once. They depend neither on sockets nor
+on locks of the accumulator.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.locks import leaves
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata, TopicPartition
 
-#: Of a batch whose records share its outcome.
+#: The record errors of a batch whose records share its outcome.
 NO_RECORD_ERRORS: Final[Mapping[int, Exception]] = {}
 
 
 class ProduceRequestResult:
-    """The outcome of one batch: set once, then released to whoever waits (apache/kafka ``ProduceRequestResult``)."""
+    """The outcome of one batch: set once, then released to the waiters (apache/kafka ``ProduceRequestResult``)."""
 
     def __init__(self, topic_partition: TopicPartition, clock: Clock) -> None:
         self.topic_partition = topic_partition
@@ -36,7 +36,7 @@ class ProduceRequestResult:
         self._is_set = False
         self._is_done = False
         self._done = threading.Condition()
-        # After a split: how many records went to the first of these, the rest to the second.
+        # After a split: how many records went to the first piece; the rest went to the second.
         self._cut = 0
         self._pieces: tuple[ProduceRequestResult, ...] = ()
 
@@ -47,9 +47,9 @@ class ProduceRequestResult:
         error: Exception | None,
         record_errors: Mapping[int, Exception] = NO_RECORD_ERRORS,
     ) -> None:
-        """Record the outcome; waiters are released by :meth:`done`, after the callbacks have run.
+        """Set the outcome; :meth:`done` releases the waiters after the callbacks have run.
 
-        :param record_errors: those records of the batch, by their place in it, that have an error of their own.
+        :param record_errors: the records, by their position in the batch, whose error differs from *error*.
         """
         self.base_offset = base_offset
         self.log_append_time = log_append_time
@@ -58,7 +58,7 @@ class ProduceRequestResult:
         self._is_set = True
 
     def error_of(self, relative_offset: int) -> Exception | None:
-        """Why one record was not stored."""
+        """The error of one record; None if it was stored."""
         return self._record_errors.get(relative_offset, self.error)
 
     def done(self) -> None:
@@ -70,7 +70,9 @@ class ProduceRequestResult:
             self._done.notify_all()
 
     def split(self, cut: int, head: ProduceRequestResult, tail: ProduceRequestResult) -> None:
-        """The batch was split: the first *cut* records share the outcome of *head*, the others that of *tail*."""
+        """Record that the batch was split: the first *cut* records share the outcome of *head*, the others that of
+        *tail*.
+        """
         with self._done:
             self._cut, self._pieces = cut, (head, tail)
             self._is_done = True
@@ -78,7 +80,7 @@ class ProduceRequestResult:
 
     @property
     def has_ended(self) -> bool:
-        """The batch has its outcome, or was split."""
+        """Whether the batch has its outcome, or was split."""
         return self._is_done
 
     def wait(self, timeout_ms: int) -> bool:
@@ -89,7 +91,7 @@ class ProduceRequestResult:
         return all(piece.wait(max(deadline - self._clock.monotonic_ms(), 0)) for piece in self._pieces)
 
     def wait_for_record(self, relative_offset: int, timeout_ms: int) -> tuple[ProduceRequestResult, int] | None:
-        """The result that holds the outcome of one record, and its place there; None when *timeout_ms* passed first."""
+        """Wait for one record: (the result with its outcome, the record's position there); None after *timeout_ms*."""
         deadline = self._clock.monotonic_ms() + timeout_ms
         place = self, relative_offset
         while place[0]._wait_for_end(max(deadline - self._clock.monotonic_ms(), 0)):
@@ -100,7 +102,7 @@ class ProduceRequestResult:
         return None
 
     def piece_of(self, relative_offset: int) -> tuple[ProduceRequestResult, int] | None:
-        """Where a split put a record; None when there was none."""
+        """(result, position) of a record after a split; None if there was no split."""
         if not self._pieces:
             return None
         if relative_offset < self._cut:
@@ -124,7 +126,8 @@ class Delivery:
     """The outcome of a run of records that were appended together.
 
     ``count`` records got the offsets ``base_offset … base_offset + count - 1``; ``size_bytes`` is their encoded size
-    before compression. ``error`` is None when the broker acknowledged them. Runs on the sender thread: keep it short.
+    before compression. ``error`` is None if the broker acknowledged them. Callbacks receive it on the sender thread, so
+    they must be short.
     """
 
     topic_partition: TopicPartition
@@ -139,7 +142,7 @@ DeliveryCallback = Callable[[Delivery], None]
 
 
 class ColumnsFuture:
-    """The future of all rows that one :meth:`KafkaProducer.send_columns` staged, completed batch by batch."""
+    """The future of all rows of one :meth:`KafkaProducer.send_columns`, completed batch by batch."""
 
     __slots__ = ("_all_ended", "_callback", "_clock", "_deliveries", "_rows", "_rows_ended", "_topic")
 
@@ -154,7 +157,7 @@ class ColumnsFuture:
         self._rows_ended = 0
 
     def delivered(self, delivery: Delivery) -> None:
-        """The outcome of some of the rows; called by the sender thread, once per batch that took some."""
+        """Add the outcome of some of the rows; the sender thread calls it once per batch that received rows."""
         try:
             if self._callback is not None:
                 self._callback(delivery)
@@ -166,7 +169,7 @@ class ColumnsFuture:
                     self._all_ended.notify_all()
 
     def ends_with(self, rows: int) -> None:
-        """Only so many of the rows were staged."""
+        """Reduce the number of rows to those that were staged."""
         with self._all_ended:
             self._rows = rows
             self._all_ended.notify_all()
@@ -179,10 +182,10 @@ class ColumnsFuture:
 
     @leaves("_all_ended")
     def get(self, timeout_ms: int = FOREVER_MS) -> tuple[Delivery, ...]:
-        """Wait for every row, and return where each batch of them was stored; by then callbacks have run.
+        """Wait for every row, and return where each batch was stored. The callbacks have run by then.
 
-        :raises KafkaTimeoutError: rows were still under way after *timeout_ms*.
-        :raises ApiError: some rows were not stored; the text says why, for the first of them.
+        :raises KafkaTimeoutError: if the outcome of some rows is unknown after *timeout_ms*.
+        :raises ApiError: if some rows were not stored; the text gives the reason for the first of them.
         """
         deadline = self._clock.monotonic_ms() + timeout_ms
         with self._all_ended:
@@ -197,17 +200,16 @@ class ColumnsFuture:
             deliveries = tuple(self._deliveries)
         failed = next((delivery.error for delivery in deliveries if delivery.error is not None), None)
         if failed is not None:
-            # One exception serves all who ask: its traceback must not grow with each.
+            # All callers share one exception, so its traceback must not grow with each call.
             raise failed.with_traceback(None)
         return deliveries
 
 
 class PartlyStagedError(KafkaError):
-    """``send_columns`` staged some of its rows and then could not go on; ``__cause__`` says why.
+    """``send_columns`` staged some of its rows and then failed; ``__cause__`` holds the reason.
 
-    What is staged is sent like everything else, so sending all rows again would write some of them twice. Wait for
-    ``staged``, and send only the rows whose numbers are in ``rows_left`` (int64, ascending; for a table,
-    ``table.take(error.rows_left)``).
+    The staged rows are sent as usual, so sending all rows again would duplicate them. Wait for ``staged``, and send
+    only the rows whose numbers are in ``rows_left`` (int64, ascending; for a table, ``table.take(error.rows_left)``).
     """
 
     #: The future of the rows that were staged.
@@ -255,8 +257,8 @@ class FutureRecordMetadata:
     def get(self, timeout_ms: int = FOREVER_MS) -> RecordMetadata:
         """Wait for the outcome.
 
-        :raises KafkaTimeoutError: nothing was known after *timeout_ms*.
-        :raises ApiError: the record was not stored; the text says why.
+        :raises KafkaTimeoutError: if the outcome is unknown after *timeout_ms*.
+        :raises ApiError: if the record was not stored; the text gives the reason.
         """
         place = self._result.wait_for_record(self._relative_offset, timeout_ms)
         if place is None:
@@ -264,7 +266,7 @@ class FutureRecordMetadata:
         result, relative_offset = place
         error = result.error_of(relative_offset)
         if error is not None:
-            # One exception serves all records of the batch: its traceback must not grow with every one that asks.
+            # All records of the batch share one exception, so its traceback must not grow with each call.
             raise error.with_traceback(None)
         topic, partition = result.topic_partition
         base, log_time = result.base_offset, result.log_append_time
@@ -279,7 +281,7 @@ class FutureRecordMetadata:
 
 
 class FailedFuture:
-    """A future that was never more than its error."""
+    """The future of a record that was never staged."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -288,5 +290,5 @@ class FailedFuture:
         return True
 
     def get(self, timeout_ms: int = FOREVER_MS) -> RecordMetadata:
-        """:raises Exception: always, the error that kept the record from being staged."""
+        """:raises Exception: always: the error that prevented the record from being staged."""
         raise self._error

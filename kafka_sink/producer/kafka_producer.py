@@ -1,8 +1,8 @@
-"""KafkaProducer: the public face of the producer.
+"""KafkaProducer: the public class of the producer.
 
-Its methods run on the caller's threads, any number of them; each instance owns one daemon Sender thread. It stages
-records and never performs I/O itself. A producer belongs to the process that made it: it can be neither pickled nor
-used across a fork.
+Any number of the caller's threads may call its methods. Each instance owns one daemon sender thread. It stages records
+and never performs I/O itself. A producer belongs to the process that created it: it can neither be pickled nor be used
+after a fork in the child process.
 """
 
 from __future__ import annotations
@@ -55,15 +55,16 @@ _producer_numbers = itertools.count(1)
 
 
 class KafkaProducer:
-    """A producer with Java's property names and Java's semantics (apache/kafka ``KafkaProducer``).
+    """A producer with the property names and the semantics of Kafka's Java client (apache/kafka ``KafkaProducer``).
 
     :param properties: see the option table in README.md, for example ``{"bootstrap.servers": "127.0.0.1:9092"}``.
-        Serializers, interceptors and the partitioner may be named there, or be handed over as objects.
-    :param option_prefix: what the user wrote before the names of *properties*, for messages.
-    :param network: what :meth:`hand_over` of an earlier producer with the same properties gave back: connections, with
-        their TLS session and their authentication, and what is known of the cluster. It is this producer's now.
-    :raises ConfigError: unknown option, wrong value, or options that contradict each other.
-    :raises KafkaError: it could not be made; nothing of it is left.
+        Serializers, interceptors and the partitioner may be named there or be passed as objects.
+    :param option_prefix: the prefix of the names of *properties* as the user wrote them, for messages.
+    :param network: the result of :meth:`hand_over` of an earlier producer with the same properties: its connections,
+        with their TLS sessions and their authentication, and its cluster metadata. This producer owns them from then
+        on.
+    :raises ConfigError: if an option is unknown, a value is wrong, or options contradict each other.
+    :raises KafkaError: if the producer could not be created; everything that was opened is closed again.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class KafkaProducer:
         if of_plugins:
             log.warning("not options of Kafka's, and handed to the plugins alone: %s", ", ".join(sorted(of_plugins)))
         self._was_forked = False
-        # False once the producer is closed, and in processes forked from the one that made it.
+        # False once the producer is closed, and in processes that were forked from the one that created it.
         self._is_usable = True
         at_fork(self, KafkaProducer._forked)
         try:
@@ -110,7 +111,7 @@ class KafkaProducer:
                     )
                     self._network, self._metrics = pipeline.network, pipeline.metrics
                     self._accumulator, self._sender = pipeline.accumulator, pipeline.sender
-                    #: Only with a transactional id.
+                    #: None without a transactional id.
                     self._transactions = pipeline.transactions
                     self._topics, self._records, self._columns = pipeline.topics, pipeline.records, pipeline.columns
                     self._thread = start_thread(
@@ -123,7 +124,7 @@ class KafkaProducer:
                     raise kind(f"Failed to construct kafka producer: {error}") from error
                 undo.pop_all()
         except BaseException:
-            # Also after an interrupt, when the thread may run already: the caller has nothing that could be closed.
+            # Also after an interrupt, when the thread may be running already: the caller has no producer to close.
             if hasattr(self, "_sender"):
                 self._sender.force_close()
             raise
@@ -135,15 +136,16 @@ class KafkaProducer:
     ) -> FutureRecordMetadata | FailedFuture:
         """Stage *record* and return its future; waits at most max.block.ms for metadata and memory together.
 
-        Failures of the cluster (unknown topic, no memory in time, record too large) end in the future, and
-        *on_delivery* is told of them on this thread, with partition −1 where the record had none yet; misuse raises.
+        Errors of the cluster (unknown topic, no memory in time, record too large) complete the future, and
+        *on_delivery* is called with them on this thread, with partition −1 if the record had none yet. Misuse raises an
+        exception.
 
-        :raises SerializationError: key, value or a header cannot be turned into bytes.
-        :raises ValueError: *record* or *on_delivery* is of the wrong type; or its topic, partition or timestamp is, or
-            is out of its range.
-        :raises KafkaError: the producer is closed.
-        :raises TransactionStateError: it has a transactional.id, and no transaction is open.
-        :raises TransactionAbortableError: the open transaction can only be aborted.
+        :raises SerializationError: if the key, the value or a header cannot be serialized.
+        :raises ValueError: if *record* or *on_delivery* has the wrong type, or the record's topic, partition or
+            timestamp has the wrong type or is out of range.
+        :raises KafkaError: if the producer is closed.
+        :raises TransactionStateError: if there is a transactional.id and no transaction is open.
+        :raises TransactionAbortableError: if the open transaction can only be aborted.
         """
         if not self._is_usable:
             self._check_usable()
@@ -160,29 +162,29 @@ class KafkaProducer:
         partitions: NDArray[np.int32] | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> ColumnsFuture:
-        """Stage every one of *rows*: the bulk path, without a Python object per row.
+        """Stage all of *rows*: the bulk path, without a Python object per row.
 
-        :param rows: Arrow rows with the columns ``value`` and, where there are any, ``key``, ``headers``, ``partition``
-            and ``timestamp`` (types: :data:`~kafka_sink.producer.staging.arrow_rows.COLUMNS`); or columns made of such
-            rows before.
-        :param partitions: int32[rows]; :data:`ANY_PARTITION` (or no array) leaves a row to the partitioner. Only where
-            *rows* has no column for it.
-        :param on_delivery: told once per batch that took rows of these, on the sender thread.
+        :param rows: Arrow rows with the column ``value`` and, optionally, ``key``, ``headers``, ``partition`` and
+            ``timestamp`` (types: :data:`~kafka_sink.producer.staging.arrow_rows.COLUMNS`); or a chunk that was made of
+            such rows.
+        :param partitions: int32[rows]; :data:`ANY_PARTITION` (or no array) lets the partitioner choose. Only allowed if
+            *rows* has no column ``partition``.
+        :param on_delivery: called on the sender thread once per batch that received some of these rows.
         :returns: a future that is complete when the outcome of every row is known.
-        :raises SerializationError: a column is missing, would not be written, or has a type that cannot be.
-        :raises RowTooLargeError: a row is over max.request.size or buffer.memory; none of the rows is staged.
-        :raises RowPartitionError: a row names a partition that the topic does not have; likewise.
-        :raises RowSerializationError: a row names a negative partition, has a timestamp before 1970, or a header
-            without a key; likewise.
-        :raises ValueError: *topic* is no name, another argument is of the wrong type, or the rows' partitions are given
-            twice or are not as many as the rows.
-        :raises ApiError: no metadata or no memory within max.block.ms; none of the rows is staged.
-        :raises PartlyStagedError: memory ran out, a partitioner failed or the producer was closed when some of the rows
-            were staged: they are sent, and the error tells which are left. Within a transaction, which has to be
+        :raises SerializationError: if a column is missing, has an unknown name, or has a type that cannot be written.
+        :raises RowTooLargeError: if a row is larger than max.request.size or buffer.memory; no row is staged.
+        :raises RowPartitionError: if a row names a partition that the topic does not have; no row is staged.
+        :raises RowSerializationError: if a row names a negative partition, has a timestamp before 1970, or a header
+            without a key; no row is staged.
+        :raises ValueError: if *topic* is not a topic name, another argument has the wrong type, or the partitions are
+            given twice or are not as many as the rows.
+        :raises ApiError: if there is no metadata or no memory within max.block.ms; no row is staged.
+        :raises PartlyStagedError: if memory ran out, a partitioner failed or the producer was closed after some of the
+            rows were staged: those are sent, and the error names the rest. Within a transaction, which has to be
             aborted then, the cause itself is raised.
-        :raises KafkaError: the producer has interceptors, which know records only.
-        :raises TransactionStateError: it has a transactional.id, and no transaction is open.
-        :raises TransactionAbortableError: the open transaction can only be aborted.
+        :raises KafkaError: if the producer has interceptors, which only support single records.
+        :raises TransactionStateError: if there is a transactional.id and no transaction is open.
+        :raises TransactionAbortableError: if the open transaction can only be aborted.
         """
         self._check_usable()
         check_rows(rows, partitions, on_delivery)
@@ -218,10 +220,10 @@ class KafkaProducer:
     # --- metadata ----------------------------------------------------------------------------------------------------
 
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
-        """The partitions of *topic*, fetched if they are not known yet.
+        """The partitions of *topic*, which are fetched if they are unknown.
 
-        :raises ApiError: not known within max.block.ms; the text says why.
-        :raises ValueError: *topic* is no name.
+        :raises ApiError: if they are not known within max.block.ms; the text gives the reason.
+        :raises ValueError: if *topic* is not a topic name.
         """
         self._check_usable()
         return self._topics.wait_for(topic).partitions_for_topic(topic)
@@ -229,36 +231,39 @@ class KafkaProducer:
     # --- transactions ------------------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout_ms: int | None = None) -> None:
-        """Take over the transactional.id: once, before the first transaction.
+        """Initialize the transactional.id: call it once, before the first transaction.
 
         Older producers with this id are fenced; a transaction that one of them left open is aborted first.
 
-        :param timeout_ms: by default max.block.ms; after it, call again.
-        :raises KafkaTimeoutError: the brokers did not answer in time.
-        :raises ApiError: they refused; a missing permission may be granted and the call repeated.
-        :raises TransactionStateError: it was done before, or there is no transactional.id.
+        :param timeout_ms: max.block.ms by default; after a time-out, call the method again.
+        :raises KafkaTimeoutError: if the brokers did not answer in time.
+        :raises ApiError: if the brokers refused the request; after granting a missing permission, the call may be
+            repeated.
+        :raises TransactionStateError: if the id is initialized already, or there is no transactional.id.
         """
         self._finish("init_transactions", self._transactional("init_transactions").initialize, timeout_ms)
 
     def join_transaction(self, producer_id: int, epoch: int, *, transaction_version: int) -> None:
-        """Write in a transaction that was begun elsewhere, under this producer's transactional.id, instead of
-        :meth:`init_transactions` and :meth:`begin_transaction`: who began it commits or aborts it, after
-        :meth:`flush` here. Closing this producer ends nothing.
+        """Join a transaction that another producer began under this producer's transactional.id, instead of calling
+        :meth:`init_transactions` and :meth:`begin_transaction`. The other producer commits or aborts it, after
+        :meth:`flush` here. Closing this producer does not end the transaction.
 
         No two producers may write to the same partition in one transaction: they would use the same sequences, and
-        brokers take that for a repetition.
+        brokers would take their batches for duplicates.
 
-        :param transaction_version: 1 or 2: how it was begun, whatever the cluster would choose now (KIP-890).
-        :raises TransactionStateError: this producer began or joined something before, or has no transactional.id.
+        :param transaction_version: 1 or 2: the version in which the transaction was begun, whatever version the cluster
+            uses now (KIP-890).
+        :raises TransactionStateError: if this producer began or joined a transaction before, or has no
+            transactional.id.
         """
         transactions = self._transactional("join_transaction")
         transactions.join(ProducerIdAndEpoch(producer_id, epoch), is_version_2=transaction_version >= 2)
 
     def begin_transaction(self) -> None:
-        """Open a transaction: what is sent from here on becomes visible together, or not at all.
+        """Begin a transaction: all records that are sent in it become visible together, or not at all.
 
-        :raises TransactionStateError: one is open, or :meth:`init_transactions` was not called.
-        :raises ProducerFencedError: a newer producer has this transactional.id.
+        :raises TransactionStateError: if a transaction is open, or :meth:`init_transactions` was not called.
+        :raises ProducerFencedError: if a newer producer has this transactional.id.
         """
         self._transactional("begin_transaction").begin()
 
@@ -268,12 +273,15 @@ class KafkaProducer:
         group: ConsumerGroupMetadata | str,
         timeout_ms: int | None = None,
     ) -> None:
-        """Commit *offsets* (of the next record to read) of a consumer group with the transaction, and wait for that.
+        """Commit *offsets* (of the next record to read) of a consumer group with the transaction, and wait for the
+        result.
 
-        With the whole :class:`ConsumerGroupMetadata` a member that its group has thrown out since is refused.
+        With a complete :class:`ConsumerGroupMetadata`, the coordinator refuses a member that the group has removed
+        meanwhile.
 
-        :raises TransactionAbortableError: the offsets were refused, and the transaction can only be aborted.
-        :raises KafkaTimeoutError: not done after *timeout_ms* (by default max.block.ms); abort then.
+        :raises TransactionAbortableError: if the offsets were refused; the transaction can only be aborted.
+        :raises KafkaTimeoutError: if there is no result after *timeout_ms* (max.block.ms by default); abort the
+            transaction.
         """
         transactions = self._transactional("send_offsets_to_transaction")
         if not offsets:
@@ -286,20 +294,21 @@ class KafkaProducer:
         self._finish("send_offsets_to_transaction", partial(transactions.send_offsets, given, metadata), timeout_ms)
 
     def commit_transaction(self, timeout_ms: int | None = None) -> None:
-        """Send what is staged, wait until all of it is stored, and commit.
+        """Send all staged records, wait until they are stored, and commit the transaction.
 
-        :raises TransactionAbortableError: a record was not stored; abort, and begin the transaction anew.
-        :raises ProducerFencedError: a newer producer has this transactional.id; nothing was committed, unless the
-            brokers' answer to an earlier attempt got lost.
-        :raises KafkaTimeoutError: no outcome after *timeout_ms* (by default max.block.ms): call again to learn it.
+        :raises TransactionAbortableError: if a record was not stored; abort, and begin a new transaction.
+        :raises ProducerFencedError: if a newer producer has this transactional.id. Nothing was committed, unless the
+            brokers' answer to an earlier attempt was lost.
+        :raises KafkaTimeoutError: if the outcome is unknown after *timeout_ms* (max.block.ms by default): call again.
         """
         self._finish("commit_transaction", self._transactional("commit_transaction").begin_commit, timeout_ms)
 
     def abort_transaction(self, timeout_ms: int | None = None) -> None:
-        """Give up the transaction: records that are still staged fail, those already stored stay invisible.
+        """Abort the transaction: records that are still staged fail, and records that are already stored stay
+        invisible.
 
-        :raises ProducerFencedError: a newer producer has this transactional.id; it has aborted the transaction.
-        :raises KafkaTimeoutError: no outcome after *timeout_ms* (by default max.block.ms): call again to learn it.
+        :raises ProducerFencedError: if a newer producer has this transactional.id; it has aborted the transaction.
+        :raises KafkaTimeoutError: if the outcome is unknown after *timeout_ms* (max.block.ms by default): call again.
         """
         self._finish("abort_transaction", self._transactional("abort_transaction").begin_abort, timeout_ms)
 
@@ -319,7 +328,7 @@ class KafkaProducer:
         try:
             result = start()
         finally:
-            # Also after an interrupt, which may have come when the call was made already.
+            # Also after an interrupt, which may have come after the call took effect.
             self._sender.wakeup()
         try:
             result.wait(self._config.max_block_ms if timeout_ms is None else timeout_ms)
@@ -333,10 +342,11 @@ class KafkaProducer:
     # --- flush, metrics, close ---------------------------------------------------------------------------------------
 
     def flush(self, timeout_ms: int = FOREVER_MS) -> None:
-        """Send everything staged so far and wait until each record is acknowledged or has failed.
+        """Send all staged records, and wait until each of them is acknowledged or has failed.
 
-        :raises KafkaTimeoutError: that took longer than *timeout_ms*. The records' own outcomes are in their futures.
-        :raises KafkaError: called from a delivery callback, or the producer is closed.
+        :raises KafkaTimeoutError: if this takes longer than *timeout_ms*. The outcomes of the records are in their
+            futures.
+        :raises KafkaError: if it is called from a delivery callback, or the producer is closed.
         """
         self._check_usable()
         if threading.current_thread() is self._thread:
@@ -350,28 +360,29 @@ class KafkaProducer:
             self._metrics.flushed(self._clock.monotonic_ms() - started_ms)
 
     def metrics(self) -> dict[str, float]:
-        """The figures of ``producer-metrics`` by Kafka's names, as they are now; NaN where nothing was measured yet.
+        """The current values of ``producer-metrics`` by Kafka's names; NaN if nothing was measured yet.
 
-        Rates, averages and maxima are those of the last ``metrics.num.samples`` × ``metrics.sample.window.ms``.
+        Rates, averages and maxima cover the last ``metrics.num.samples`` × ``metrics.sample.window.ms``.
         """
         return self._metrics.snapshot(self._clock.monotonic_ms())
 
     def all_metrics(self) -> list[Metric]:
-        """:meth:`metrics` and the figures of each node and of each topic, with their groups and tags."""
+        """:meth:`metrics` and the metrics of each node and each topic, with their groups and tags."""
         return self._metrics.metrics(self._clock.monotonic_ms())
 
     def prometheus(self) -> str:
-        """:meth:`all_metrics` in Prometheus' text format, for the answer to a scrape."""
+        """:meth:`all_metrics` in Prometheus' text format, as the response to a scrape."""
         return render_prometheus(self.all_metrics())
 
     def close(self, timeout_ms: int = FOREVER_MS) -> None:
-        """Send what is staged, then end the sender thread; after *timeout_ms* fail the rest and end it all the same.
+        """Send all staged records, then end the sender thread. After *timeout_ms* the rest fails, and the thread is
+        ended.
 
-        Each record that was not acknowledged ends in an error which says whether it was sent, and a warning counts
-        them. A producer that is still open when its program ends is closed with a time-out of 0. Called from a delivery
-        callback it does not wait. Closing twice is harmless.
+        Each record that was not acknowledged ends in an error that says whether it was sent, and a warning counts them.
+        A producer that is still open when its program ends is closed with a time-out of 0. In a delivery callback,
+        close does not wait. A second close does nothing.
 
-        :raises ValueError: *timeout_ms* is negative.
+        :raises ValueError: if *timeout_ms* is negative.
         """
         if timeout_ms < 0:
             raise ValueError(f"the time-out of close must not be negative, got {timeout_ms}")
@@ -393,11 +404,10 @@ class KafkaProducer:
                 self._thread.join()
 
     def hand_over(self) -> ClientNetwork | None:
-        """Close as :meth:`close` does, but keep the connections, for a producer with the same properties to go on with.
+        """Close like :meth:`close`, but keep the connections for another producer with the same properties.
 
-        :returns: None where nothing can be gone on with, because a request is still without an answer: everything is
-            closed then.
-        :raises KafkaError: called from a delivery callback, or the producer is closed.
+        :returns: None if the connections cannot be reused, because a request is still unanswered; they are closed then.
+        :raises KafkaError: if it is called from a delivery callback, or the producer is closed.
         """
         self._check_usable()
         if threading.current_thread() is self._thread:
@@ -412,7 +422,7 @@ class KafkaProducer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # After an error nothing more is worth waiting for.
+        # After an error, do not wait for outstanding records.
         self.close(FOREVER_MS if kind is None else 0)
 
     def __reduce__(self) -> NoReturn:

@@ -1,6 +1,6 @@
-"""The producer's figures, under Kafka's names: ``producer-metrics``, and those per node and per topic.
+"""The producer's metrics, under Kafka's names: ``producer-metrics``, and the metrics of each node and each topic.
 
-Written by the sender thread once per batch or request, never per record; read from any thread.
+The sender thread records them once per batch or request, never per record; any thread may read them.
 
 Source: apache/kafka ``SenderMetricsRegistry``, ``KafkaProducerMetrics``; KIP-188, KIP-613, KIP-773.
 """
@@ -17,14 +17,14 @@ from kafka_sink.records.layout import HEADER_BYTES
 
 #: Name and value.
 Figures = Iterator[tuple[str, float]]
-#: Gives the figures of somebody else as they are at a time in ms.
+#: Returns the metrics of another component at a time in ms.
 FigureSource = Callable[[int], Iterable[tuple[str, float]]]
 
 _NS_PER_MS = 1_000_000
 
 
 class _TopicMetrics:
-    """What became of the records of one topic, or of all."""
+    """The outcomes of the records of one topic, or of all topics."""
 
     def __init__(self, samples: int, window_ms: int) -> None:
         self.sends = Sampled(samples, window_ms)
@@ -46,10 +46,11 @@ class _TopicMetrics:
 
 
 class ProducerMetrics:
-    """Everything that :meth:`KafkaProducer.metrics` tells.
+    """All metrics of :meth:`KafkaProducer.metrics`.
 
-    :param network: the selector's figures; *nodes* those per connection id.
-    :param client: figures that are looked up when they are asked for.
+    :param network: the selector's metrics.
+    :param nodes: the selector's metrics of each connection id.
+    :param client: metrics that are computed when they are read.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class ProducerMetrics:
     # --- recording ---------------------------------------------------------------------------------------------------
 
     def drained(self, batches: Iterable[ProducerBatch]) -> None:
-        """The batches of one request, as they leave their queues: first attempts and retries alike."""
+        """Record the batches of one request when they are drained: first attempts and retries alike."""
         records, now_ms = 0, 0
         for batch in batches:
             now_ms = batch.drained_ms
@@ -100,11 +101,11 @@ class ProducerMetrics:
             self._records_per_request.record(records, now_ms)
 
     def staged_rows(self, largest_bytes: int, now_ms: int) -> None:
-        """Rows were staged as columns, the largest of which takes about *largest_bytes*."""
+        """Record rows that were staged as columns; the largest takes about *largest_bytes*."""
         self._largest_records.record(largest_bytes, now_ms)
 
     def answered(self, node_id: str, latency_ms: int, now_ms: int) -> None:
-        """A request has ended, *latency_ms* after it was sent."""
+        """Record the end of a request, *latency_ms* after it was sent."""
         self._request_latency.record(latency_ms, now_ms)
         found = self._latencies.get(node_id)
         if found is None:
@@ -112,21 +113,21 @@ class ProducerMetrics:
         found.record(latency_ms, now_ms)
 
     def throttled(self, throttle_ms: int, now_ms: int) -> None:
-        """A broker's answer said for how long it holds this producer back."""
+        """Record the throttle time of a broker's answer."""
         self._throttle_time.record(throttle_ms, now_ms)
 
     def retried(self, topic: str, records: int, now_ms: int) -> None:
-        """A batch goes back to its queue."""
+        """Record the records of a batch that is put back into its queue."""
         self._all.retries.record(records, now_ms)
         self._topic(topic).retries.record(records, now_ms)
 
     def failed(self, topic: str, records: int, now_ms: int) -> None:
-        """Records will never be stored, whether they were sent or not."""
+        """Record records that failed, whether they were sent or not."""
         self._all.errors.record(records, now_ms)
         self._topic(topic).errors.record(records, now_ms)
 
     def split(self, now_ms: int) -> None:
-        """A batch was too large and was split."""
+        """Record a batch that was split because it was too large."""
         self._splits.record(1, now_ms)
 
     def flushed(self, waited_ms: int) -> None:
@@ -136,7 +137,7 @@ class ProducerMetrics:
         self._metadata_wait_ms += waited_ms
 
     def locks(self) -> list[Lock]:
-        """Those of the figures that callers record, and the sender as well."""
+        """The locks of the metrics that both calling threads and the sender thread record."""
         topics = [self._all, *tuple(self._topics.values())]
         return [self._largest_records.lock, *(topic.errors.lock for topic in topics)]
 
@@ -149,11 +150,11 @@ class ProducerMetrics:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def snapshot(self, now_ms: int) -> dict[str, float]:
-        """The figures of ``producer-metrics`` by name."""
+        """The values of ``producer-metrics`` by name."""
         return dict(self._figures(now_ms))
 
     def metrics(self, now_ms: int) -> list[Metric]:
-        """Every figure with its group and tags."""
+        """Every metric with its group and tags."""
         found = [Metric(name, "producer-metrics", self._tags, value) for name, value in self._figures(now_ms)]
         for node_id, figures in self._nodes().items():
             tags = (*self._tags, ("node-id", f"node-{node_id}"))

@@ -1,7 +1,6 @@
-"""The pipeline of a producer: its parts, from the staging of records to the network client, made and wired together.
+"""The pipeline of a producer: creates and connects its parts, from the staging of records to the network client.
 
-Called once, by the constructing thread. It opens no connection and starts no thread: the sender that it makes is run by
-whoever asked for it.
+The constructing thread calls it once. It opens no connection and starts no thread; its caller runs the sender.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from kafka_sink.records.compression import CompressionType
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """The parts that a producer's own methods speak to."""
+    """The parts that a producer's methods use."""
 
     network: ClientNetwork
     metrics: ProducerMetrics
@@ -55,7 +54,7 @@ def make_pipeline(
     plugins: Plugins,
     network: ClientNetwork | None,
 ) -> Pipeline:
-    """:param undo: closes what was opened, if the producer cannot be made after all."""
+    """:param undo: closes what was opened, if the producer cannot be created."""
     if network is None:
         traffic = SelectorMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
         client, metadata = create_client(config, client_id=client_id, clock=clock, metrics=traffic)

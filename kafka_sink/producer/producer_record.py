@@ -1,7 +1,7 @@
-"""ProducerRecord: what a caller hands to :meth:`KafkaProducer.send`.
+"""ProducerRecord: the argument of :meth:`KafkaProducer.send`.
 
-Made by callers and by interceptors on the calling thread, read by the producer there. It is a plain immutable value and
-must never know how it is sent.
+Callers and interceptors create it on the calling thread, and the producer reads it there. It is a plain immutable value
+that does not depend on how it is sent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import Header
 
-#: What a record has that was given no headers.
+#: The headers of a record without headers.
 NO_HEADERS: Final = ()
 
 _PARTITION_MAX: Final = 2**31 - 1
@@ -22,9 +22,9 @@ _TIMESTAMP_MAX: Final = 2**63 - 1
 class ProducerRecord(NamedTuple):
     """A record to send.
 
-    ``value`` and ``key`` are bytes or None, or what the producer's serializers turn into that; ``timestamp`` in ms
-    since the epoch, None for now; without ``partition`` the partitioner chooses. ``record._replace(…)`` makes a changed
-    copy.
+    ``value`` and ``key`` are bytes or None, or objects that the producer's serializers accept. ``timestamp`` is in ms
+    since the epoch; None means now. Without ``partition`` the partitioner chooses. ``record._replace(…)`` makes a
+    changed copy.
     """
 
     topic: str
@@ -36,9 +36,9 @@ class ProducerRecord(NamedTuple):
 
 
 def check_topic(topic: object) -> None:
-    """Before a name goes anywhere: a wrong one would spoil the requests that ask for others as well.
+    """Check a topic name before it is used, because a wrong name would also spoil requests for other topics.
 
-    :raises ValueError: *topic* is not a text that a request can carry.
+    :raises ValueError: if *topic* is not a str that a request can carry.
     """
     if not isinstance(topic, str):
         raise ValueError(f"the topic must be str, got {type(topic).__name__} ({topic!r:.50})")
@@ -47,10 +47,10 @@ def check_topic(topic: object) -> None:
 
 
 def check_record(topic: object, partition: object, timestamp: object, headers: object) -> None:
-    """What of a record would otherwise be found out only when its whole batch is encoded, or never.
+    """Check a record's fields whose errors would otherwise be found only when the whole batch is encoded, or never.
 
-    :raises ValueError: topic, partition or timestamp is of the wrong type or out of its range.
-    :raises SerializationError: the headers are not pairs of str and bytes or None.
+    :raises ValueError: if the topic, the partition or the timestamp has the wrong type or is out of range.
+    :raises SerializationError: if the headers are not pairs of str and bytes or None.
     """
     check_topic(topic)
     if partition is not None:
@@ -71,7 +71,7 @@ def _check_number(field: str, value: object, highest: int) -> None:
 
 
 def check_headers(headers: object) -> None:
-    """:raises SerializationError: *headers* are not pairs of str, in characters that UTF-8 has, and bytes or None."""
+    """:raises SerializationError: if *headers* are not pairs of str, without surrogates, and bytes or None."""
     if not isinstance(headers, Sequence) or isinstance(headers, str | bytes | bytearray | memoryview):
         raise SerializationError(
             f"the record's headers must be a sequence of (str, bytes or None), got {type(headers).__name__}"

@@ -1,5 +1,6 @@
-"""The record accumulator: open batches by partition, and the memory that they are written in.
+"""The record accumulator: open batches by partition, and the memory that holds them.
 
-Owns batches until the sender drains them, under the lock of their partition, and the buffer pool under its own.
-Callers append and the sender thread drains. Nothing here sends a request or runs a callback of the user under a lock.
+It owns batches until the sender drains them, under the lock of their partition; the buffer pool has its own lock.
+Calling threads append and the sender thread drains. Nothing in this package sends a request or runs a user's callback
+under a lock.
 """

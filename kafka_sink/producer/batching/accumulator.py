@@ -1,10 +1,10 @@
-"""RecordAccumulator: the queues between the threads that send records and the one that talks to the brokers.
+"""RecordAccumulator: the queues between the calling threads and the sender thread.
 
-Calling threads append (:meth:`append`; columns through ``column_append``), flush and close; the sender thread takes
-batches out through ``batch_drain``, aborts them, and gives their memory back. Each partition has a deque of batches
-under its own lock; no lock is ever held while memory is awaited or columns are encoded, and of a single record only the
-headers are encoded under it, since the batch counts every byte before it takes them. It never performs I/O and never
-calls user code while holding a lock.
+Calling threads append (:meth:`append`; columns through ``column_append``), flush and close. The sender thread drains
+batches through ``batch_drain``, aborts them and deallocates their memory. Each partition has a deque of batches under
+its own lock. No lock is held while a thread waits for memory or encodes columns. Of a single record only the headers
+are encoded under the lock, because the batch counts every byte before it accepts the record. The accumulator never
+performs I/O and never calls user code while it holds a lock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kafka_sink.records.layout import HEADER_BYTES
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: How often a close looks again for appends that are still under way, ms.
+#: How often a close checks for appends that are still in progress, ms.
 _STRAGGLER_CHECK_MS = 10
 
 
@@ -54,7 +54,9 @@ class _Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """What an append did; ``future`` is None when ``abort_for_new_batch`` asks for another choice of partition."""
+    """The result of an append; ``future`` is None when ``abort_for_new_batch`` asks the caller to choose the partition
+    again.
+    """
 
     future: FutureRecordMetadata | None
     batch_is_full: bool
@@ -63,15 +65,15 @@ class AppendResult:
 
 
 class TransactionGate(Protocol):
-    """What the accumulator asks of the producer's transactions, on the calling thread."""
+    """The part of the producer's transactions that the accumulator calls, on the calling thread."""
 
     def check_can_send(self) -> None:
-        """:raises TransactionStateError: no transaction is open.
-        :raises TransactionAbortableError: the open transaction can only be aborted.
+        """:raises TransactionStateError: if no transaction is open.
+        :raises TransactionAbortableError: if the open transaction can only be aborted.
         """
 
     def add_partition(self, topic_partition: TopicPartition) -> None:
-        """A record was staged for the partition, after :meth:`check_can_send` and within one append."""
+        """Add the partition of a staged record, after :meth:`check_can_send` and within the same append."""
 
 
 class RecordAccumulator:
@@ -89,18 +91,18 @@ class RecordAccumulator:
         self._batch_size_bytes = batch_size_bytes
         self._compression = compression
         self._clock = clock
-        #: None but for a producer with a transactional id.
+        #: None for a producer without a transactional id.
         self._transactions = transactions
         self.pool = pool
         self.memory = BatchMemory(pool, batch_size_bytes)
         self._closed = False
         self.calls = CallsInProgress()
         self.calls.sender_needs(lambda: [queue.lock for queue in tuple(self.queues.values())])
-        #: Only :meth:`queue` adds to these, and nothing is ever removed.
+        #: Only :meth:`queue` adds to these dicts; nothing is ever removed.
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.queues_by_topic: dict[str, dict[int, PartitionQueue]] = {}
-        # Keys only: in order, so that what a close gives up is told in the order in which it was opened. Every change
-        # is one operation on the dict, so it needs no lock.
+        # Only the keys are used. They are in order, so that a close aborts batches in the order in which they were
+        # opened. Every change is one operation on the dict, so no lock is needed.
         self._incomplete: dict[ProducerBatch, None] = {}
 
     # --- appending (calling threads) ---------------------------------------------------------------------------------
@@ -115,12 +117,12 @@ class RecordAccumulator:
         headers: Sequence[Header],
         callback: DeliveryCallback | None,
     ) -> FutureRecordMetadata | None:
-        """:meth:`append` for the common case: the partition's newest batch has room. None when it has not.
+        """:meth:`append` for the common case that the partition's newest batch has room. Returns None otherwise.
 
-        Needs no count of appends in progress, nor to know whether the producer was closed: the batch is among the
-        incomplete ones, so whoever closes the producer ends it together with this record, and nothing can be added to
-        it afterwards. A record that would fill the batch to its last byte is left to :meth:`append`, so that nobody
-        needs to be told that the batch can be sent.
+        This method neither counts appends in progress nor checks whether the producer is closed: the batch is
+        incomplete, so a close completes it together with this record, and nothing can be added to it afterwards. A
+        record that would fill the batch to its last byte is left to :meth:`append`, so this method never has to wake
+        the sender.
         """
         try:
             queue = self.queues_by_topic[topic][partition]
@@ -148,18 +150,19 @@ class RecordAccumulator:
         *,
         abort_on_new_batch: bool,
     ) -> AppendResult:
-        """Add one record to its partition's newest batch, opening one where needed.
+        """Append one record to the newest batch of its partition, opening a new batch if necessary.
 
-        :raises BufferExhaustedError: no memory within *max_block_ms*.
-        :raises KafkaError: the producer was closed meanwhile, or is outside a transaction that it needs.
+        :raises BufferExhaustedError: if no memory is available within *max_block_ms*.
+        :raises KafkaError: if the producer was closed meanwhile, or needs a transaction and none is open.
         """
         record = _Record(timestamp, key, value, headers, callback)
         return self.appending(self._append, topic_partition, record, max_block_ms, abort_on_new_batch)
 
     def appending(self, append: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What *append* returns, which may add batches: until it is over no transaction ends, and a close waits.
+        """Call *append*, which may add batches, and return its result. Until it returns, no transaction ends and a
+        close waits.
 
-        :raises KafkaError: this thread is inside another call of the producer.
+        :raises KafkaError: if this thread is inside another call of the producer.
         """
         return self.calls.during(APPEND, append, *args, **kwargs)
 
@@ -178,7 +181,8 @@ class RecordAccumulator:
             return result
         if abort_on_new_batch:
             return AppendResult(None, False, False, True)
-        # Exact, because the first record of a batch has no deltas: nothing may follow one that is over batch.size.
+        # The size is exact, because the first record of a batch has no deltas. Nothing may follow a record that is
+        # larger than batch.size.
         size = HEADER_BYTES + reference.record_size(0, 0, record.key, record.value, record.headers)
         memory = Memory()
         opened: list[ProducerBatch] = []
@@ -213,9 +217,9 @@ class RecordAccumulator:
         return AppendResult(future, len(queue.batches) > 1 or last.is_full, False, False)
 
     def allocate(self, memory: Memory, size: int, max_block_ms: int) -> None:
-        """Fill *memory* for a batch that has *size* bytes now.
+        """Allocate *memory* for a batch that has *size* bytes now.
 
-        :raises BufferExhaustedError: no memory within *max_block_ms*.
+        :raises BufferExhaustedError: if no memory is available within *max_block_ms*.
         """
         capacity = self.memory.capacity_for(size)
         if not self.pool.try_allocate(memory, capacity):
@@ -223,15 +227,15 @@ class RecordAccumulator:
             self.pool.allocate(memory, capacity, max_block_ms)
 
     def give_up(self, queue: PartitionQueue, memory: Memory, opened: Sequence[ProducerBatch]) -> None:
-        """An exception appeared while a batch was *opened*: its *memory* goes back, unless the batch is queued."""
+        """Clean up after an exception while a batch was *opened*: deallocate *memory*, unless the batch is queued."""
         with queue.lock:
-            # One that is queued, and perhaps on its way or done already, owns its memory.
+            # A batch that is queued, and may be in flight or done already, owns its memory.
             if not any(batch in self._incomplete or batch.is_done for batch in opened):
                 self.pool.deallocate(memory)
         release_left(queue.lock)
 
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
-        """The partition's queue, made when first asked for and never removed."""
+        """The partition's queue, which is created at the first call and never removed."""
         found = self.queues.get(topic_partition)
         if found is None:
             found = self.queues.setdefault(topic_partition, PartitionQueue(topic_partition))
@@ -244,11 +248,12 @@ class RecordAccumulator:
         return ProducerBatch(topic_partition, memory, limit, self.memory, self._compression, self._clock, now_ms)
 
     def add_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Make *batch* the newest of its partition; the queue's lock is held."""
+        """Make *batch* the newest of its partition. The caller holds the queue's lock."""
         if self._transactions is not None:
             self._transactions.add_partition(queue.topic_partition)
         try:
-            # In this order: a batch that nobody waits for could be sent, and one that is in no queue would never be.
+            # The order matters: a batch that is only in a queue could be sent without a flush waiting for it, and a
+            # batch that is in no queue would never be sent.
             self._incomplete[batch] = None
             queue.batches.append(batch)
         except BaseException:
@@ -258,20 +263,21 @@ class RecordAccumulator:
 
     @property
     def batch_room_bytes(self) -> int:
-        """Bytes of records that a batch takes (more only if it is a single one)."""
+        """Bytes of records that fit into a batch; only a single record may be larger."""
         return self._batch_size_bytes - HEADER_BYTES
 
     def check_may_append(self) -> None:
-        """Once at the beginning of an append in progress: from here on a transaction cannot end before the append.
+        """Check the transaction, once at the beginning of an append: from then on the transaction cannot end before the
+        append.
 
-        :raises TransactionStateError: a transaction is needed, and none is open.
-        :raises TransactionAbortableError: the open transaction can only be aborted.
+        :raises TransactionStateError: if a transaction is needed and none is open.
+        :raises TransactionAbortableError: if the open transaction can only be aborted.
         """
         if self._transactions is not None:
             self._transactions.check_can_send()
 
     def check_open(self) -> None:
-        """:raises KafkaError: the producer was closed."""
+        """:raises KafkaError: if the producer was closed."""
         if self._closed:
             raise KafkaError("producer closed while send in progress")
 
@@ -284,23 +290,23 @@ class RecordAccumulator:
 
     @property
     def has_incomplete_or_appends(self) -> bool:
-        """Whether any batch is queued or in flight, or an append is under way that may add one."""
-        # In this order: an append ends after its batch is there.
+        """Whether any batch is queued or in flight, or an append is in progress that may add one."""
+        # The order matters: an append ends after it has added its batch.
         return self.calls.has(APPEND) or self.has_incomplete
 
     def replace(self, batch: ProducerBatch, pieces: Sequence[ProducerBatch]) -> None:
-        """*pieces*, which have the records of *batch*, take its place and its memory."""
-        # In this order: whoever looks in between waits for one too many, never for one too few.
+        """Replace *batch* by *pieces*, which hold its records; they take over its memory."""
+        # The order matters: a thread that reads in between waits for one batch too many, never for one too few.
         self._incomplete.update(dict.fromkeys(pieces))
         self._incomplete.pop(batch, None)
         batch.forget_wire()
         self.pool.exchange(batch.memory, [piece.memory for piece in pieces])
 
     def deallocate(self, batch: ProducerBatch) -> None:
-        """Forget a batch that is done; its memory goes back unless a request still points into it.
+        """Remove a batch that is done, and deallocate its memory unless an unanswered request still refers to it.
 
-        While one does, the buffer is kept and the caller calls again when that request has been answered, so that bytes
-        on their way out are never overwritten by another partition's records.
+        In that case the buffer is kept, and the caller calls again when the request has been answered. So bytes that
+        are being sent are never overwritten with another partition's records.
         """
         self._incomplete.pop(batch, None)
         if batch.unanswered_sends == 0:
@@ -310,9 +316,9 @@ class RecordAccumulator:
     # --- flush and close ---------------------------------------------------------------------------------------------
 
     def flush(self, timeout_ms: int, wake_sender: Callable[[], None]) -> None:
-        """Make every batch sendable, and wait for those that are incomplete now.
+        """Make every batch sendable, and wait for the batches that are incomplete now.
 
-        :raises KafkaTimeoutError: they were not all done after *timeout_ms*.
+        :raises KafkaTimeoutError: if they are not all done after *timeout_ms*.
         """
         self.calls.check_may_wait(FLUSH)
         self.calls.during(FLUSH, self._flush, timeout_ms, wake_sender)
@@ -326,18 +332,19 @@ class RecordAccumulator:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether batches are to leave before they are full or have lingered."""
+        """Whether batches are sent before they are full or have lingered."""
         return self.pool.queued > 0 or self._closed or self.calls.has(FLUSH)
 
     def close(self) -> None:
-        """Refuse further appends and wake those that wait for memory."""
+        """Refuse further appends, and wake the threads that wait for memory."""
         self._closed = True
         self.pool.close()
 
     def await_appends(self) -> None:
-        """Wait for the appends that were under way at :meth:`close`; what they added is incomplete from then on.
+        """Wait for the appends that were in progress at :meth:`close`. The batches that they added are incomplete
+        afterwards.
 
-        They end by themselves: the pool is closed too, and lets nobody wait.
+        These appends end without a wait, because the pool is closed too.
         """
         pause = threading.Condition()
         while self.calls.has(APPEND):
@@ -345,12 +352,12 @@ class RecordAccumulator:
                 self._clock.wait(pause, _STRAGGLER_CHECK_MS)
 
     def abort_incomplete(self, reason_for: Callable[[ProducerBatch], Exception]) -> list[ProducerBatch]:
-        """Fail every batch, also of appends that were under way at the close; which those were."""
+        """Fail every batch, including those of appends that were in progress at the close, and return them."""
         self.await_appends()
         return self.abort_batches(reason_for)
 
     def abort_batches(self, reason_for: Callable[[ProducerBatch], Exception]) -> list[ProducerBatch]:
-        """Fail every batch there is now, queued or in flight; which those were."""
+        """Fail every batch that is queued or in flight now, and return them."""
         aborted = self._incomplete_snapshot()
         for batch in aborted:
             queue = self.queue(batch.topic_partition)
@@ -361,7 +368,7 @@ class RecordAccumulator:
         return aborted
 
     def abort_undrained(self, reason: Exception) -> list[ProducerBatch]:
-        """Fail the batches that have no sequence yet: they were never sent. Which those were."""
+        """Fail the batches that have no sequence yet, which were never sent, and return them."""
         aborted: list[ProducerBatch] = []
         for batch in self._incomplete_snapshot():
             queue = self.queue(batch.topic_partition)

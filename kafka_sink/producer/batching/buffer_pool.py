@@ -1,12 +1,12 @@
-"""BufferPool: the hard cap on the memory that unsent and unacknowledged batches hold.
+"""BufferPool: the hard limit of the memory that unsent and unacknowledged batches hold.
 
-Appending threads allocate from it and may wait; the sender thread gives back. Buffers of exactly *poolable_size* are
-kept and reused, any other size is made and dropped. It never hands out more than *total_memory* and never favours a
-late comer over the head of its queue of waiters.
+Appending threads allocate from the pool and may wait; the sender thread deallocates. Buffers of exactly *poolable_size*
+are kept and reused; buffers of any other size are created and dropped. The pool never hands out more than
+*total_memory*, and serves its waiters in order.
 
-What is out is noted by the :class:`Memory` that it was given to, in one step each; the figure of what is available
-only follows. So a KeyboardInterrupt between any two lines of an allocation loses and doubles nothing: what the ledger
-says holds, and the figure is made anew.
+A ledger records which :class:`Memory` holds how many bytes, in one step for each; the number of available bytes is
+derived from it. So a KeyboardInterrupt between any two lines of an allocation neither loses nor duplicates memory: the
+ledger is authoritative, and the number is computed again from it.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from kafka_sink.common.errors import BufferExhaustedError, KafkaError
 from kafka_sink.common.locks import release_left
 from kafka_sink.common.metrics import Sampled
 
-#: What a batch begins with where batch.size is larger.
+#: The initial capacity of a batch when batch.size is larger.
 _LEAST_CAPACITY_BYTES: Final = 16384
 
 
 class Memory:
-    """Some of a pool's memory, or none yet. It is made before anything is taken, so that there is an owner at any time;
-    batches pass it on as a whole.
+    """Some of a pool's memory, or none yet. It is created before anything is allocated, so that memory always has an
+    owner; batches pass it on as a whole.
     """
 
     __slots__ = ("buffer",)
 
     def __init__(self, buffer: bytearray | None = None) -> None:
-        #: None before it is allocated and after it was given back.
+        #: None before the allocation and after the deallocation.
         self.buffer = buffer
 
     def __len__(self) -> int:
         return 0 if self.buffer is None else len(self.buffer)
 
     def view(self) -> memoryview:
-        """:raises RuntimeError: there is none."""
+        """:raises RuntimeError: if there is no memory."""
         if self.buffer is None:
             raise RuntimeError("this memory was given back")
         return memoryview(self.buffer)
 
 
 class BufferPool:
-    """Bounded pool of byte buffers, fair to waiters (apache/kafka ``BufferPool``).
+    """Bounded pool of byte buffers that serves waiters in order (apache/kafka ``BufferPool``).
 
-    :param total_memory: bytes that may be out at any time (``buffer.memory``).
-    :param poolable_size: size of the buffers worth keeping (``batch.size``).
-    :param on_wait: called when a thread begins to wait, under the pool's lock: wakes the sender, which may be asleep
-        although sending what fills the memory is the only way to get some back.
+    :param total_memory: bytes that may be allocated at any time (``buffer.memory``).
+    :param poolable_size: size of the buffers that are kept (``batch.size``).
+    :param on_wait: called under the pool's lock when a thread begins to wait. It wakes the sender, because only sending
+        the batches that fill the memory frees some.
     """
 
     def __init__(
@@ -72,25 +72,25 @@ class BufferPool:
         self._on_wait = on_wait
         self._lock = threading.RLock()
         self._free: deque[bytearray] = deque()
-        # The ledger: bytes by what holds them, or gathers them while it waits.
+        # The ledger: the bytes that each memory holds, or has gathered so far while it waits.
         self._out: dict[Memory, int] = {}
-        # In the order in which they came.
+        # In order of arrival.
         self._waiters: dict[Memory, threading.Condition] = {}
         self._non_pooled_available = total_memory
         self._closed = False
         self._option_prefix = option_prefix
-        #: Each wait for memory, ms, and each that was in vain.
+        #: Each wait for memory, ms, and each wait that failed.
         self.waits_ms = Sampled(samples, window_ms)
         self.exhausted = Sampled(samples, window_ms)
 
     def allocate(self, memory: Memory, size: int, max_block_ms: int) -> None:
-        """Fill *memory* with *size* bytes (contents undefined), waiting at most *max_block_ms* for them.
+        """Allocate *size* bytes (contents undefined) for *memory*, waiting at most *max_block_ms*.
 
-        Whatever is raised, *memory* has nothing.
+        After any exception *memory* is empty.
 
-        :raises ValueError: *size* is more than the pool will ever have.
-        :raises BufferExhaustedError: memory stayed short for *max_block_ms*.
-        :raises KafkaError: the pool was closed.
+        :raises ValueError: if *size* is larger than the pool.
+        :raises BufferExhaustedError: if not enough memory is available within *max_block_ms*.
+        :raises KafkaError: if the pool was closed.
         """
         if size > self.total_memory:
             raise ValueError(f"cannot allocate {size} bytes: buffer.memory is {self.total_memory} bytes")
@@ -105,10 +105,13 @@ class BufferPool:
             raise
 
     def try_allocate(self, memory: Memory, size: int) -> bool:
-        """Like :meth:`allocate`, but False instead of a wait, also while others wait: they come first."""
+        """Like :meth:`allocate`, but return False instead of waiting, and also while other threads wait: they come
+        first.
+        """
         try:
             with self._lock:
-                # No return in here: CPython 3.11 puts a NOP behind one that is conditional, which no handler covers.
+                # No return statement here: CPython 3.11 puts a NOP behind a conditional return, and no exception
+                # handler covers it.
                 is_taken = not self._closed and not self._waiters and self._take(memory, size)
             if is_taken:
                 self._make(memory, size)
@@ -118,7 +121,7 @@ class BufferPool:
         return is_taken
 
     def _take(self, memory: Memory, size: int) -> bool:
-        """Take *size* bytes if they are there, lock held; a buffer for them may have to be made."""
+        """Take *size* bytes if they are available, lock held. A buffer for them may have to be created afterwards."""
         if size == self.poolable_size and self._free:
             memory.buffer = self._free.popleft()
             self._out[memory] = size
@@ -132,12 +135,14 @@ class BufferPool:
 
     @staticmethod
     def _make(memory: Memory, size: int) -> None:
-        # Outside the lock: it takes time. If the machine has no memory, what was taken goes back.
+        # Outside the lock, because creating a buffer takes time. If the machine has no memory, the bytes are released.
         if memory.buffer is None:
             memory.buffer = bytearray(size)
 
     def _undo(self, memory: Memory) -> None:
-        """An exception appeared somewhere: *memory* gets nothing, waits no more, and all else is as the ledger says."""
+        """Clean up after an exception: *memory* gets nothing and stops waiting, and all numbers are computed from the
+        ledger.
+        """
         with self._lock:
             self._waiters.pop(memory, None)
             self._out.pop(memory, None)
@@ -157,7 +162,7 @@ class BufferPool:
         )
 
     def _wait_for(self, memory: Memory, size: int, max_block_ms: int) -> None:
-        """Gather *size* bytes as others give back, lock held: a pooled buffer, or the right to make one."""
+        """Gather *size* bytes as others deallocate, lock held: a pooled buffer, or enough bytes to create one."""
         deadline = self._clock.monotonic_ms() + max_block_ms
         started = self._clock.monotonic_ms()
         more_memory = threading.Condition(self._lock)
@@ -181,7 +186,7 @@ class BufferPool:
             self._signal_first()
 
     def _gather(self, memory: Memory, size: int) -> bool:
-        """Take what is there of the *size* bytes that *memory* waits for; True when it has all of them."""
+        """Take the available part of the *size* bytes that *memory* waits for; True when it has all of them."""
         gathered = self._out.get(memory, 0)
         if size == self.poolable_size and self._free:
             memory.buffer = self._free.popleft()
@@ -196,7 +201,7 @@ class BufferPool:
         return gathered + got == size
 
     def deallocate(self, memory: Memory) -> None:
-        """Take back what *memory* has and wake the first waiter. Nothing happens where it has nothing (any more)."""
+        """Release what *memory* holds, and wake the first waiter. Does nothing if *memory* is empty."""
         try:
             with self._lock:
                 size = self._out.pop(memory, None)
@@ -213,9 +218,9 @@ class BufferPool:
             raise
 
     def exchange(self, memory: Memory, pieces: Iterable[Memory]) -> None:
-        """Take *memory* back and account for *pieces* instead, which its holder made to replace it.
+        """Release *memory* and account for *pieces* instead, which its holder created to replace it.
 
-        Never waits: the little that the new ones are larger is owed by whoever asks next.
+        Never waits: if the pieces are larger, the next allocation waits for the difference.
         """
         with self._lock:
             self._non_pooled_available += self._out.pop(memory, 0)
@@ -232,7 +237,7 @@ class BufferPool:
             with self._lock:
                 for waiter in self._waiters.values():
                     waiter.notify()
-                # Last, for what a loop ends with: CPython 3.11 puts a NOP there that no handler covers.
+                # The last statement, because CPython 3.11 puts a NOP behind a loop, and no exception handler covers it.
                 self._closed = True
         except BaseException:
             release_left(self._lock)
@@ -240,13 +245,13 @@ class BufferPool:
 
     @property
     def available_memory(self) -> int:
-        """Bytes not in use, kept buffers included."""
-        # Without the lock: a figure that is a little old does no harm.
+        """Bytes not in use, including kept buffers."""
+        # Without the lock: a slightly outdated value does no harm.
         return self._available()
 
     @property
     def queued(self) -> int:
-        """How many threads wait for memory."""
+        """Number of threads that wait for memory."""
         return len(self._waiters)
 
     def _available(self) -> int:
@@ -266,12 +271,12 @@ class BufferPool:
 
 
 class BatchMemory:
-    """How much of buffer.memory a batch holds while it fills. Appending threads ask it under the lock of their
+    """The share of buffer.memory that a batch holds while it fills. Appending threads call it under the lock of their
     partition, so it never waits.
 
-    Small batches get all of batch.size at once, as in Kafka; large ones begin small and double.
+    Small batches get all of batch.size at once, as in Kafka. Large batches start small and double.
 
-    Otherwise a thousand partitions with large batches would exhaust the memory with next to nothing in it.
+    Otherwise a thousand partitions with large batches would exhaust the memory while nearly empty.
     """
 
     def __init__(self, pool: BufferPool, batch_size_bytes: int) -> None:
@@ -279,15 +284,15 @@ class BatchMemory:
         self._batch_size_bytes = batch_size_bytes
 
     def capacity_for(self, size: int) -> int:
-        """Bytes of memory for a batch that has *size* bytes now; exactly these if it is over batch.size."""
+        """Bytes of memory for a batch that has *size* bytes now; exactly *size* if that is over batch.size."""
         if size > self._batch_size_bytes:
             return size
         return min(max(2 * size, _LEAST_CAPACITY_BYTES), self._batch_size_bytes)
 
     def allocate_larger(self, larger: Memory, needed: int) -> bool:
-        """Fill *larger* for *needed* bytes; False when there is no memory for it now."""
+        """Allocate *larger* for *needed* bytes; False when there is no memory for it now."""
         return self._pool.try_allocate(larger, self.capacity_for(needed))
 
     def give_back(self, memory: Memory) -> None:
-        """What a batch has outgrown."""
+        """Deallocate the memory that a batch has outgrown."""
         self._pool.deallocate(memory)

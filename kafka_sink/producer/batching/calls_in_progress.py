@@ -1,10 +1,11 @@
 """CallsInProgress: which threads are inside which calls of one producer.
 
-Entered and left by the calling threads, read by the sender thread; every step is one operation on a dict, so it needs
-no lock. It knows nothing of what the calls do.
+The calling threads enter and leave, and the sender thread reads. Every step is one operation on a dict, so no lock is
+needed. This module does not depend on what the calls do.
 
-A signal handler, or a finalizer, runs on a thread in the middle of whatever that thread does. One that calls the same
-producer is refused at once where its call would meet half a change, or wait for what its own thread holds.
+A signal handler or a finalizer runs on a thread in the middle of another operation of that thread. If it calls the same
+producer, the call is refused at once when it would see an incomplete change, or would wait for a lock that its own
+thread holds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kafka_sink.common.locks import Lock, is_held, is_nested, release_left
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Operations that may add a batch.
+#: The operation that may add a batch.
 APPEND: Final = "send"
 FLUSH: Final = "flush"
 
@@ -41,9 +42,9 @@ class CallsInProgress:
         self._locks: list[Callable[[], Iterable[Lock]]] = []
 
     def during(self, operation: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What *call* returns, which is in progress from before its first line to after its last.
+        """Call *call* and return its result; it counts as in progress from before its first line until after its last.
 
-        :raises KafkaError: this thread is inside another call of the producer.
+        :raises KafkaError: if this thread is inside another call of the producer.
         """
         self.check_not_inside(operation)
         entry = _Call(operation)
@@ -57,13 +58,14 @@ class CallsInProgress:
             raise
 
     def sender_needs(self, locks: Callable[[], Iterable[Lock]]) -> None:
-        """The sender thread cannot go on while somebody keeps one of *locks*."""
+        """Register *locks* that the sender thread needs: it cannot proceed while another thread holds one of them."""
         self._locks.append(locks)
 
     def check_may_wait(self, operation: str) -> None:
-        """Before this thread waits for the sender in *operation*.
+        """Check, before this thread waits for the sender in *operation*, that the sender can proceed.
 
-        :raises KafkaError: it holds what the sender needs: a signal handler came in the middle of another call.
+        :raises KafkaError: if this thread holds a lock that the sender needs, because a signal handler interrupted
+            another call.
         """
         for lock in itertools.chain.from_iterable(locks() for locks in self._locks):
             if is_held(lock):
@@ -73,22 +75,22 @@ class CallsInProgress:
 
     def has(self, operation: str) -> bool:
         """Whether any thread is inside *operation*."""
-        # A copy, made in one step: other threads come and go.
+        # A copy, made in one step, because other threads enter and leave.
         return any(call.operation == operation for call in tuple(self._calls))
 
     def check_not_inside(self, operation: str) -> None:
-        """:raises KafkaError: this thread is inside another call of the producer."""
+        """:raises KafkaError: if this thread is inside another call of the producer."""
         thread = threading.get_ident()
         for call in tuple(self._calls):
             if call.thread == thread:
                 if is_nested():
                     refuse(operation, call.operation)
-                # Two interrupts, the second while the first was dealt with, kept it from being taken out.
+                # A second interrupt, while the first was being handled, prevented the removal of this entry.
                 self._calls.pop(call, None)
 
 
 def refuse(operation: str, outer: str) -> NoReturn:
-    """:raises KafkaError: always: *operation* was called in the middle of *outer*."""
+    """:raises KafkaError: always, because *operation* was called in the middle of *outer*."""
     raise KafkaError(
         f"{operation} was called in the middle of a {outer} of the same producer on the same thread, by a signal "
         "handler or a finalizer, and would have to wait for it; let the handler only set a flag"

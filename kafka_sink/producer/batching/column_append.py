@@ -1,9 +1,9 @@
-"""Appending whole columns: where each row of a chunk will stand is planned first, then all rows are encoded at once.
+"""Appends whole columns: plans the place of each row of a chunk first, then encodes all rows at once.
 
-Runs on the calling thread, over the same queues, pool and batches as single records. A row's encoding depends on its
-place in its batch (offset delta, timestamp delta), so the plan reads the open batches; the rows of partitions whose
-open batch was drained meanwhile are planned and encoded again, all together. It never loops over rows, and never holds
-a lock while it encodes or waits.
+Runs on the calling thread, with the same queues, pool and batches as single records. The encoding of a row depends on
+its place in its batch (offset delta, timestamp delta), so the plan reads the open batches. If open batches were drained
+meanwhile, the rows of all their partitions are planned and encoded again together. This module never loops over rows,
+and never holds a lock while it encodes or waits.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from kafka_sink.records.vectorized import content_sizes, encode_records, sizes_f
 
 Int64s = NDArray[np.int64]
 
-#: How often rows may be planned onto open batches. With the sender draining and other threads appending such a plan may
-#: be out of date again and again; the one after these opens new batches only, and so cannot be.
+#: How often rows may be planned into open batches. Such a plan may be outdated again and again while the sender drains
+#: and other threads append. The plan after these only opens new batches, so it cannot be outdated.
 _ROUNDS_WITH_OPEN_BATCHES = 3
 
-#: No record is smaller than its content by less than length, attributes and two deltas take: one byte each.
+#: A lower bound of what length, attributes and two deltas add to the content of a record, in bytes.
 _LEAST_OVERHEAD = 3
 
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """Rows ``start … end - 1`` of the chunk, which go into one batch: *continued*, or a new one when that is None."""
+    """Rows ``start … end - 1`` of the chunk, which go into one batch: *continued*, or a new batch if that is None."""
 
     run: int
     queue: PartitionQueue
@@ -47,23 +47,23 @@ class _Segment:
 
 
 class AppendedRows:
-    """Which rows of a chunk have been appended, for who appends it and does not come to its end."""
+    """Which rows of a chunk have been appended, for the caller of an append that fails part way."""
 
     def __init__(self, rows: int) -> None:
-        #: bool[rows], in the order in which they were handed over.
+        #: bool[rows], in the order in which the rows were passed.
         self.is_appended = np.zeros(rows, dtype=np.bool_)
-        # Where the rows of the chunk that is planned again were in the one that was handed over.
+        # The positions, in the chunk that was passed, of the rows of the chunk that is planned again.
         self._places: Int64s | None = None
 
     def add(self, start: int, end: int) -> None:
-        """Rows ``start … end - 1`` of what is being appended are in a batch."""
+        """Mark rows ``start … end - 1`` of the chunk that is being appended as appended."""
         if self._places is None:
             self.is_appended[start:end] = True
         else:
             self.is_appended[self._places[start:end]] = True
 
     def go_on_with(self, rows: Int64s) -> None:
-        """From here on only *rows* of what was being appended are."""
+        """Continue with only *rows* of the chunk that was being appended."""
         self._places = rows if self._places is None else self._places[rows]
 
 
@@ -86,12 +86,12 @@ class ColumnAppender:
         appended: AppendedRows,
     ) -> bool:
         """Append *chunk*, whose rows are grouped by partition: run ``i`` is the rows ``run_starts[i]`` to
-        ``run_starts[i+1] - 1``, of partition ``run_partitions[i]``. Rows without a timestamp get *wall_ms*.
-        *callback* is told once per batch that took rows. True when a batch became ready to be sent. After an error
-        *appended* tells which rows are in batches all the same.
+        ``run_starts[i+1] - 1``, of partition ``run_partitions[i]``. Rows without a timestamp get *wall_ms*. *callback*
+        is called once per batch that received rows. Returns True when a batch became ready to be sent. After an error
+        *appended* holds the rows that were appended nevertheless.
 
-        :raises BufferExhaustedError: no memory within *max_block_ms* (counted for the whole chunk).
-        :raises KafkaError: the producer was closed meanwhile, or is outside a transaction that it needs.
+        :raises BufferExhaustedError: if no memory is available within *max_block_ms* (counted for the whole chunk).
+        :raises KafkaError: if the producer was closed meanwhile, or needs a transaction and none is open.
         """
         deadline = self._clock.monotonic_ms() + max_block_ms
         return self._accumulator.appending(
@@ -126,9 +126,9 @@ class ColumnAppender:
     def _carry_out(
         self, plan: _Plan, callback: DeliveryCallback | None, deadline: int, appended: AppendedRows
     ) -> tuple[list[int], bool]:
-        """Append what *plan* says: (runs whose open batch has moved on since, whether a batch can be sent).
+        """Append the rows as *plan* says: (runs whose open batch has changed since, whether a batch can be sent).
 
-        Nothing is appended of a run that is missed, so its rows stay in order when it is planned again.
+        No row of such a run is appended, so its rows stay in order when they are planned again.
         """
         encoded = encode_records(plan.chunk, plan.offset_deltas, plan.timestamp_deltas)
         bounds = encoded.offsets
@@ -160,7 +160,7 @@ class ColumnAppender:
         newest: int,
         callback: DeliveryCallback | None,
     ) -> bool:
-        """Append to the batch that the plan saw open; False when it has moved on since."""
+        """Append to the batch that was open at the time of the plan; False when it has changed since."""
         queue = segment.queue
         try:
             with queue.lock:
@@ -170,7 +170,7 @@ class ColumnAppender:
                 count = segment.end - segment.start
                 if batch.append_encoded(records, count, first, newest, callback):
                     return True
-                # No memory to let it grow: the rows wait for some of their own.
+                # There is no memory to let the batch grow: the rows wait for memory for a batch that holds only them.
                 batch.close_for_appends()
                 return False
         except BaseException:
@@ -205,7 +205,7 @@ class ColumnAppender:
 
 
 class _Plan:
-    """Assigns every row of a chunk its batch, its offset delta and its timestamp delta."""
+    """Assigns every row of a chunk to a batch, with its offset delta and its timestamp delta."""
 
     def __init__(
         self,
@@ -244,7 +244,7 @@ class _Plan:
     def _first_timestamp_deltas(
         self, run_starts: Int64s, open_batches: list[tuple[ProducerBatch | None, int, int, int]], lengths: Int64s
     ) -> Int64s:
-        """Deltas as if every run fitted into its open batch (or into one new batch)."""
+        """The deltas if every run fits into its open batch (or into one new batch)."""
         if self._timestamps is None:
             bases = np.array([self._wall_ms if batch is None else base for batch, _, base, _ in open_batches])
             return np.repeat(self._wall_ms - bases, lengths)
@@ -264,7 +264,7 @@ class _Plan:
         room: int,
         sizes: Int64s,
     ) -> None:
-        """Cut the run ``start … end - 1`` into the rest of the open batch and new batches behind it."""
+        """Split the run ``start … end - 1`` into the rest of the open batch and new batches behind it."""
         least = np.cumsum(self._content[start:end] + _LEAST_OVERHEAD)
         if batch is not None:
             fitting = int(np.searchsorted(np.cumsum(sizes[start:end]), room, side="right"))
@@ -282,7 +282,9 @@ class _Plan:
             position += taken
 
     def _place_in_new_batch(self, start: int, window_end: int) -> int:
-        """Set the deltas of rows that begin a batch at *start*; how many of them it takes (the first always fits)."""
+        """Set the deltas of the rows of a batch that begins at *start*; returns how many rows fit (always at least
+        one).
+        """
         offset_deltas = np.arange(window_end - start, dtype=np.int64)
         self.offset_deltas[start:window_end] = offset_deltas
         if self._timestamps is None:
@@ -296,7 +298,7 @@ class _Plan:
         return max(fitting, 1)
 
     def timestamp_span(self, segment: _Segment) -> tuple[int, int]:
-        """Timestamps of the segment's first row and of its newest."""
+        """The timestamp of the segment's first row, and the newest one."""
         if self._timestamps is None:
             return self._wall_ms, self._wall_ms
         rows = self._timestamps[segment.start : segment.end]

@@ -1,8 +1,8 @@
-"""ProducerBatch: the records of one partition that will travel together.
+"""ProducerBatch: the records of one partition that are sent together.
 
-Appended to by calling threads under their partition's lock while it is open; from the moment it is drained the sender
-thread alone owns it. Single records are only staged and counted, to the byte, when they are appended; they are encoded
-all at once when the batch is closed. It never allocates or frees memory itself: the accumulator does.
+Calling threads append to an open batch under the lock of its partition; from the drain on only the sender thread uses
+it. Single records are staged, and counted to the byte, when they are appended; they are encoded together when the batch
+is closed. A batch allocates and frees memory only through the accumulator's pool.
 """
 
 from __future__ import annotations
@@ -40,17 +40,19 @@ _SEQUENCE_MAX = 0x7FFFFFFF
 
 
 def sequence_precedes(first: int, second: int) -> bool:
-    """Whether *first* was given out before *second*: sequences wrap from 2^31 - 1 to 0, so size alone does not tell."""
+    """Whether *first* was assigned before *second*. Sequences wrap from 2^31 - 1 to 0, so a comparison of sizes is not
+    enough.
+    """
     return 0 < ((second - first) & _SEQUENCE_MAX) < 2**30
 
 
 def sequence_after(sequence: int, count: int = 1) -> int:
-    """The sequence *count* records behind *sequence*."""
+    """The sequence *count* records after *sequence*."""
     return (sequence + count) & _SEQUENCE_MAX
 
 
 class FinalState(Enum):
-    """How a batch ended; unset until then."""
+    """The final state of a batch; unset until the batch is done."""
 
     ABORTED = "aborted"
     FAILED = "failed"
@@ -68,7 +70,7 @@ class Compression:
 
 @dataclass(slots=True)
 class _Thunk:
-    """Records that were appended together and whom to tell."""
+    """Records that were appended together, and their callback."""
 
     first: int
     count: int
@@ -76,20 +78,20 @@ class _Thunk:
     callback: DeliveryCallback
 
     def holds(self, index: int) -> bool:
-        """Whether the record at this place of the batch is one of them."""
+        """Whether the record at position *index* of the batch is one of them."""
         return self.first <= index < self.first + self.count
 
 
 class ProducerBatch:
-    """One record batch under construction, in flight, or finished (apache/kafka ``ProducerBatch``).
+    """One record batch under construction, in flight, or done (apache/kafka ``ProducerBatch``).
 
-    An exception that appears in the middle of an append, as a KeyboardInterrupt may, leaves the batch closed for
-    further ones, with the records that it counts: :attr:`record_count` is written last, and nothing beyond it encoded.
+    An exception in the middle of an append, for example a KeyboardInterrupt, leaves the batch closed for further
+    appends, with the records that it has counted: :attr:`record_count` is written last, and records beyond it are not
+    encoded.
 
-    :param memory: room for the 61-byte header and the records, uncompressed; the batch owns it from the moment at which
-        it is queued.
-    :param limit: how large it may become, header included.
-    :param more_memory: asked for larger memory when this is full before the limit is reached.
+    :param memory: room for the 61-byte header and the uncompressed records; the batch owns it once it is queued.
+    :param limit: maximum size in bytes, header included.
+    :param more_memory: allocates larger memory when *memory* is full before *limit* is reached.
     """
 
     def __init__(
@@ -112,16 +114,16 @@ class ProducerBatch:
         self.last_attempt_ms = created_ms
         self.drained_ms = created_ms
         self.retry_backoff_ms = 0
-        #: Why the last attempt came to nothing, for people.
+        #: Why the last attempt failed, for error messages.
         self.last_failure = ""
-        #: The leader's epoch at the last attempt, where it was known: a later leader need not be waited for.
+        #: The leader epoch at the last attempt, if known: a retry to a newer leader does not wait for the backoff.
         self.leader_epoch: int | None = None
-        #: The sequence was changed while an attempt under the old one was not answered, or its retry not yet sent.
+        #: The sequence was changed while an attempt with the old one was unanswered, or its retry was not yet sent.
         self.reopened_sequence = False
-        #: It was split from a batch of which an earlier attempt may be stored, so it must never get another sequence.
+        #: The batch was split from a batch that an earlier attempt may have stored, so its sequence must never change.
         self.may_be_stored = False
         self.record_count = 0
-        #: Size of the largest record: known once the batch is closed.
+        #: Size of the largest record; known once the batch is closed.
         self.largest_record_bytes = 0
         self.size_bytes = HEADER_BYTES
         self.base_timestamp = NO_TIMESTAMP
@@ -132,16 +134,16 @@ class ProducerBatch:
         self.is_transactional = False
         self.result = ProduceRequestResult(topic_partition, clock)
         self.final_state: FinalState | None = None
-        #: Requests not yet answered that point into the buffer; while there is one the buffer must not be reused.
+        #: Unanswered requests that refer to the buffer; the buffer must not be reused before they are answered.
         self.unanswered_sends = 0
         self._compression = compression
         self._clock = clock
-        # True also while an append is under way. Whatever appends in the middle of it, which only a signal handler on
-        # the same thread can, opens another batch; and where the append does not come to its end, nothing follows it.
+        # Also True while an append is in progress. A signal handler on the same thread that appends in the middle of it
+        # opens another batch, and if the append does not complete, nothing is appended after it.
         self._closed_for_appends = False
         self._thunks: list[_Thunk] = []
-        # What is staged and not encoded, oldest run first, each with the place of its first byte; and the run that the
-        # next record joins.
+        # Records that are staged and not yet encoded, in runs, oldest first, each with the position of its first byte;
+        # and the run that the next record joins.
         self._staged: list[tuple[int, StagedRecords]] = []
         self._staging: StagedRecords | None = None
         self._body: Buffer | None = None
@@ -168,11 +170,11 @@ class ProducerBatch:
         callback: DeliveryCallback | None,
         may_fill: bool = True,
     ) -> FutureRecordMetadata | None:
-        """Append one record, or return None when it does not fit (any more, or into the memory that
-        there is, or fills the batch and must not).
+        """Append one record, or return None when the record does not fit into the batch or into the available memory,
+        when the batch is closed, or when the record would fill the batch and *may_fill* is False.
 
-        The record is encoded when the batch is closed. Its exact size is counted here, in line: the producer does this
-        once a record and little else.
+        The record is encoded when the batch is closed. Its exact size is computed inline here, because this method runs
+        once per record and dominates the cost of an append.
         """
         if self._closed_for_appends:
             return None
@@ -231,9 +233,10 @@ class ProducerBatch:
         max_timestamp: int,
         callback: DeliveryCallback | None,
     ) -> bool:
-        """Append *count* records that are already encoded for this place (offset and timestamp deltas included).
+        """Append *count* records that are already encoded for this position (including offset and timestamp deltas).
 
-        False, and nothing is appended, when they do not fit (any more, or into the memory that there is).
+        Returns False, and appends nothing, when they do not fit into the batch or into the available memory, or when
+        the batch is closed.
         """
         if self._closed_for_appends:
             return False
@@ -267,7 +270,8 @@ class ProducerBatch:
                 return False
             used = self.size_bytes
             larger.view()[:used] = outgrown.view()[:used]
-            # From here on the batch owns the larger one, and before it the other: never both, and never neither.
+            # Before this line the batch owns the old memory, and after it the larger one: never both, and never
+            # neither.
             self.memory = larger
             self._capacity = len(larger)
             self._more_memory.give_back(outgrown)
@@ -278,11 +282,11 @@ class ProducerBatch:
         return True
 
     def _place(self, records: Buffer, position: int) -> None:
-        # Through a view: assigning to a slice of the bytearray itself copies the records twice.
+        # Through a view: an assignment to a slice of the bytearray itself copies the records twice.
         self.memory.view()[position : position + len(records)] = records
 
     def close_for_appends(self) -> None:
-        """Nothing more may be added; the rest is done by :meth:`close`."""
+        """Refuse further appends; :meth:`close` does the rest."""
         self._closed_for_appends = True
 
     # --- sending (sender thread) -------------------------------------------------------------------------------------
@@ -297,18 +301,18 @@ class ProducerBatch:
         return sequence_after(self.base_sequence, self.record_count - 1)
 
     def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Give the batch its place in the producer's sequence."""
+        """Set the producer id, the epoch and the base sequence."""
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
-        # The next attempt gets a fresh header: the old one may still be on its way out.
+        # The next attempt gets a new header, because the old one may still be in flight.
         self._header = None
 
     def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """A new epoch begins while this batch waits for its answer or its retry: it gets a new sequence (KIP-360)."""
+        """Set a new sequence in a new epoch, while this batch waits for its answer or its retry (KIP-360)."""
         self.reopened_sequence = True
         self.set_producer_state(producer_id, producer_epoch, base_sequence)
 
     def close(self) -> None:
-        """Encode and compress the records, once, and make ready for an attempt under the sequence it has now."""
+        """Encode and compress the records, once, and prepare an attempt with the current sequence."""
         self._closed_for_appends = True
         self.reopened_sequence = False
         if self._body is None:
@@ -323,7 +327,7 @@ class ProducerBatch:
         staged, self._staged = self._staged, []
         newest_run, self._staging = self._staging, None
         for position, run in staged:
-            # What a KeyboardInterrupt kept from being counted is no part of the batch.
+            # Records that a KeyboardInterrupt prevented from being counted are not part of the batch.
             run.cut(self.record_count - run.first)
             records, largest = run.encode(self.base_timestamp)
             self.largest_record_bytes = max(self.largest_record_bytes, largest)
@@ -351,7 +355,7 @@ class ProducerBatch:
 
     @property
     def wire(self) -> list[Buffer]:
-        """The closed batch as it goes into a produce request: header and records, never copied."""
+        """The closed batch as a produce request contains it: header and records, without a copy."""
         if self._body is None:
             raise RuntimeError(f"a batch of {self.topic_partition} must be closed before it is sent")
         if self._header is None:
@@ -360,7 +364,7 @@ class ProducerBatch:
 
     @property
     def wire_bytes(self) -> int:
-        """Size of the closed batch after compression; of an open one, before it."""
+        """Size of a closed batch after compression, or of an open batch before compression."""
         return self.size_bytes if self._body is None else HEADER_BYTES + total_size([self._body])
 
     # --- the end -----------------------------------------------------------------------------------------------------
@@ -374,16 +378,16 @@ class ProducerBatch:
 
     @property
     def was_sent(self) -> bool:
-        """A request with it has left, so it may be stored although nobody has said so."""
+        """Whether a request with this batch was sent, so that it may be stored although no answer confirmed it."""
         return self.unanswered_sends > 0 or self.attempts > 0 or self.may_be_stored
 
     def reenqueued(self, now_ms: int) -> None:
-        """The batch goes back to its queue after a failed attempt."""
+        """Record that the batch goes back to its queue after a failed attempt."""
         self.attempts += 1
         self.last_attempt_ms = now_ms
 
     def abort(self, error: Exception) -> bool:
-        """End the batch because the producer gives up; True when this call ended it."""
+        """Abort the batch; True when this call completed it."""
         return self._finish(FinalState.ABORTED, NO_OFFSET, NO_TIMESTAMP, error)
 
     def done(
@@ -393,10 +397,10 @@ class ProducerBatch:
         error: Exception | None,
         record_errors: Mapping[int, Exception] = NO_RECORD_ERRORS,
     ) -> bool:
-        """End the batch with the broker's answer; True when this call ended it, False when it had ended before.
+        """Complete the batch with the broker's answer; True when this call completed it, False when it was done before.
 
-        :param record_errors: by their place in the batch, records that have another error than *error*.
-        :raises RuntimeError: it had ended in success, and success is final.
+        :param record_errors: the records, by their position in the batch, whose error differs from *error*.
+        :raises RuntimeError: if the batch has succeeded before, because success is final.
         """
         target = FinalState.SUCCEEDED if error is None else FinalState.FAILED
         if self._finish(target, base_offset, log_append_time, error, record_errors):
@@ -409,11 +413,12 @@ class ProducerBatch:
         return False
 
     def split(self) -> tuple[ProducerBatch, ProducerBatch]:
-        """Two batches of about half the bytes each, as old as this one, which ends: its futures lead to them.
+        """Split this batch into two of about half the bytes each and the same age; its futures refer to them
+        afterwards.
 
-        Their memory is new; whoever accounts for this batch's buffer accounts for theirs instead.
+        Their memory is new; the caller has to account for it instead of this batch's buffer.
 
-        :raises ValueError: one record cannot be split.
+        :raises ValueError: if the batch has fewer than two records.
         """
         if self.record_count < 2:
             raise ValueError(f"a batch of {self.record_count} record(s) of {self.topic_partition} cannot be split")
@@ -462,7 +467,7 @@ class ProducerBatch:
         return piece
 
     def forget_wire(self) -> None:
-        """The batch is done and on no wire: its memory will be another's."""
+        """Drop the encoded batch, which is done and not in flight: its memory will be reused."""
         self._body = None
         self._header = None
 
@@ -492,7 +497,7 @@ class ProducerBatch:
         try:
             thunk.callback(delivery)
         except BaseException as raised:
-            # Also sys.exit(), which ends the program on its main thread alone: here it would end the sender.
+            # Also SystemExit: on the main thread sys.exit() ends the program, but here it would end the sender thread.
             _log.error(
                 "a delivery callback for %s raised %r; the other records' callbacks go on",
                 self.topic_partition,

@@ -1,9 +1,9 @@
-"""BuiltInPartitioner: where records go when no partitioner.class is named (KIP-794).
+"""BuiltInPartitioner: chooses partitions when no partitioner.class is set (KIP-794).
 
-Asked on the calling threads, several at once; told of the queues' lengths by the sender thread. Keyed records go where
-Kafka's Java client sends them. Records without key stay with one partition for about ``batch.size`` bytes, then move
-on: to any with equal chance, or rather to those whose queues are short. It never waits; its counts of bytes are
-estimates where threads meet, and nothing but the moment of the next move depends on them.
+Several calling threads may use it at once; the sender thread updates the queue lengths. Records with a key go to the
+same partition as with Kafka's Java client. Records without a key stick to one partition for about ``batch.size`` bytes,
+then switch: to any partition with equal probability, or preferably to partitions with short queues. It never waits. Its
+byte counts are estimates when threads call at once; they only decide when to switch.
 
 Source: KIP-794, apache/kafka ``BuiltInPartitioner``.
 """
@@ -29,7 +29,7 @@ from kafka_sink.records.murmur2 import murmur2, to_positive
 
 
 class _Turn:
-    """A partition's turn to take the records without key, and the bytes that it was given."""
+    """The current partition of the records without a key, and the bytes that it received."""
 
     __slots__ = ("partition", "size_bytes")
 
@@ -39,7 +39,7 @@ class _Turn:
 
 
 class _Loads:
-    """Partitions and how much each should be preferred: ``ends`` are running sums of their weights."""
+    """Partitions and their weights: ``ends`` are the running sums of the weights."""
 
     __slots__ = ("ends", "partitions")
 
@@ -50,10 +50,10 @@ class _Loads:
 
 
 class BuiltInPartitioner:
-    """Strictly uniform sticky partitioning, adaptive to the queues' lengths.
+    """Strictly uniform sticky partitioning that adapts to the queue lengths.
 
-    :param batch_size_bytes: about how many bytes of records without key go to a partition before the next is chosen.
-    :param ignore_keys: treat records with a key like those without (``partitioner.ignore.keys``).
+    :param batch_size_bytes: about how many bytes of records without a key go to one partition before it switches.
+    :param ignore_keys: treat records with a key like records without one (``partitioner.ignore.keys``).
     """
 
     def __init__(self, batch_size_bytes: int, *, ignore_keys: bool = False, rng: random.Random | None = None) -> None:
@@ -67,13 +67,15 @@ class BuiltInPartitioner:
     # --- single records ----------------------------------------------------------------------------------------------
 
     def partition(self, topic: str, key: bytes | None, cluster: Cluster) -> int:
-        """The partition of one record, whose append is to be told to :meth:`appended`."""
+        """The partition of one record; the caller reports its append with :meth:`appended`."""
         if key is not None and not self.ignore_keys:
             return to_positive(murmur2(key)) % partition_count(topic, cluster)
         return self._current(topic, cluster).partition
 
     def appended(self, topic: str, partition: int, size_bytes: int, cluster: Cluster) -> None:
-        """A record without key took *size_bytes* of a batch. Two batches' worth end a turn in any case."""
+        """Count *size_bytes* of a record without a key. After the bytes of two batches the partition switches in any
+        case.
+        """
         turn = self._turns[topic]
         if turn.partition == partition:
             turn.size_bytes += size_bytes
@@ -81,9 +83,10 @@ class BuiltInPartitioner:
                 self._next_turn(topic, cluster, turn)
 
     def needs_new_batch(self, topic: str, partition: int, size_bytes: int, cluster: Cluster) -> None:
-        """A record of *size_bytes* without key would open a batch: the moment to move on, if the turn is used up.
+        """Switch the partition if it has received its bytes, because a record of *size_bytes* without a key would open
+        a batch.
 
-        Moving on at no other moment keeps half-filled batches from being left behind.
+        Switching only then avoids leaving half-filled batches behind.
         """
         turn = self._turns[topic]
         if turn.partition == partition and turn.size_bytes and turn.size_bytes + size_bytes > self._turn_bytes:
@@ -100,7 +103,7 @@ class BuiltInPartitioner:
             return self._stick(topic, sizes, cluster)
         partitions = key_partitions(key, partition_count(topic, cluster))
         nulls = key.null_mask
-        # A part of a column may have a mask and no null.
+        # A slice of a column may have a mask although none of its rows is null.
         if nulls is not None and nulls.any():
             partitions[nulls] = self._stick(topic, sizes[nulls], cluster)
         return partitions
@@ -118,7 +121,7 @@ class BuiltInPartitioner:
     # --- turns -------------------------------------------------------------------------------------------------------
 
     def _current(self, topic: str, cluster: Cluster) -> _Turn:
-        """The turn that is on; another one when its partition has no leader any more."""
+        """The current turn; a new one if its partition has no leader any more."""
         turn = self._turns.get(topic)
         if turn is not None and cluster.leader_for(TopicPartition(topic, turn.partition)) is not None:
             return turn
@@ -126,7 +129,7 @@ class BuiltInPartitioner:
 
     @leaves("_lock")
     def _next_turn(self, topic: str, cluster: Cluster, ended: _Turn | None) -> _Turn:
-        """Begin the turn after *ended*; whoever comes second finds it begun and takes what is there."""
+        """Begin the turn after *ended*; if another thread has begun it already, return that one."""
         with self._lock:
             turn = self._turns.get(topic)
             if turn is None or turn is ended:
@@ -146,13 +149,14 @@ class BuiltInPartitioner:
 
     @property
     def topics(self) -> Iterable[str]:
-        """Topics that got records without key."""
+        """Topics that received records without a key."""
         return tuple(self._turns)
 
     def update_loads(self, topic: str, partitions: Sequence[int], lengths: Sequence[int], count: int) -> None:
-        """Prefer short queues from now on: *lengths* of the queues of *partitions*, the available ones of *count*.
+        """Set the queue lengths, so that short queues are preferred: *lengths* of the queues of *partitions*, which are
+        the available ones of *count* partitions.
 
-        With nothing to choose between them, all that have a leader are equal again.
+        If all queues are equal, all partitions with a leader have the same probability again.
         """
         if not partitions or count < 2 or (len(partitions) == count and min(lengths) == max(lengths)):
             self._loads.pop(topic, None)

@@ -1,8 +1,8 @@
-"""Interceptors: user code that sees every record before it is sent and every outcome before the caller does.
+"""Interceptors: user code that is called with every record before it is sent, and with every outcome before the caller.
 
-``on_send`` runs on the calling threads, ``on_acknowledgement`` on the sender thread (on the calling one for a record
-that was never staged). Whatever an interceptor raises is logged and goes no further: the next one gets what this one
-got.
+``on_send`` runs on the calling threads and ``on_acknowledgement`` on the sender thread (on the calling thread for a
+record that was never staged). An exception of an interceptor is logged and not propagated: the next interceptor is
+called with the same arguments.
 
 Source: KIP-42, apache/kafka ``ProducerInterceptors``.
 """
@@ -23,27 +23,29 @@ _NO_SIZE = -1
 
 
 class ProducerInterceptor:
-    """Does nothing; base of interceptors, any object with some of these methods will do."""
+    """An interceptor that does nothing; a base class. Any object with some of these methods is accepted."""
 
     def configure(self, configs: Mapping[str, Any]) -> None:
-        """Told once, before anything is sent: the producer's properties, ``client.id`` among them."""
+        """Called once, before anything is sent, with the producer's properties, which include ``client.id``."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record to send instead of *record*, before it is serialized and given a partition."""
+        """Return the record to send instead of *record*. Called before serialization and partitioning."""
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        """The record is stored at *metadata*, or has failed with *error* (offset and timestamp are −1 then)."""
+        """Called when the record is stored at *metadata*, or has failed with *error* (offset and timestamp are −1
+        then).
+        """
 
     def close(self) -> None:
-        """The producer was closed."""
+        """Called when the producer is closed."""
 
 
 class ProducerInterceptors:
-    """A chain of interceptors, asked in the order in which they were named."""
+    """A chain of interceptors, called in the order of the configuration."""
 
     def __init__(self, given: Iterable[Any], configs: Mapping[str, Any], log: ContextLogger) -> None:
-        """:raises ConfigError: one of *given* names no class."""
+        """:raises ConfigError: if one of *given* cannot be loaded."""
         self._log = log
         self._interceptors: list[Any] = []
         for item in given:
@@ -57,7 +59,7 @@ class ProducerInterceptors:
         return bool(self._interceptors)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """What the chain makes of *record*."""
+        """Apply the chain to *record* and return the result."""
         for interceptor in self._interceptors:
             on_send = getattr(interceptor, "on_send", None)
             if on_send is None:
@@ -71,7 +73,7 @@ class ProducerInterceptors:
     def acknowledging(
         self, timestamp: int, key: bytes | None, value: bytes | None, callback: DeliveryCallback | None
     ) -> DeliveryCallback:
-        """What to call with the outcome of a record: it tells the chain, then *callback*."""
+        """A callback for the outcome of a record, which calls the chain and then *callback*."""
         key_size = _NO_SIZE if key is None else len(key)
         value_size = _NO_SIZE if value is None else len(value)
 
@@ -91,7 +93,7 @@ class ProducerInterceptors:
     def on_send_error(
         self, record: ProducerRecord | None, topic_partition: TopicPartition | None, error: Exception
     ) -> None:
-        """*record* was never staged; *topic_partition* where it would have gone, if that was known."""
+        """Report that *record* was never staged; *topic_partition* is its destination, if known."""
         if topic_partition is not None:
             metadata = _unknown(*topic_partition)
         else:
@@ -103,7 +105,9 @@ class ProducerInterceptors:
     def _on_acknowledgement(
         self, metadata: RecordMetadata, error: Exception | None, *, caught: type[BaseException]
     ) -> None:
-        """:param caught: on the sender thread everything, or sys.exit() would end it; callers are interrupted."""
+        """:param caught: BaseException on the sender thread, because sys.exit() would end it; Exception on calling
+        threads, which may be interrupted.
+        """
         for interceptor in self._interceptors:
             on_acknowledgement = getattr(interceptor, "on_acknowledgement", None)
             if on_acknowledgement is None:
@@ -114,7 +118,7 @@ class ProducerInterceptors:
                 self._log.warning("on_acknowledgement of %s raised %r", name_of(interceptor), raised, exc_info=True)
 
     def close(self) -> None:
-        """Close them all; one that raises does not keep the others from being closed."""
+        """Close all interceptors, even if one of them raises an exception."""
         for interceptor in self._interceptors:
             close = getattr(interceptor, "close", None)
             if close is not None:

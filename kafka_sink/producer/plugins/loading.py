@@ -1,7 +1,7 @@
-"""What users may plug into a producer: partitioner, serializers and interceptors.
+"""Loads the plugins of a producer: partitioner, serializers and interceptors.
 
-Made and configured by the constructing thread and closed with the producer; from then on called on whichever threads
-their own modules say. It never looks at a record.
+The constructing thread creates and configures them; they are closed with the producer. Their own modules say on which
+threads they are called. This module never handles a record.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from kafka_sink.producer.plugins.serializers import FieldSerializer
 
 @dataclass(frozen=True, slots=True)
 class Plugins:
-    """One of ``built_in`` and ``partitioner`` chooses, the other is None."""
+    """The plugins of a producer. Either ``built_in`` or ``partitioner`` chooses partitions; the other is None."""
 
     built_in: BuiltInPartitioner | None
     partitioner: Any
     key_serializer: FieldSerializer
     value_serializer: FieldSerializer
-    #: None where there are none.
+    #: None if there are no interceptors.
     interceptors: ProducerInterceptors | None
-    #: Closes each of them, the last made first; what fails is logged. Calling it twice is harmless.
+    #: Closes all plugins, the last created first, and logs failures. Calling it twice is harmless.
     close: Callable[[], None]
 
 
@@ -45,11 +45,11 @@ def make_plugins(
     value_serializer: Any,
     interceptors: Sequence[Any] | None,
 ) -> Plugins:
-    """What was handed over as objects, and for the rest (None) what *config* names.
+    """The plugins that were passed as objects, and those that *config* names for arguments that are None.
 
-    :param configs: the properties that each of them is configured with.
-    :param undo: closes what was made, if the producer cannot be made after all.
-    :raises ConfigError: one of them cannot be found or made.
+    :param configs: the properties that the plugins are configured with.
+    :param undo: closes the plugins if the producer cannot be created.
+    :raises ConfigError: if a plugin cannot be found or created.
     """
     closers = ExitStack()
     undo.callback(closers.close)

@@ -1,7 +1,7 @@
-"""Which partition a record goes to when ``partitioner.class`` says how: the interface, and what comes with Kafka.
+"""Partitioners for ``partitioner.class``: the interface, and those that come with Kafka.
 
-Called on the sending threads, several at once. Keyed records go where Kafka's Java client sends them, so that both
-kinds of producer can share a topic.
+Several calling threads may use a partitioner at once. Records with a key go to the same partition as with Kafka's Java
+client, so that both clients can share a topic.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.murmur2 import murmur2, murmur2_array, to_positive
 
-#: No sticky choice was made yet.
+#: No sticky partition was chosen yet.
 _NONE = -1
 
-#: What a record adds to its content in most batches: length, attributes and two deltas. An estimate a little too high
-#: leaves a batch not quite full; one too low would send the rest of every batch as a tiny one of its own.
+#: What a record adds to its content in most batches: length, attributes and two deltas. If the estimate is slightly too
+#: high, batches are not quite full; if it is too low, the rest of every batch is sent as a tiny batch.
 _RECORD_OVERHEAD_BYTES = 7
 
 
 class Partitioner:
-    """Chooses partitions for records that do not name one; base of partitioners that ``partitioner.class`` names.
+    """Chooses partitions for records that do not name one; base class of the classes for ``partitioner.class``.
 
-    Only :meth:`partition` is needed of one that is not derived from it.
+    A class that is not derived from it only needs :meth:`partition`.
 
-    One that also has a method ``on_new_batch(topic, cluster, previous)`` is told when a record that it gave *previous*
-    would open a batch there, and is then asked once more.
+    If a partitioner also has a method ``on_new_batch(topic, cluster, previous)``, that method is called when a record
+    with the partition *previous* would open a batch there, and :meth:`partition` is called once more.
     """
 
     def configure(self, configs: Mapping[str, Any]) -> None:
-        """Told once, before anything is sent: the producer's properties."""
+        """Called once, before anything is sent, with the producer's properties."""
 
     def partition(
         self,
@@ -51,29 +51,30 @@ class Partitioner:
         value_bytes: bytes | None,
         cluster: Cluster,
     ) -> int:
-        """The partition of one record, by its key and value before and after serialization."""
+        """Return the partition of one record, given its key and value before and after serialization."""
         raise NotImplementedError
 
     def partition_rows(
         self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
     ) -> NDArray[np.int32]:
-        """The partition of every row of *chunk*; *sizes* int64[rows] are the bytes of its key, value and headers.
+        """Return the partition of every row of *chunk*; *sizes* int64[rows] are the bytes of its key, value and
+        headers.
 
-        Asks for row after row; partitioners that can do better with arrays should.
+        Calls :meth:`partition` for each row; partitioners that can compute arrays should override it.
         """
         return row_by_row(self, topic, chunk, cluster)
 
     def close(self) -> None:
-        """The producer was closed."""
+        """Called when the producer is closed."""
 
 
 class DefaultPartitioner(Partitioner):
-    """Murmur2 of the key; records without key stick to one partition until its batch is full (KIP-480).
+    """Murmur2 of the key; records without a key stick to one partition until its batch is full (KIP-480).
 
-    A partition that has lost its leader is left for another one, as long as there is one with a leader.
+    When that partition has no leader any more, it switches to another one with a leader, if there is one.
 
-    :param batch_size_bytes: how many bytes of rows without key go to one partition before the next is chosen; made by
-        name, it takes the producer's ``batch.size``.
+    :param batch_size_bytes: how many bytes of rows without a key go to one partition before it switches. A partitioner
+        that is loaded by name uses the producer's ``batch.size``.
     """
 
     def __init__(self, batch_size_bytes: int = 16384, rng: random.Random | None = None) -> None:
@@ -100,7 +101,7 @@ class DefaultPartitioner(Partitioner):
         return to_positive(murmur2(key_bytes)) % partition_count(topic, cluster)
 
     def on_new_batch(self, topic: str, cluster: Cluster, previous: int) -> None:
-        """A new batch is about to be opened for a record that had been given *previous*."""
+        """Switch the partition, because a new batch would be opened for a record with the partition *previous*."""
         self._next_partition(topic, cluster, previous)
 
     def partition_rows(
@@ -117,7 +118,7 @@ class DefaultPartitioner(Partitioner):
         return partitions
 
     def _stick(self, topic: str, sizes: NDArray[np.int64], cluster: Cluster) -> NDArray[np.int32]:
-        """Consecutive rows stay together as long as they fit into one batch, then another partition is drawn."""
+        """Keep consecutive rows together as long as they fit into one batch, then choose another partition."""
         partition = self._current(topic, cluster)
         lengths, filled = cut_turns(sizes, self._turn_bytes, self._sticky_bytes.get(topic, 0))
         choices = [partition]
@@ -129,14 +130,14 @@ class DefaultPartitioner(Partitioner):
         return np.repeat(np.array(choices, dtype=np.int32), lengths)
 
     def _current(self, topic: str, cluster: Cluster) -> int:
-        """The sticky choice; another one when it has no leader any more."""
+        """The sticky partition; another one if it has no leader any more."""
         sticky = self._sticky.get(topic, _NONE)
         if sticky != _NONE and cluster.leader_for(TopicPartition(topic, sticky)) is not None:
             return sticky
         return self._next_partition(topic, cluster, sticky)
 
     def _next_partition(self, topic: str, cluster: Cluster, previous: int) -> int:
-        """Move the sticky choice on from *previous*; whoever comes second finds it moved and takes what is there."""
+        """Switch the sticky partition from *previous*; if another thread has done so already, return its choice."""
         with self._lock:
             current = self._sticky.get(topic, _NONE)
             if current == previous:
@@ -155,7 +156,7 @@ class DefaultPartitioner(Partitioner):
 
 
 class RoundRobinPartitioner(Partitioner):
-    """Each record goes to the next partition that has a leader, whatever its key."""
+    """Sends each record to the next partition that has a leader, regardless of its key."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -204,16 +205,18 @@ def partition_count(topic: str, cluster: Cluster) -> int:
 
 
 def key_partitions(key: BinaryColumn, count: int) -> NDArray[np.int32]:
-    """Where Kafka's Java client would send each row by its key, of *count* partitions; for null rows anything."""
+    """The partition of each row by its key, of *count* partitions, as Kafka's Java client computes it; arbitrary for
+    null rows.
+    """
     hashes = murmur2_array(key)
     partitions: NDArray[np.int32] = (hashes & np.int32(0x7FFFFFFF)) % np.int32(count)
     return partitions
 
 
 def cut_turns(sizes: NDArray[np.int64], turn_bytes: int, filled: int) -> tuple[list[int], int]:
-    """Cut rows into turns of at most *turn_bytes*, the first of which has *filled* already.
+    """Split rows into turns of at most *turn_bytes*, the first of which already has *filled* bytes.
 
-    :returns: how many rows each turn has, and how many bytes the last one has then.
+    :returns: the number of rows of each turn, and the bytes of the last one.
     """
     ends = np.cumsum(sizes + _RECORD_OVERHEAD_BYTES)
     lengths: list[int] = []
@@ -221,7 +224,7 @@ def cut_turns(sizes: NDArray[np.int64], turn_bytes: int, filled: int) -> tuple[l
     while True:
         end = int(np.searchsorted(ends, before + turn_bytes - filled, side="right"))
         if end == start and not filled:
-            # A row that is larger than a batch has one of its own.
+            # A row that is larger than a batch gets a batch that holds only this row.
             end = start + 1
         lengths.append(end - start)
         if end >= len(sizes):
@@ -231,9 +234,10 @@ def cut_turns(sizes: NDArray[np.int64], turn_bytes: int, filled: int) -> tuple[l
 
 
 def row_by_row(partitioner: Any, topic: str, chunk: ColumnChunk, cluster: Cluster) -> NDArray[np.int32]:
-    """What *partitioner* chooses for each row of *chunk*, asked as if it were a record: keys and values are bytes.
+    """The partition that *partitioner* chooses for each row of *chunk*, called as for a record: keys and values are
+    bytes.
 
-    :raises ValueError: it chose what is no partition of *topic*.
+    :raises ValueError: if it returned something that is not a partition of *topic*.
     """
     chosen = np.empty(chunk.num_rows, dtype=np.int32)
     for row in range(chunk.num_rows):
@@ -246,7 +250,7 @@ def row_by_row(partitioner: Any, topic: str, chunk: ColumnChunk, cluster: Cluste
 
 
 def check_choice(partitioner: Any, topic: str, partition: Any, cluster: Cluster) -> None:
-    """:raises ValueError: *partitioner* chose a partition that *topic* does not have, or what is no number of one."""
+    """:raises ValueError: if *partition*, the result of *partitioner*, is not an int or not a partition of *topic*."""
     count = cluster.partition_count(topic) or 0
     if not isinstance(partition, int | np.integer) or isinstance(partition, bool):
         raise ValueError(
@@ -261,7 +265,7 @@ def check_choice(partitioner: Any, topic: str, partition: Any, cluster: Cluster)
 
 
 def check_choices(partitioner: Any, topic: str, partitions: Any, rows: int) -> None:
-    """:raises ValueError: *partitioner* did not choose a partition for each of *rows* rows: rows would be lost."""
+    """:raises ValueError: if *partitions* is not one partition for each of *rows* rows, because rows would be lost."""
     if not (
         isinstance(partitions, np.ndarray)
         and partitions.shape == (rows,)

@@ -1,7 +1,7 @@
-"""Serializers: what a record's key and value are before they are bytes.
+"""Serializers: convert a record's key and value to bytes.
 
-Used by :meth:`KafkaProducer.send` on the calling threads, several at once, so a serializer must not keep state between
-calls. Keys and values of columns are bytes already and pass none.
+:meth:`KafkaProducer.send` uses them on the calling threads, several at once, so a serializer must not keep state
+between calls. Keys and values of columns are bytes already and are not serialized.
 
 Source: apache/kafka ``org.apache.kafka.common.serialization``.
 """
@@ -19,21 +19,23 @@ from kafka_sink.common.plugins import load_plugin, name_of
 
 
 class Serializer:
-    """Turns objects into bytes; base of serializers, any object with these methods will do."""
+    """Converts objects to bytes; base class of serializers. Any object with these methods is accepted."""
 
     def configure(self, configs: Mapping[str, Any], is_key: bool) -> None:
-        """Told once, before anything is sent: the producer's properties, and whether it is to serialize keys."""
+        """Called once, before anything is sent, with the producer's properties; *is_key* says whether it serializes
+        keys.
+        """
 
     def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
-        """The bytes of *data*, None for null; may add to *headers*."""
+        """Return the bytes of *data*, None for null; may add to *headers*."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """The producer was closed."""
+        """Called when the producer is closed."""
 
 
 class BytesSerializer(Serializer):
-    """Bytes as they are: the default."""
+    """Passes bytes through; the default."""
 
     def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
         if data is None or isinstance(data, bytes):
@@ -44,7 +46,7 @@ class BytesSerializer(Serializer):
 
 
 class StringSerializer(Serializer):
-    """Text as UTF-8."""
+    """Encodes text as UTF-8."""
 
     def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
         if data is None:
@@ -71,21 +73,21 @@ class _NumberSerializer(Serializer):
 
 
 class IntegerSerializer(_NumberSerializer):
-    """Whole numbers as four bytes, the highest first, as Java's ``IntegerSerializer`` writes them."""
+    """Encodes integers as four bytes, big-endian, like Java's ``IntegerSerializer``."""
 
     def __init__(self) -> None:
         super().__init__(">i", 32)
 
 
 class LongSerializer(_NumberSerializer):
-    """Whole numbers as eight bytes, the highest first, as Java's ``LongSerializer`` writes them."""
+    """Encodes integers as eight bytes, big-endian, like Java's ``LongSerializer``."""
 
     def __init__(self) -> None:
         super().__init__(">q", 64)
 
 
 class JsonSerializer(Serializer):
-    """Whatever :mod:`json` can write, in UTF-8 and without spaces; None is null, not the text ``null``."""
+    """Encodes what :mod:`json` can write as UTF-8 without spaces; None is null, not the text ``null``."""
 
     def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
         if data is None:
@@ -109,21 +111,21 @@ BUILT_IN: Final[Mapping[str, type[Serializer]]] = {
 
 
 class FieldSerializer:
-    """The serializer of keys or of values, and how its failures are told."""
+    """The serializer of keys or of values; names the field, the type and the serializer in its errors."""
 
     def __init__(self, option: str, given: Any, configs: Mapping[str, Any]) -> None:
-        """:raises ConfigError: *given* names no serializer."""
+        """:raises ConfigError: if *given* cannot be loaded as a serializer."""
         self._option = option
         self._field = option.partition(".")[0]
         self._serializer = load_plugin(option, given, BUILT_IN, "serialize")
-        #: Whether bytes are simply left as they are.
+        #: Whether bytes are passed through unchanged.
         self.is_plain = type(self._serializer) is BytesSerializer
         configure = getattr(self._serializer, "configure", None)
         if configure is not None:
             configure(configs, self._field == "key")
 
     def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
-        """:raises SerializationError: naming field, type and serializer."""
+        """:raises SerializationError: if *data* cannot be serialized; the text names field, type and serializer."""
         try:
             found = self._serializer.serialize(topic, headers, data)
         except Exception as error:

@@ -1,5 +1,5 @@
-"""The sender: drains batches by node, sends produce requests, and completes batches from the answers.
+"""The sender: drains batches by node, sends produce requests, and completes batches with the answers.
 
-Owns batches from the drain to their end. Runs on the sender thread only. It must never block on anything but the poll
-of the network client.
+It owns batches from the drain until they are done. It runs on the sender thread only, and blocks only in the poll of
+the network client.
 """

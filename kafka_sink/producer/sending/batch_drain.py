@@ -1,8 +1,8 @@
-"""The drain side of the queues: which batches may leave, and the way back for those that failed.
+"""The drain side of the queues: which batches may be sent, and how failed batches are put back.
 
-The sender thread asks what is ready, drains it, mutes partitions, expires and puts back; nobody else does, so what is
-kept here needs no lock. The queues belong to the accumulator, and each is looked at under its own lock. It compresses
-outside of every lock, never waits and never performs I/O.
+Only the sender thread checks which batches are ready, drains them, mutes partitions, expires batches and puts them
+back, so the state here needs no lock. The queues belong to the accumulator, and each is accessed under its own lock.
+Batches are compressed outside of every lock. This module never waits and never performs I/O.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReadyCheckResult:
-    """Answer of :meth:`BatchDrain.ready`."""
+    """The result of :meth:`BatchDrain.ready`."""
 
     ready_nodes: set[Node]
     next_ready_check_delay_ms: int
@@ -36,7 +36,7 @@ class ReadyCheckResult:
 class BatchDrain:
     """Takes batches out of an accumulator's queues (the sender's half of apache/kafka ``RecordAccumulator``).
 
-    :param transactions: None but for a producer with a transactional id.
+    :param transactions: None for a producer without a transactional id.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class BatchDrain:
         self._idempotence = idempotence
         self._transactions = transactions
         self._muted: set[TopicPartition] = set()
-        # Node id → the partition with which its next drain begins.
+        # Node id → index of the partition where its next drain begins.
         self._drain_index: dict[int, int] = {}
 
     # --- ready and drained -------------------------------------------------------------------------------------------
 
     def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
-        """Which nodes have something to send, when to look again, and which topics have data but no known leader."""
+        """Which nodes have batches to send, when to check again, and which topics have batches but no known leader."""
         urgent = self._accumulator.is_urgent
         if self._transactions is not None:
             urgent = urgent or self._transactions.is_completing
@@ -71,7 +71,7 @@ class BatchDrain:
         unknown_leader_topics: set[str] = set()
         for topic_partition, queue in tuple(self._accumulator.queues.items()):
             if not queue.batches:
-                # Most queues, most of the time. An append that fills one just now wakes the sender afterwards.
+                # Most queues are empty most of the time. An append to an empty queue wakes the sender afterwards.
                 continue
             with queue.lock:
                 first = queue.batches[0]
@@ -88,14 +88,14 @@ class BatchDrain:
         return ReadyCheckResult(set(ready.values()), delay_ms, unknown_leader_topics)
 
     def _time_left_ms(self, first: ProducerBatch, leader_epoch: int | None, sendable: bool, now_ms: int) -> int:
-        """How long *first* must still wait; backing off beats every reason to send, but a new leader."""
+        """How long *first* must still wait. The backoff has priority over every reason to send, except a new leader."""
         backoff_ms = self._backoff_left_ms(first, leader_epoch, now_ms)
         if backoff_ms > 0 or sendable:
             return backoff_ms
         return max(first.last_attempt_ms + self._linger_ms - now_ms, 0)
 
     def _backoff_left_ms(self, batch: ProducerBatch, leader_epoch: int | None, now_ms: int) -> int:
-        """How long a batch that failed must still wait before it is tried again; a newer leader is not waited for."""
+        """How long a failed batch must still wait before its retry. A retry to a newer leader does not wait."""
         if batch.attempts == 0:
             return 0
         if leader_epoch is not None and batch.leader_epoch is not None and leader_epoch > batch.leader_epoch:
@@ -105,7 +105,7 @@ class BatchDrain:
     def drain(
         self, cluster: Cluster, nodes: Collection[Node], max_request_bytes: int, now_ms: int
     ) -> dict[int, list[ProducerBatch]]:
-        """Take what fits into one request per node: at most one batch of each partition, closed for the wire."""
+        """Drain what fits into one request per node: at most one batch of each partition, closed for sending."""
         return {node.id: self._drain_node(cluster, node, max_request_bytes, now_ms) for node in nodes}
 
     def _drain_node(self, cluster: Cluster, node: Node, max_request_bytes: int, now_ms: int) -> list[ProducerBatch]:
@@ -130,7 +130,7 @@ class BatchDrain:
             if not self._close(batch):
                 continue
             if drained and size + batch.wire_bytes > max_request_bytes:
-                # It comes first next time, so that no partition is starved by smaller ones before it.
+                # The next drain begins with this partition, so that smaller batches before it do not starve it.
                 self._drain_index[node.id] = index
                 with queue.lock:
                     queue.batches.appendleft(batch)
@@ -151,7 +151,7 @@ class BatchDrain:
         return self._idempotence is None or not self._idempotence.must_wait(first)
 
     def _close(self, batch: ProducerBatch) -> bool:
-        """Compress *batch*: only then its size is known; one that cannot be compressed fails, and leaves no gap."""
+        """Close *batch*, which determines its size. If that fails the batch fails, without a gap in the sequences."""
         try:
             batch.close()
         except Exception as error:
@@ -168,7 +168,7 @@ class BatchDrain:
         return True
 
     def mute(self, topic_partition: TopicPartition) -> None:
-        """Keep the partition back until its batch in flight is answered."""
+        """Do not drain the partition until its batch in flight is answered."""
         self._muted.add(topic_partition)
 
     def unmute(self, topic_partition: TopicPartition) -> None:
@@ -177,9 +177,10 @@ class BatchDrain:
     # --- expired, and put back ---------------------------------------------------------------------------------------
 
     def expired_batches(self, now_ms: int) -> tuple[list[ProducerBatch], int]:
-        """Take the batches whose delivery time-out has passed out of their queues: (those, when the next one expires).
+        """Remove the batches whose delivery time-out has passed from their queues: (those batches, when the next one
+        expires).
 
-        Looks at every queue, so it is for when something may have expired, not for every pass.
+        Checks every queue, so it should only be called when a batch may have expired.
         """
         expired: list[ProducerBatch] = []
         next_expiry_ms = FOREVER_MS
@@ -196,7 +197,7 @@ class BatchDrain:
         return expired, next_expiry_ms
 
     def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
-        """Put a batch that failed back, before those not yet sent; with sequences, in their order."""
+        """Put a failed batch back into its queue, before batches never sent, in the order of sequences or of age."""
         batch.reenqueued(now_ms)
         batch.retry_backoff_ms = self._retry_backoff.backoff_ms(batch.attempts - 1)
         queue = self._accumulator.queue(batch.topic_partition)
@@ -204,9 +205,9 @@ class BatchDrain:
             self._put_back(queue, batch)
 
     def split_and_reenqueue(self, batch: ProducerBatch) -> int:
-        """Put two halves of a batch that a broker found too large in its place; returns how many pieces.
+        """Replace a batch that a broker found too large by its two halves; returns how many pieces.
 
-        They have spent no attempt, keep the batch's age, and take over its memory and its sequences.
+        The pieces have no attempts, keep the batch's age, and take over its memory and its sequences.
         """
         pieces = batch.split()
         if self._idempotence is not None:
@@ -219,7 +220,9 @@ class BatchDrain:
         return len(pieces)
 
     def _put_back(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Before those not yet sent; with sequences in their order, else by age. The queue's lock is held."""
+        """Insert *batch* before batches that were never sent, in the order of sequences if it has one, else by age. The
+        caller holds the queue's lock.
+        """
         position = 0
         for other in queue.batches:
             if self._stays_behind(batch, other):
@@ -228,8 +231,8 @@ class BatchDrain:
         queue.batches.insert(position, batch)
 
     def _stays_behind(self, batch: ProducerBatch, other: ProducerBatch) -> bool:
-        """Whether *other*, which is queued, comes after *batch*, which is put back."""
+        """Whether the queued batch *other* comes after *batch*, which is put back."""
         if self._idempotence is not None:
             return not other.has_sequence or sequence_precedes(batch.base_sequence, other.base_sequence)
-        # The oldest stays first, or its time would run out unseen behind a younger one.
+        # The oldest batch stays first. Otherwise its time-out would pass unnoticed behind a younger batch.
         return other.created_ms > batch.created_ms or (other.attempts == 0 and other.created_ms == batch.created_ms)

@@ -1,7 +1,7 @@
-"""The batches on their way: what was drained and has no outcome yet, and what becomes of each of them.
+"""The batches in flight: drained batches that have no outcome yet, and how each of them ends.
 
-Sender thread only. A batch is stored, sent again, cut in two, refused, or given up when its time is over; each ends
-here once. It never performs I/O, and knows requests no more than by the answer for a batch.
+Runs on the sender thread only. A batch is stored, sent again, split, refused, or expired; each ends here once. This
+module never performs I/O, and handles the answers for batches, not requests.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kafka_sink.producer.sending.batch_drain import BatchDrain
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.protocol.messages.produce import PartitionProduceResponse
 
-#: The batch as a whole is over a limit of the topic: its records, or some of them, may not be.
+#: The batch as a whole exceeds a limit of the topic; its records, or some of them, may not.
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
-#: With a place for what the user writes before the names of options.
+#: Each text has a placeholder for the prefix that the user writes before the names of options.
 _REMEDIES: dict[ErrorCode, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: "; lower {0}batch.size or {0}max.request.size, or raise the topic's max.message.bytes",
     ErrorCode.RECORD_LIST_TOO_LARGE: "; lower {0}batch.size, or raise the topic's segment.bytes",
@@ -41,9 +41,9 @@ _REMEDIES: dict[ErrorCode, str] = {
 
 
 class InFlightBatches:
-    """What the sender has drained, by partition.
+    """The drained batches, by partition.
 
-    :param connection_failures: which brokers could not be reached, for what is told of a batch that expires.
+    :param connection_failures: which brokers could not be reached, for the error of a batch that expires.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class InFlightBatches:
         self._connection_failures = connection_failures
         self._guarantee_order = config.max_in_flight_requests_per_connection == 1
         self._batches: dict[TopicPartition, list[ProducerBatch]] = {}
-        #: Nothing expires before.
+        #: No batch expires before this time, monotonic ms.
         self.next_expiry_ms = 0
 
     def clear(self) -> None:
-        """They were all aborted."""
+        """Forget all batches, which were aborted."""
         self._batches.clear()
 
     def track(self, drained: dict[int, list[ProducerBatch]]) -> None:
-        """Batches by the node that they are sent to now."""
+        """Add batches that are about to be sent, by node."""
         for batches in drained.values():
             self._metrics.drained(batches)
             for batch in batches:
@@ -88,7 +88,7 @@ class InFlightBatches:
                     self._drain.mute(batch.topic_partition)
 
     def expire(self, now_ms: int) -> None:
-        """Fail what has waited longer than delivery.timeout.ms, queued or in flight."""
+        """Fail the batches that have waited longer than delivery.timeout.ms, queued or in flight."""
         if now_ms < self.next_expiry_ms:
             return
         expired, next_expiry_ms = self._drain.expired_batches(now_ms)
@@ -98,7 +98,7 @@ class InFlightBatches:
                 expired.append(batch)
             else:
                 next_expiry_ms = min(next_expiry_ms, batch.created_ms + timeout_ms)
-        # What is appended from now on has all of its time before it, so until then nothing has to be looked at.
+        # Batches that are appended from now on have their whole time-out ahead, so no check is needed until then.
         self.next_expiry_ms = min(next_expiry_ms, now_ms + timeout_ms)
         for batch in expired:
             error = KafkaTimeoutError(
@@ -114,10 +114,10 @@ class InFlightBatches:
         return "; " + "; ".join(f"{f.host}:{f.port}: {f.cause}" for f in failures) if failures else ""
 
     def complete(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: int) -> None:
-        """Settle one batch: stored, to be sent again, or failed."""
+        """Handle the answer for one batch: it is stored, sent again, split, or failed."""
         code = ErrorCode.of(answer.error_code)
         if batch.is_done:
-            # It expired while this answer was under way; only now is its memory free of the request.
+            # The batch expired while this answer was outstanding; only now does no request refer to its memory.
             self._accumulator.deallocate(batch)
         elif code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._succeed(batch, answer)
@@ -183,9 +183,11 @@ class InFlightBatches:
         self._accumulator.deallocate(batch)
 
     def _refuse(self, batch: ProducerBatch, code: ErrorCode, answer: PartitionProduceResponse) -> None:
-        """The broker does not take *batch*, for all of its records or for those that the answer names (KIP-467)."""
+        """Fail *batch*, which the broker refused because of all its records, or of those that the answer names
+        (KIP-467).
+        """
         named: dict[int, Exception] = {}
-        # One code cannot tell what is wrong with several records, as in Kafka's Java client.
+        # One code cannot describe the errors of several records, as in Kafka's Java client.
         named_code = answer.error_code if len(answer.record_errors) == 1 else int(ErrorCode.INVALID_RECORD)
         for record in answer.record_errors:
             said = record.batch_index_error_message or answer.error_message
@@ -202,7 +204,7 @@ class InFlightBatches:
     def fail(
         self, batch: ProducerBatch, error: Exception, record_errors: Mapping[int, Exception] = NO_RECORD_ERRORS
     ) -> None:
-        """Nothing of *batch* is tried again; :meth:`ProducerBatch.done` has the parameters."""
+        """Fail *batch* without a retry; :meth:`ProducerBatch.done` describes the parameters."""
         if self._idempotence is not None:
             self._idempotence.failed(batch)
         if self._transactions is not None:
@@ -217,7 +219,7 @@ class InFlightBatches:
         return f"{what}{self._hint(code, message)}"
 
     def _hint(self, code: ErrorCode, message: str | None) -> str:
-        """What the broker said, and what can be done."""
+        """The broker's message, and a remedy."""
         said = f" ({message})" if message else ""
         return f"{said}{_REMEDIES.get(code, '').format(self._config.option_prefix)}"
 

@@ -1,8 +1,8 @@
-"""Sender: the one thread per producer that talks to the brokers.
+"""Sender: the thread of a producer that communicates with the brokers.
 
-:meth:`Sender.run` is the thread; :meth:`Sender.run_once` is one bounded step of it, which a simulator can drive
-alone. It owns the NetworkClient, the drain side of the accumulator and the idempotence state. It never waits but in
-the client's poll (and after an error that nobody foresaw), and never lets one bad batch or callback stop the others.
+:meth:`Sender.run` is the thread; :meth:`Sender.run_once` is one bounded step of it, which a simulator can drive alone.
+The sender owns the NetworkClient, the drain side of the accumulator and the idempotence state. It waits only in the
+client's poll, and after an unexpected error. A failure of one batch or callback never stops the others.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from kafka_sink.protocol.messages.produce import (
     TopicProduceData,
 )
 
-#: The newest Produce version that names topics by name; later ones need topic ids.
+#: The newest Produce version that identifies topics by name; newer versions need topic ids.
 _PRODUCE_MAX_VERSION = 12
 
-#: Partitions that the message about records given up names.
+#: The maximum number of partitions in the message about records that were not acknowledged.
 _PARTITIONS_NAMED = 10
 
-#: From this version on Produce adds its partitions to the transaction by itself (transaction version 2, KIP-890).
+#: From this version on, Produce adds its partitions to the transaction implicitly (transaction version 2, KIP-890).
 _PRODUCE_TRANSACTION_VERSION_2 = 12
 
-#: From this version on brokers may be sent zstd (KIP-110).
+#: From this version on, brokers accept zstd (KIP-110).
 _PRODUCE_ZSTD = 7
 
 
 class Sender:
-    """Turns queued batches into produce requests and their answers into outcomes (apache/kafka ``Sender``).
+    """Sends queued batches in produce requests and completes them with the answers (apache/kafka ``Sender``).
 
-    :param loads: None where the partitioner wants to know nothing of the queues.
+    :param loads: None if the partitioner does not use the queue lengths.
     """
 
     def __init__(
@@ -108,24 +108,27 @@ class Sender:
         self._force_close = False
         self._keeps_network = False
         self._why_closed = "the producer was closed"
-        # After an error that nobody foresaw; a forced close ends the pause.
+        # The pause after an unexpected error; a forced close ends it.
         self._pause = threading.Condition()
         self._last_uncaught: str | None = None
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Work until closed, then send what is left and abort what was not committed; forced, fail it instead."""
+        """Run until closed, then send the remaining batches and abort an open transaction. A forced close fails the
+        batches.
+        """
         try:
             while self._running:
                 self._step()
-            # An append that was let in before the close may still add its batch.
+            # An append that began before the close may still add its batch.
             self._accumulator.await_appends()
             while not self._force_close and self._accumulator.has_incomplete:
                 self._step()
             self._abort_open_transaction()
         finally:
-            # However this thread ends: nobody else could complete what is left, and nothing may be added to it.
+            # However this thread ends: no other thread can complete the remaining batches, and nothing may be added to
+            # them.
             self._running = False
             self._accumulator.close()
             self._give_up(self._accumulator.abort_incomplete(self._reason_for_giving_up))
@@ -134,7 +137,9 @@ class Sender:
             self._close_client()
 
     def _abort_open_transaction(self) -> None:
-        """Nobody can commit it any more; brokers would wait for its time-out, and readers with them."""
+        """Abort a transaction that can no longer be committed. Otherwise brokers and readers would wait for its
+        time-out.
+        """
         transactions = self._transactions
         while transactions is not None and transactions.has_ongoing_transaction and not self._force_close:
             if not transactions.is_completing:
@@ -179,23 +184,23 @@ class Sender:
             self._last_uncaught = None
 
     def _note_uncaught(self, error: Exception) -> None:
-        """Log *error*, unless the step before failed in the same way."""
+        """Log *error*, unless the previous step failed in the same way."""
         kind = repr(error)
         if kind != self._last_uncaught:
             self._last_uncaught = kind
             self._log.exception("uncaught error in the sender thread; it goes on")
 
     def _wait_after_uncaught(self) -> None:
-        # A step that fails before it polls has not waited for anything, and the next may fail as fast.
+        # A step that fails before its poll has not waited, and the next one may fail as fast.
         with self._pause:
             if not self._force_close:
                 self._clock.wait(self._pause, max(self._config.retry_backoff_ms, 1))
 
     def run_once(self) -> None:
-        """One iteration: expiry, identity, sends, then at most one wait for the network.
+        """One iteration: expire batches, prepare the identity, send, then wait for the network at most once.
 
-        In this order: what expires is never drained in the same pass, and what that or an answer did to the sequences
-        is settled before anything is drained, so a partition never sleeps on a question that could be answered now.
+        The order matters: expired batches are never drained in the same pass, and the effects of expiry and of answers
+        on the sequences are settled before the drain, so a partition never waits for a decision that can be made now.
         """
         now_ms = self._clock.monotonic_ms()
         self._in_flight.expire(now_ms)
@@ -204,24 +209,24 @@ class Sender:
         self._client.poll(poll_ms, self._clock.monotonic_ms())
 
     def initiate_close(self) -> None:
-        """Stop after what is queued has been sent. Any thread."""
+        """Stop after the queued batches have been sent. Any thread."""
         self._accumulator.close()
         self._running = False
         self.wakeup()
 
     def keep_network(self) -> None:
-        """Leave the connections open at the end, unless something is under way on them. Any thread, before a close."""
+        """Leave the connections open at the end, unless a request is in flight. Any thread, before a close."""
         self._keeps_network = True
 
     def force_close(self) -> None:
-        """Stop now; what is not acknowledged fails. Any thread."""
+        """Stop now; batches that are not acknowledged fail. Any thread."""
         self._force_close = True
         self.initiate_close()
         with self._pause:
             self._pause.notify_all()
 
     def end_with_program(self) -> None:
-        """The program ends, and nobody has closed the producer: tell what was not sent. The exiting thread."""
+        """Close a producer that is still open when the program ends; report what was not sent. The exiting thread."""
         self._why_closed = "the program ended without flush() or close() of this producer"
         self.force_close()
 
@@ -236,7 +241,9 @@ class Sender:
     # --- producer id and transactions --------------------------------------------------------------------------------
 
     def _prepare_identity(self, transactions: TransactionManager, now_ms: int) -> int:
-        """Settle sequences, and send the request that id or transaction need next; how long the poll may last, ms."""
+        """Resolve sequences, and send the next request for the id or the transaction; returns the limit of the poll,
+        ms.
+        """
         with_gap = transactions.sequences.resolve_sequences()
         if with_gap and transactions.is_transactional:
             transactions.sequences_have_gap(with_gap)
@@ -259,7 +266,7 @@ class Sender:
         aborted = self._accumulator.abort_batches(lambda _: error)
         if self._transactions is not None:
             for batch in aborted:
-                # What stays in flight there would hold back its partition after an error that is not for good.
+                # Batches that stay in flight there would block their partition after an error that is not fatal.
                 self._transactions.sequences.failed(batch)
         self._count_failed(aborted)
         self._in_flight.clear()
@@ -272,7 +279,7 @@ class Sender:
     # --- sending -----------------------------------------------------------------------------------------------------
 
     def _send_producer_data(self, now_ms: int) -> int:
-        """Send every batch that is ready; how long the poll after it may last, ms."""
+        """Send every batch that is ready; returns how long the following poll may last, ms."""
         cluster = self._metadata.fetch()
         ready = self._drain.ready(cluster, now_ms)
         if ready.unknown_leader_topics:
@@ -284,7 +291,7 @@ class Sender:
         nodes: list[Node] = []
         if self._loads is not None:
             self._loads.report(cluster, now_ms)
-        # By id: the same in every run, whatever the hashes of host names are.
+        # Sorted by id, so that the order is the same in every run, whatever the hashes of the host names are.
         for node in sorted(ready.ready_nodes, key=lambda node: node.id):
             can_take = self._client.ready(node, now_ms)
             if self._loads is not None:
@@ -318,7 +325,8 @@ class Sender:
         try:
             self._client.send(request, now_ms)
         except Exception as error:
-            # A defect, not the network: the other nodes' batches still go out, and these must not wait for an answer.
+            # This is a defect, not a network error: the other nodes' batches are still sent, and these would get no
+            # answer.
             self._log.exception("a produce request to node %s could not be sent", node_id)
             for batch in batches:
                 reason = KafkaError(f"{batch.record_count} record(s) for {batch.topic_partition} not sent: {error!r}")
@@ -400,7 +408,9 @@ class Sender:
             self._in_flight.complete(batch, missing, now_ms)
 
     def _learn_leaders(self, body: ProduceResponse) -> None:
-        """A broker that does not lead a partition says who does, from version 10 on (KIP-951)."""
+        """Use the current leaders that a broker names, from version 10 on, for partitions that it does not lead
+        (KIP-951).
+        """
         leaders = {
             TopicPartition(topic.name, answer.index): NewLeader(
                 answer.current_leader.leader_id, answer.current_leader.leader_epoch
@@ -417,7 +427,7 @@ class Sender:
 
 
 def _places(batches: Iterable[ProducerBatch]) -> str:
-    """How many records of which partitions."""
+    """The number of records of each partition, as text."""
     counts: dict[TopicPartition, int] = {}
     for batch in batches:
         counts[batch.topic_partition] = counts.get(batch.topic_partition, 0) + batch.record_count

@@ -1,7 +1,7 @@
-"""Sends the requests of the transaction manager, one at a time, and brings it the answers.
+"""Sends the requests of the transaction manager, one at a time, and passes it the answers.
 
-A part of the sender thread's step. It finds the broker to ask, waits for its connection and for pauses between
-attempts without blocking, and never decides what an answer means.
+It is part of the sender thread's step. It finds the broker for a request, and waits for the connection and for pauses
+between attempts without blocking. The manager and its requests interpret the answers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TransactionalRequestSender:
         self._in_flight: TransactionalRequest | None = None
 
     def run_once(self, now_ms: int) -> int:
-        """Send the next request if it can be sent now; how long the poll that follows may last, ms."""
+        """Send the next request if possible; returns how long the following poll may last, ms."""
         while self._in_flight is None:
             request = self._transactions.next_request(has_incomplete=self._accumulator.has_incomplete_or_appends)
             if request is None:
@@ -53,18 +53,19 @@ class TransactionalRequestSender:
         return FOREVER_MS
 
     def _try_send(self, request: TransactionalRequest, now_ms: int) -> int:
-        """0 when *request* was sent, or the way to its coordinator is asked for; else how long to wait, ms."""
+        """0 if *request* was sent or its coordinator is being looked up; else how long to wait, ms."""
         key = request.coordinator
         node = self._client.least_loaded_node(now_ms) if key is None else self._transactions.coordinator(key)
         if node is None:
             if key is None:
-                # Some time in any case: 0 would say that there is more to do now, and the caller would ask for ever.
+                # Never 0, which would mean that there is more to do now, and the caller would loop for ever.
                 return max(self._config.retry_backoff_ms, 1)
             self._transactions.look_up(key, now_ms)
             return 0
         if not self._client.ready(node, now_ms):
             if key is not None and self._client.connection_failed(node):
-                # It may not be the coordinator any more; if it is, it is worth a pause before the next attempt.
+                # This node may no longer be the coordinator. If it still is, a pause before the next attempt is
+                # justified.
                 self._transactions.look_up(key, now_ms, not_before_ms=now_ms + self._config.retry_backoff_ms)
                 self._metadata.request_update()
                 return 0

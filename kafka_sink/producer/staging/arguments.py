@@ -1,7 +1,7 @@
-"""What callers hand to the producer, held against what it takes, before anything is staged.
+"""Validation of the arguments of the producer's methods, before anything is staged.
 
-Called by :class:`KafkaProducer` on the calling threads, once per call and in constant time. It knows nothing of
-metadata: whether a partition exists is found out later.
+:class:`KafkaProducer` calls it on the calling threads, once per call and in constant time. It uses no metadata: whether
+a partition exists is checked later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafka_sink.records.columns import ColumnChunk
 
 
 def check_send(record: object, on_delivery: object) -> None:
-    """:raises ValueError: *record* is no ProducerRecord, or *on_delivery* cannot be called."""
+    """:raises ValueError: if *record* is not a ProducerRecord, or *on_delivery* is not callable."""
     if not isinstance(record, ProducerRecord):
         raise ValueError(
             f"send takes a ProducerRecord, got {type(record).__name__} ({record!r:.50}); "
@@ -26,7 +26,7 @@ def check_send(record: object, on_delivery: object) -> None:
 
 
 def check_rows(rows: object, partitions: Any, on_delivery: object) -> None:
-    """:raises ValueError: one of the arguments of ``send_columns`` is of the wrong type or length."""
+    """:raises ValueError: if an argument of ``send_columns`` has the wrong type or length."""
     if not isinstance(rows, pa.RecordBatch | pa.Table | ColumnChunk):
         raise ValueError(
             f"the rows must be a pyarrow Table or RecordBatch, got {type(rows).__name__}; "
@@ -52,6 +52,6 @@ def _check_partitions(partitions: Any, rows: int) -> None:
 
 
 def check_callback(on_delivery: object) -> None:
-    """:raises ValueError: *on_delivery* cannot be called."""
+    """:raises ValueError: if *on_delivery* is not callable."""
     if on_delivery is not None and not callable(on_delivery):
         raise ValueError(f"on_delivery must be a function of a Delivery, got {type(on_delivery).__name__}")

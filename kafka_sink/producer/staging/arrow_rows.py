@@ -1,9 +1,8 @@
-"""Rows in Arrow's form, as ``send_columns`` takes them: which columns mean what, and what they may hold.
+"""Arrow rows for ``send_columns``: the meaning of the columns, and their types.
 
-Called on the thread that sends, once per record batch. It views buffers and never loops over rows.
+Called on the sending thread, once per record batch. It uses views of the buffers and never loops over rows.
 
-The columns are those of Spark's own Kafka sink (its structured streaming guide to Kafka), and ``timestamp``
-beside them.
+The columns are those of Spark's own Kafka sink (its structured streaming guide to Kafka), and ``timestamp``.
 """
 
 from __future__ import annotations
@@ -23,28 +22,30 @@ from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
 
 #: ``value`` and ``key``: text or bytes; ``headers``: list<struct<key: string, value: binary>>; ``partition``: integers;
-#: ``timestamp``: time stamps of any unit, cut to milliseconds, or integers of milliseconds since 1970.
+#: ``timestamp``: timestamps of any unit, truncated to milliseconds, or integers of milliseconds since 1970.
 COLUMNS: Final = ("value", "key", "headers", "partition", "timestamp")
 
 _HIGHEST_PARTITION: Final = 2**31 - 1
 
-#: Arrow's units of time in a millisecond; seconds are made milliseconds.
+#: How many of Arrow's time units a millisecond has; seconds are converted to milliseconds first.
 _PER_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowRows:
-    """Rows for one topic. ``partitions`` int32[rows]: ANY_PARTITION where a row names none; None where no row does."""
+    """Rows for one topic. ``partitions`` is int32[rows] with ANY_PARTITION for rows without a partition, or None."""
 
     chunk: ColumnChunk
     partitions: NDArray[np.int32] | None
 
 
 def rows_of(batch: pa.RecordBatch, wall_ms: int) -> ArrowRows:
-    """The rows of *batch*, not copied; columns of other names are passed over. A null timestamp is *wall_ms*.
+    """The rows of *batch*, without a copy; columns with other names are ignored. A null timestamp becomes *wall_ms*.
 
-    :raises SerializationError: a column has a type that cannot be written, or a time stamp that Kafka cannot hold.
-    :raises RowSerializationError: a row has a partition that no topic can have, or a header that is null or has no key.
+    :raises SerializationError: if a column has a type that cannot be written, or a timestamp that Kafka cannot
+        represent.
+    :raises RowSerializationError: if a row has a partition that no topic can have, or a header that is null or has no
+        key.
     """
     present = batch.schema.names
     chunk = ColumnChunk(
@@ -57,10 +58,10 @@ def rows_of(batch: pa.RecordBatch, wall_ms: int) -> ArrowRows:
 
 
 def rows_to_send(rows: pa.RecordBatch | pa.Table, wall_ms: int) -> list[ArrowRows]:
-    """All of *rows*, in the pieces that they lie in.
+    """All of *rows*, in their record batches.
 
-    :raises SerializationError: there is no column ``value``, one that would not be written, or one of a type that
-        cannot be.
+    :raises SerializationError: if there is no column ``value``, or a column has an unknown name or a type that cannot
+        be written.
     :raises RowSerializationError: as for :func:`rows_of`, with the row's number in *rows*.
     """
     _check_names(rows.schema.names)
@@ -76,9 +77,9 @@ def rows_to_send(rows: pa.RecordBatch | pa.Table, wall_ms: int) -> list[ArrowRow
 
 
 def with_partitions(parts: Sequence[ArrowRows], partitions: NDArray[np.int32]) -> list[ArrowRows]:
-    """*parts* with the partitions of all their rows.
+    """*parts* with *partitions*, which are those of all their rows.
 
-    :raises ValueError: the rows have a column for them as well.
+    :raises ValueError: if the rows have a column ``partition``, too.
     """
     found: list[ArrowRows] = []
     before = 0
@@ -91,7 +92,7 @@ def with_partitions(parts: Sequence[ArrowRows], partitions: NDArray[np.int32]) -
 
 
 def _check_names(names: Sequence[str]) -> None:
-    """:raises SerializationError: a column is missing, there twice, or of a name that means nothing here."""
+    """:raises SerializationError: if a column is missing, occurs twice, or has an unknown name."""
     if "value" not in names:
         raise SerializationError(f"there is no column 'value' among {', '.join(map(repr, names)) or 'no columns'}")
     for name in names:
@@ -119,7 +120,7 @@ def _timestamps(column: pa.Array, wall_ms: int) -> NDArray[np.int64]:
         if pa.types.is_timestamp(kind):
             if kind.unit == "s":
                 column, kind = column.cast(pa.timestamp("ms", kind.tz)), pa.timestamp("ms", kind.tz)
-            # What is below a millisecond is cut off: Kafka's time stamps have no more.
+            # Fractions of a millisecond are cut off, because Kafka's timestamps have none.
             per_ms = _PER_MS[kind.unit]
             ticks = column.cast(pa.int64())
             if ticks.null_count:
@@ -141,7 +142,7 @@ def _partitions(column: pa.Array) -> NDArray[np.int32]:
     if column.null_count < len(column):
         extremes = pc.min_max(column).as_py()
         for extreme in extremes.values():
-            # Before it is cast: what int32 cannot hold would become another partition.
+            # Before the cast, because a value that int32 cannot hold would become another partition.
             if not 0 <= extreme <= _HIGHEST_PARTITION:
                 raise RowSerializationError(
                     pc.index(column, pa.scalar(extreme, column.type)).as_py(),

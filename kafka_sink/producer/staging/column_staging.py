@@ -1,7 +1,8 @@
-"""From rows to batches: rows are held against the limits, get their partitions, and are appended piece by piece.
+"""Stages rows: checks them against the limits, chooses their partitions, and appends them piece by piece.
 
-Runs on the calling thread. Everything is checked before anything is staged, and nothing loops over rows. What can still
-fail then (memory, a partitioner, a producer that is closed) may leave a part of the rows staged, and tells which.
+Runs on the calling thread. All rows are checked before any row is staged, and nothing loops over rows. What can still
+fail then (memory, a partitioner, a producer that is closed) may leave some of the rows staged; the error names the
+rest.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
 from kafka_sink.records.vectorized import content_sizes, partition_order
 
-#: Columns are staged in pieces, so that what is encoded beside buffer.memory stays small: of at least so many bytes,
+#: Columns are staged in pieces, so that the encoder needs little memory besides buffer.memory. The least bytes of a
+#: piece.
 _LEAST_PIECE_BYTES: Final = 2 * 1024 * 1024
-#: and up to so many where there are more partitions,
+#: The most bytes of a piece, for topics with many partitions.
 _MOST_PIECE_BYTES: Final = 8 * 1024 * 1024
-#: as every append to a batch has a price of its own.
+#: The bytes of a piece for each partition, because every append to a batch has a fixed cost.
 _PIECE_BYTES_OF_A_PARTITION: Final = 64 * 1024
 
-#: About what a record adds to its key, value and headers.
+#: An estimate of what a record adds to its key, value and headers, in bytes.
 RECORD_OVERHEAD_BYTES: Final = 10
 
 
 class ColumnStaging:
     """Stages rows for one topic at a time.
 
-    :param built_in: the partitioner without a ``partitioner.class``; None where *partitioner* chooses.
+    :param built_in: the built-in partitioner; None if *partitioner* chooses.
     :param wake: called when a batch has become ready to be sent.
     """
 
@@ -68,9 +70,9 @@ class ColumnStaging:
     def stage(self, topic: str, parts: Sequence[ArrowRows], wall_ms: int, on_delivery: DeliveryCallback) -> None:
         """Check all of *parts*, then stage all of them. Rows without a timestamp get *wall_ms*.
 
-        :raises RowError: a row cannot be a record, or names a partition that is not there; nothing is staged.
-        :raises ApiError: no metadata or no memory within max.block.ms; nothing is staged.
-        :raises PartlyStagedError: an error came up when some of the rows were staged.
+        :raises RowError: if a row cannot be a record, or names a partition that does not exist; nothing is staged.
+        :raises ApiError: if there is no metadata or no memory within max.block.ms; nothing is staged.
+        :raises PartlyStagedError: if an error occurs after some of the rows were staged.
         """
         parts = [part for part in parts if part.chunk.num_rows]
         sizes = [self._checked_sizes(topic, part.chunk) for part in parts]
@@ -90,7 +92,7 @@ class ColumnStaging:
             raise PartlyStagedError(topic, rows, left, error) from error
 
     def _checked_sizes(self, topic: str, chunk: ColumnChunk) -> NDArray[np.int64]:
-        """Bytes of each row's content. :raises RowError: a row cannot be a record."""
+        """Bytes of each row's content. :raises RowError: if a row cannot be a record."""
         if chunk.timestamps is not None and int(chunk.timestamps.min()) < 0:
             row = int((chunk.timestamps < 0).argmax())
             raise RowSerializationError(
@@ -113,7 +115,7 @@ class ColumnStaging:
         deadline: int,
         staged: _StagedRows,
     ) -> int:
-        """Stage one part, in pieces; returns the deadline of what comes after it."""
+        """Stage one part, in pieces; returns the deadline for the next part."""
         chunk, partitions = part.chunk, part.partitions
         ends = np.cumsum(sizes)
         most = piece_bytes(partition_count(topic, cluster))
@@ -135,7 +137,8 @@ class ColumnStaging:
                 self._wake()
             staged.end()
             start = end
-            # A chunk may be larger than buffer.memory: time spent waiting for room while rows flow is progress.
+            # A chunk may be larger than buffer.memory: as long as rows are appended, waiting for memory counts as
+            # progress.
             deadline = self._clock.monotonic_ms() + self._config.max_block_ms
         return deadline
 
@@ -169,7 +172,7 @@ class ColumnStaging:
 
 
 class _StagedRows:
-    """How far the rows of one call have come: those before the piece under way are staged, and of it some."""
+    """The progress of one call: all rows before the current piece are staged, and some rows of it."""
 
     def __init__(self) -> None:
         self._before = 0
@@ -177,19 +180,19 @@ class _StagedRows:
         self._order: NDArray[np.int64] | None = None
 
     def begin(self, order: NDArray[np.int64] | None, rows: int) -> AppendedRows:
-        """A piece of *rows* rows is next, appended in this *order* of them (None: as they are)."""
+        """Begin a piece of *rows* rows, which are appended in this *order* (None: unchanged)."""
         self._order = order
         self._appended = AppendedRows(rows)
         return self._appended
 
     def end(self) -> None:
-        """All of the piece is staged."""
+        """End the current piece, all of which is staged."""
         if self._appended is not None:
             self._before += len(self._appended.is_appended)
         self._appended = None
 
     def rows_left(self, rows: int) -> NDArray[np.int64]:
-        """Which of all *rows* are not staged, in order."""
+        """The numbers of the rows, of *rows* in all, that are not staged, ascending."""
         is_left = np.arange(rows) >= self._before
         if self._appended is not None:
             places = np.flatnonzero(self._appended.is_appended)
@@ -198,12 +201,12 @@ class _StagedRows:
 
 
 def piece_bytes(partitions: int) -> int:
-    """How many bytes of rows for a topic of so many partitions are staged at a time."""
+    """How many bytes of rows are staged at a time for a topic with this many partitions."""
     return min(max(partitions * _PIECE_BYTES_OF_A_PARTITION, _LEAST_PIECE_BYTES), _MOST_PIECE_BYTES)
 
 
 def size_problem(config: ProducerConfig, topic: str, size: int) -> str | None:
-    """What is wrong with a record of *size* bytes; None when it is within the limits."""
+    """The error text for a record of *size* bytes; None if it is within the limits."""
     for option, limit in (
         ("max.request.size", config.max_request_size_bytes),
         ("buffer.memory", config.buffer_memory_bytes),

@@ -1,7 +1,7 @@
-"""From a record to its batch: a single record is serialized, gets its partition, and is appended.
+"""Stages single records: serializes a record, chooses its partition, and appends it to a batch.
 
-Runs on the calling threads, any number at once. It waits for metadata and for memory, together for max.block.ms at
-most, and never performs I/O itself.
+Runs on any number of calling threads at once. It waits for metadata and memory, together for at most max.block.ms, and
+never performs I/O itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kafka_sink.records.murmur2 import positive_murmur2
 class RecordStaging:
     """Stages one record at a time.
 
-    :param transactions: only with a transactional id.
+    :param transactions: None without a transactional id.
     :param wake: called when a batch has become ready to be sent.
     """
 
@@ -65,27 +65,28 @@ class RecordStaging:
         self._key_serializer, self._value_serializer = plugins.key_serializer, plugins.value_serializer
         self._takes_bytes = plugins.key_serializer.is_plain and plugins.value_serializer.is_plain
         self._hashes_keys = plugins.built_in is not None and not plugins.built_in.ignore_keys
-        # Bound once, for the records: looking them up would be paid for with each.
+        # Bound once, because a lookup would cost time for every record.
         self._monotonic_ms, self._wall_ms = clock.monotonic_ms, clock.wall_ms
         self._known_topics = topics.known
         self._append_to_open_batch: Callable[..., FutureRecordMetadata | None] = accumulator.append_to_open_batch
         if config.batch_size_bytes + MAX_RECORD_OVERHEAD_BYTES > min(
             config.max_request_size_bytes, config.buffer_memory_bytes
         ):
-            # What fits into an open batch could still be over a limit on records, so each is measured.
+            # A record that fits into an open batch could still exceed a limit for records, so each record is measured.
             self._append_to_open_batch = lambda *_: None
 
     def stage(
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
     ) -> FutureRecordMetadata | FailedFuture:
-        """Stage *record* and return its future. What the cluster would not have ends in the future, and *on_delivery*
-        is told of that on this thread.
+        """Stage *record* and return its future. Cluster errors complete the future, and *on_delivery* is called with
+        them on this thread.
 
-        :raises SerializationError: key, value or a header cannot be turned into bytes.
-        :raises ValueError: topic, partition, timestamp or headers of *record* are of the wrong type or out of range.
-        :raises KafkaError: the producer was closed meanwhile, or is outside a transaction that it needs.
+        :raises SerializationError: if the key, the value or a header cannot be serialized.
+        :raises ValueError: if the topic, partition, timestamp or headers of *record* have the wrong type or are out of
+            range.
+        :raises KafkaError: if the producer was closed meanwhile, or needs a transaction and none is open.
         """
-        # Every call and every look-up in here is paid for once a record.
+        # Every call and every lookup in this method is paid for once per record.
         interceptors = self._interceptors
         if interceptors is not None:
             record = self._intercept(interceptors, record)
@@ -133,7 +134,7 @@ class RecordStaging:
     def _not_staged(
         self, record: ProducerRecord, partition: int | None, error: Exception, on_delivery: DeliveryCallback | None
     ) -> FailedFuture:
-        """What the cluster would not have ends in the future; what the caller or this producer did wrong is raised."""
+        """Complete a future with *error* if it is a cluster error; raise an error of the caller or of this producer."""
         if isinstance(error, KafkaError):
             self._metrics.failed(record.topic, 1, self._monotonic_ms())
         if self._interceptors is not None:
@@ -161,7 +162,7 @@ class RecordStaging:
         key = self._key_serializer.serialize(record.topic, headers, record.key)
         value = self._value_serializer.serialize(record.topic, headers, record.value)
         if len(headers) != len(record.headers):
-            # Those of the record were looked at before.
+            # The record's own headers were checked before.
             check_headers(headers)
         return key, value, tuple(headers)
 
@@ -180,7 +181,9 @@ class RecordStaging:
     def _append(
         self, record: ProducerRecord, staged: _Staged, partition: int, cluster: Cluster, started_ms: int
     ) -> tuple[FutureRecordMetadata, int]:
-        """Append where a batch may have to be opened, and where that ended: the partitioner may then choose anew."""
+        """Append a record that may need a new batch; returns its future and its partition, which the partitioner may
+        choose again.
+        """
         topic = record.topic
         timestamp, key, value, headers, callback = staged
         upper_bound = reference.record_size_upper_bound(key, value, headers)
@@ -210,7 +213,7 @@ class RecordStaging:
                 elif self._on_new_batch is not None:
                     self._on_new_batch(topic, cluster, partition)
                     partition = self._ask_partitioner(record, key, value, cluster)
-                # The batch that had no room left is full now, although the record goes to another partition.
+                # The batch without enough room is full now, although the record goes to another partition.
                 left_full_batch = True
                 continue
             if result.batch_is_full or result.new_batch_created or left_full_batch:
@@ -221,7 +224,7 @@ class RecordStaging:
 
 
 class _Staged(NamedTuple):
-    """A record as it goes into a batch."""
+    """A serialized record."""
 
     timestamp: int
     key: bytes | None
@@ -235,7 +238,7 @@ def _place(topic: str, partition: int | None) -> TopicPartition | None:
 
 
 def _sticky_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-    """About how much of a batch a record takes."""
+    """An estimate of how many bytes of a batch a record takes."""
     size = RECORD_OVERHEAD_BYTES
     if key is not None:
         size += len(key)

@@ -1,7 +1,7 @@
-"""What a sending thread has to know of a topic before it can send there, and how it waits for that.
+"""The metadata of a topic that a calling thread needs before it can send, and the wait for it.
 
-Used by :class:`KafkaProducer` on the calling threads, several at once. It never sends anything: it asks for an update
-of the metadata, wakes the sender thread and waits for what that brings.
+:class:`KafkaProducer` uses it on the calling threads, several at once. It never sends anything: it requests an update
+of the metadata, wakes the sender thread and waits for the result.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.producer_record import check_topic
 from kafka_sink.producer.sending.sender import Sender
 
-#: In the partitions of rows: let the partitioner choose.
+#: In the partitions of rows: the partitioner chooses.
 ANY_PARTITION: Final = -1
 
-#: How long rows wait for a partition that their topic does not have, ms: for as long as brokers need to hear of one
-#: that was added, and no longer, because most often the row is wrong.
+#: How long rows wait for a partition that their topic does not have, ms: as long as brokers need to learn of a new
+#: partition, and no longer, because in most cases the row is wrong.
 _PATIENCE_FOR_PARTITIONS_MS: Final = 1000
 
-#: How long records of a topic go by the cluster that one of them found, ms: looking costs, and leaders move seldom.
+#: How long the records of a topic use the cluster that one of them found, ms: a lookup costs time, and leaders rarely
+#: move.
 _LOOK_MS: Final = 20
 
 
 class KnownTopic:
-    """What a topic was found to be in a cluster that was the newest a moment ago; good until ``until_ms``."""
+    """A topic in a cluster that was recently the newest; valid until ``until_ms``."""
 
     __slots__ = ("cluster", "partition_count", "until_ms")
 
@@ -54,7 +55,7 @@ class KnownTopic:
 
 
 class TopicMetadata:
-    """Finds topics within max.block.ms, or says why not (apache/kafka ``KafkaProducer.waitOnMetadata``)."""
+    """Finds topics within max.block.ms, or raises the reason (apache/kafka ``KafkaProducer.waitOnMetadata``)."""
 
     def __init__(
         self,
@@ -74,21 +75,21 @@ class TopicMetadata:
         self._max_block_ms = config.max_block_ms
         self._connection_failures = connection_failures
         self._calls = calls
-        #: Topics by name as the last records found them, all in the same cluster.
+        #: Topics by name as recent records found them, all in the same cluster.
         self.known: dict[str, KnownTopic] = {}
         self._cluster = metadata.fetch()
 
     def find(self, topic: str, partition: int | None, now_ms: int) -> KnownTopic:
-        """*topic* in a cluster that knows it (and *partition*): mostly as a record shortly before found it.
+        """*topic* in a cluster that contains it (and *partition*), usually as a recent record found it.
 
-        :raises ApiError: not known within max.block.ms; the text says why.
+        :raises ApiError: if it is not known within max.block.ms; the text gives the reason.
         """
         found = self.known.get(topic)
         if found is not None and now_ms < found.until_ms and (partition is None or partition < found.partition_count):
             return found
         cluster = self.wait_for(topic, partition)
         if cluster is not self._cluster:
-            # Nothing may keep old clusters alive.
+            # Old clusters must not be kept alive.
             self._cluster = cluster
             self.known.clear()
         until_ms = self._clock.monotonic_ms() + _LOOK_MS
@@ -96,11 +97,11 @@ class TopicMetadata:
         return found
 
     def wait_for(self, topic: str, partition: int | None = None) -> Cluster:
-        """The newest cluster that knows *topic* (and *partition*), waiting for it if need be.
+        """The newest cluster that contains *topic* (and *partition*), waiting for it if necessary.
 
-        :raises ApiError: there was none within max.block.ms; the text says why.
-        :raises KafkaError: the producer was closed meanwhile.
-        :raises ValueError: *topic* is no name.
+        :raises ApiError: if there is none within max.block.ms; the text gives the reason.
+        :raises KafkaError: if the producer was closed meanwhile.
+        :raises ValueError: if *topic* is not a topic name.
         """
         check_topic(topic)
         started_ms = self._clock.monotonic_ms()
@@ -138,10 +139,10 @@ class TopicMetadata:
                 return cluster
 
     def wait_for_rows(self, topic: str, partitions: NDArray[np.int32] | None) -> Cluster:
-        """:meth:`wait_for` rows of which some may name their partition: *partitions* int32[rows].
+        """:meth:`wait_for` for rows, some of which may name their partition: *partitions* int32[rows].
 
-        :raises RowPartitionError: a row names one that the topic does not have.
-        :raises RowSerializationError: a row names a negative one other than :data:`ANY_PARTITION`.
+        :raises RowPartitionError: if a row names a partition that the topic does not have.
+        :raises RowSerializationError: if a row names a negative partition other than :data:`ANY_PARTITION`.
         """
         deadline_ms = self._clock.monotonic_ms() + self._max_block_ms
         cluster = self.wait_for(topic)
@@ -165,9 +166,10 @@ class TopicMetadata:
         return cluster
 
     def _wait_for_growth(self, topic: str, partition: int, deadline_ms: int) -> Cluster:
-        """The topic may have grown since the metadata was fetched, and not every broker may have heard of it.
+        """Wait for a partition that may have been added since the metadata was fetched; not every broker may know it
+        yet.
 
-        :raises KafkaTimeoutError: no metadata until *deadline_ms*.
+        :raises KafkaTimeoutError: if there is no metadata until *deadline_ms*.
         """
         cluster = self._refreshed(deadline_ms)
         until_ms = min(deadline_ms, self._clock.monotonic_ms() + _PATIENCE_FOR_PARTITIONS_MS)
@@ -175,12 +177,12 @@ class TopicMetadata:
             try:
                 cluster = self._refreshed(until_ms)
             except KafkaTimeoutError:
-                # What is known is fresh enough to refuse the row.
+                # The known metadata is recent enough to refuse the row.
                 break
         return cluster
 
     def _refreshed(self, deadline_ms: int) -> Cluster:
-        """:raises KafkaTimeoutError: no metadata until *deadline_ms*."""
+        """:raises KafkaTimeoutError: if there is no metadata until *deadline_ms*."""
         version = self._metadata.request_update()
         self._sender.wakeup()
         self._metadata.await_update(version, max(deadline_ms - self._clock.monotonic_ms(), 0))

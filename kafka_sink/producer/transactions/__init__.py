@@ -1,5 +1,5 @@
-"""Producer ids, sequences and transactions: the client's side of KIP-98, KIP-360 and KIP-890.
+"""Producer ids, sequences and transactions: the client side of KIP-98, KIP-360 and KIP-890.
 
-Owns the state of the transaction and the requests that wait, under one lock; the caller's thread begins and ends
-transactions, the sender thread sends the requests. Nothing here sends anything itself.
+It owns the state of the transaction and the queued requests, under one lock. The calling thread begins and ends
+transactions; the sender thread sends the requests. Nothing in this package sends a request itself.
 """

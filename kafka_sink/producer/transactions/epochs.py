@@ -1,11 +1,11 @@
-"""TransactionEpochs: which transaction version holds, and whether the next transaction has to ask for its epoch.
+"""TransactionEpochs: the current transaction version, and whether the next transaction needs a new epoch.
 
-Belongs to the transaction manager, which holds its lock where transactions begin and end;
-:attr:`TransactionEpochs.is_version_2` may be read without. It never changes the version within a transaction, and asks
-for nothing itself.
+It belongs to the transaction manager, which holds its lock where transactions begin and end;
+:attr:`TransactionEpochs.is_version_2` may be read without the lock. It never changes the version within a transaction,
+and sends no request.
 
-In version 2 the answer to every EndTxn brings the next epoch. In version 1 a transaction that failed needs a new one
-from InitProducerId, as far as the coordinator gives it (KIP-360).
+In version 2 every EndTxn answer contains the next epoch. In version 1 a failed transaction requires a new epoch from
+InitProducerId, if the coordinator supports that (KIP-360).
 
 Source: apache/kafka ``TransactionManager``; KIP-360, KIP-588, KIP-890.
 """
@@ -19,7 +19,7 @@ from kafka_sink.common.model import Node
 from kafka_sink.producer.transactions.requests import INIT_PRODUCER_ID_BUMP_VERSION
 from kafka_sink.protocol.api_key import ApiKey
 
-#: The finalized feature that says how transactions run; from level 2 on every one has its own epoch (KIP-890).
+#: The finalized feature with the transaction version; from level 2 on every transaction has its own epoch (KIP-890).
 _FEATURE: Final = "transaction.version"
 
 
@@ -28,48 +28,51 @@ class TransactionEpochs:
 
     def __init__(self, api_versions: ApiVersions) -> None:
         self._api_versions = api_versions
-        #: Settled between two transactions, so that one never mixes the two versions.
+        #: Set only between two transactions, so that a transaction never mixes the two versions.
         self.is_version_2 = False
         self._coordinator_bumps_epochs = False
         self._is_new_one_needed = False
 
     def join(self, *, is_version_2: bool) -> None:
-        """Write in a transaction of somebody else, in its version."""
+        """Join a transaction of another producer, with its version."""
         self.is_version_2 = is_version_2
 
     @property
     def can_be_renewed(self) -> bool:
-        """After a failed transaction there is a way to a new epoch."""
+        """Whether a new epoch can be obtained after a failed transaction."""
         return self._coordinator_bumps_epochs or self.is_version_2
 
     def coordinator_ready(self, node: Node) -> None:
-        """*node* coordinates the transactions and is connected: what it can do is known."""
+        """Read the capabilities of *node*, the transaction coordinator, which is connected."""
         versions = self._api_versions.get(node.connection_id)
         if versions is not None:
             supported = versions.versions.get(ApiKey.INIT_PRODUCER_ID)
             self._coordinator_bumps_epochs = supported is not None and supported.max >= INIT_PRODUCER_ID_BUMP_VERSION
 
     def need_new_one(self) -> None:
-        """The next transaction must not go on with this epoch, unless there is no way to another but the end."""
+        """Require a new epoch from InitProducerId for the next transaction, if the coordinator supports it and EndTxn
+        returns none.
+        """
         self._is_new_one_needed |= self._coordinator_bumps_epochs and not self.is_version_2
 
     def renewed(self) -> None:
-        """An answer brought a new one."""
+        """Record that an answer contained a new epoch."""
         self._is_new_one_needed = False
 
     def initialized(self) -> None:
-        """The first one is there, or the one that was asked for; no transaction is open."""
+        """Record that InitProducerId returned an epoch; no transaction is open."""
         self.renewed()
         self._settle_version()
 
     def transaction_ended(self) -> bool:
-        """No transaction is open; True when the next has to ask for its epoch."""
+        """Record the end of the transaction; True if the next one requires a new epoch."""
         if self._settle_version():
-            # Only a new epoch keeps late writes of the last transaction out of the next, which may run without a check.
+            # Only a new epoch excludes late writes of the last transaction from the next one, whose writes may not be
+            # verified.
             self._is_new_one_needed = True
         return self._is_new_one_needed
 
     def _settle_version(self) -> bool:
-        """Take over the cluster's transaction version; True when it went up to 2."""
+        """Adopt the cluster's transaction version; True if it rose to 2."""
         was_version_2, self.is_version_2 = self.is_version_2, self._api_versions.feature_level(_FEATURE) >= 2
         return self.is_version_2 and not was_version_2

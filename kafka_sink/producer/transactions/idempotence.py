@@ -1,8 +1,8 @@
-"""Producer id, epoch and sequence numbers: what lets a broker drop repeats and refuse gaps (KIP-98, KIP-360).
+"""Producer id, epoch and sequence numbers: brokers use them to drop duplicates and refuse gaps (KIP-98, KIP-360).
 
-Driven by the sender thread alone, so it has no lock. It never sends anything: it says what must be asked for, and is
-told what came back. Where a gap cannot be closed an idempotent producer begins a new epoch by itself; a transactional
-one leaves that to its coordinator, after the transaction has been aborted.
+Only the sender thread uses it, so it has no lock. It never sends anything: it says which id or epoch is needed, and
+receives the answers. If a gap cannot be closed, an idempotent producer starts a new epoch itself; a transactional
+producer gets one from its coordinator after the transaction has been aborted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kafka_sink.producer.batching.producer_batch import (
 
 _EPOCH_MAX = 2**15 - 1
 
-#: How many of a producer's batches a broker remembers for each partition. An older one that comes again cannot be told
-#: from a gap, so no more than these are given out beyond the oldest without an outcome.
+#: How many batches of a producer a broker remembers for each partition. A broker cannot distinguish the retry of an
+#: older batch from a gap, so at most this many sequences are assigned from the oldest batch without an outcome on.
 _BATCHES_REMEMBERED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdAndEpoch:
-    """The identity under which sequences count."""
+    """The identity of a producer, for which its sequences are valid."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
@@ -43,17 +43,17 @@ class ProducerIdAndEpoch:
 
 @dataclass(slots=True)
 class _PartitionState:
-    """Sequences of one partition.
+    """The sequences of one partition.
 
-    ``in_flight`` holds the batches that were given a sequence and have no outcome yet, sent or waiting for a retry, in
-    the order of their sequences, each with how many there were before it.
+    ``in_flight`` holds the batches that have a sequence and no outcome yet, sent or waiting for a retry, in the order
+    of their sequences. Its values are the number of batches before each.
     """
 
     identity: ProducerIdAndEpoch
-    #: The broker has stored something of this producer id, so it knows which sequence comes next.
+    #: Whether the broker has stored a batch of this producer id, so that it knows the next sequence.
     is_known_to_broker: bool = False
     next_sequence: int = 0
-    #: How many batches were given a sequence.
+    #: How many batches have been given a sequence.
     numbered: int = 0
     last_acked_sequence: int = NO_SEQUENCE
     last_acked_offset: int = NO_OFFSET
@@ -65,9 +65,9 @@ class _PartitionState:
 
 
 class IdempotenceManager:
-    """Sequence bookkeeping of an idempotent producer (Kafka's ``TransactionManager`` less the transactions).
+    """Sequence bookkeeping of an idempotent producer (Kafka's ``TransactionManager`` without transactions).
 
-    :param transactional: epochs come from the transaction coordinator alone.
+    :param transactional: whether epochs come from the transaction coordinator only.
     """
 
     def __init__(self, log: ContextLogger, *, transactional: bool = False) -> None:
@@ -86,19 +86,19 @@ class IdempotenceManager:
         return self._identity
 
     def assign_producer_id(self, producer_id: int, epoch: int) -> None:
-        """The answer of InitProducerId, or of the EndTxn that brings an epoch."""
+        """Adopt the id and epoch of an InitProducerId answer, or of an EndTxn answer with an epoch."""
         self._log.debug("producer id %d, epoch %d", producer_id, epoch)
         self._adopt(ProducerIdAndEpoch(producer_id, epoch))
 
     def bump_epoch_if_required(self) -> None:
-        """Begin a new epoch when a gap or lost state asked for one; at the last epoch a new id must be fetched."""
+        """Start a new epoch if a gap or lost state requires it; after the last epoch a new id must be requested."""
         if not self._epoch_bump_required:
             return
         self._epoch_bump_required = False
         if self._identity.epoch == _EPOCH_MAX:
             self._identity = ProducerIdAndEpoch()
         elif self._identity.is_valid:
-            # Without an id there is nothing to count up: the one that is on its way begins anew by itself.
+            # Without an id there is no epoch to increment: the requested id starts at the beginning in any case.
             self._adopt(ProducerIdAndEpoch(self._identity.producer_id, self._identity.epoch + 1))
 
     def _adopt(self, identity: ProducerIdAndEpoch) -> None:
@@ -109,10 +109,11 @@ class IdempotenceManager:
         self._to_rewrite.clear()
 
     def request_epoch_bump(self, topic_partition: TopicPartition) -> None:
-        """Sequences of *topic_partition* cannot go on as they are: what is in flight there begins anew.
+        """Require a new epoch because *topic_partition* cannot continue its sequences; its batches in flight get new
+        ones.
 
-        Only for a gap before the oldest batch in flight, because then none of them is stored. A batch that the broker
-        does have would be stored twice under a new sequence.
+        This is only allowed for a gap before the oldest batch in flight, because then none of them is stored. A batch
+        that the broker has stored would be stored twice under a new sequence.
         """
         if self._transactional:
             raise RuntimeError("a transactional producer cannot give itself a new epoch")
@@ -135,29 +136,30 @@ class IdempotenceManager:
     # --- draining ----------------------------------------------------------------------------------------------------
 
     def must_wait(self, first: ProducerBatch) -> bool:
-        """Whether the partition of *first*, the head of its queue, may not be drained now."""
+        """Whether the partition of *first*, the head of its queue, must not be drained now."""
         if not self._identity.is_valid:
             return True
         state = self._state(first.topic_partition)
         oldest = state.oldest
         if first.has_sequence:
-            # A retry waits until it is the oldest in flight: with one in flight nothing can overtake it.
+            # A retry waits until it is the oldest batch in flight: with one batch in flight no other batch can overtake
+            # it.
             return oldest is not None and oldest is not first
         if first.topic_partition in self._unresolved:
             return True
         if oldest is None:
             return False
-        # From a producer that it does not know, a broker takes any sequence: were the first batch refused for now and
-        # the second taken, the first could only be stored behind it. So the first travels alone.
+        # A broker accepts any first sequence of an unknown producer. If it refused the first batch for now and accepted
+        # the second one, the first could only be stored after the second. So the first batch is sent alone.
         is_unknown = not state.is_known_to_broker
         has_stale_identity = state.identity != self._identity
-        # The oldest may be stored although nobody knows yet. With as many behind it the broker would take its retry for
-        # one that comes too early, and under a new sequence it would be stored twice.
+        # The oldest batch may be stored although its answer is unknown. With as many batches behind it, the broker
+        # would take its retry for an out-of-order batch, and under a new sequence the batch would be stored twice.
         is_window_full = state.numbered - state.in_flight[oldest] >= _BATCHES_REMEMBERED
         return is_unknown or has_stale_identity or is_window_full
 
     def assign_sequence(self, batch: ProducerBatch) -> None:
-        """Give a batch that is drained for the first time its sequence; a retry keeps the one it has."""
+        """Assign a sequence to a batch at its first drain; a retry keeps its sequence."""
         if batch.has_sequence:
             return
         state = self._state(batch.topic_partition)
@@ -172,7 +174,7 @@ class IdempotenceManager:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def completed(self, batch: ProducerBatch, base_offset: int = NO_OFFSET) -> None:
-        """The broker stored *batch*, from *base_offset* on as far as it said."""
+        """Record that the broker stored *batch*, from *base_offset* on if it is known."""
         state = self._state(batch.topic_partition)
         state.in_flight.pop(batch, None)
         state.is_known_to_broker |= batch.producer_id == state.identity.producer_id
@@ -183,18 +185,18 @@ class IdempotenceManager:
             state.last_acked_offset = max(state.last_acked_offset, base_offset + batch.record_count - 1)
 
     def failed(self, batch: ProducerBatch) -> None:
-        """*batch* is given up, which may leave a gap in the sequences of its partition.
+        """Record that *batch* failed, which may leave a gap in the sequences of its partition.
 
-        What follows keeps its sequences until the answers tell whether there is one: under new sequences a batch that
-        the broker does have, though its answer was lost, would be stored twice. An answer that refuses this batch does
-        not help: an earlier attempt of it, or a batch behind it, may be stored.
+        The batches behind it keep their sequences until their answers show whether there is a gap: under new sequences,
+        a batch that the broker stored, but whose answer was lost, would be stored twice. An answer that refuses this
+        batch is not enough: an earlier attempt of it, or a batch behind it, may be stored.
         """
         if batch.has_sequence:
             self._state(batch.topic_partition).in_flight.pop(batch, None)
             self._unresolved.add(batch.topic_partition)
 
     def split(self, batch: ProducerBatch, pieces: Sequence[ProducerBatch]) -> None:
-        """*pieces* take the place of *batch*, under consecutive sequences."""
+        """Replace *batch* by *pieces*, with consecutive sequences."""
         state = self._state(batch.topic_partition)
         in_flight: dict[ProducerBatch, int] = {}
         more = 0
@@ -213,7 +215,7 @@ class IdempotenceManager:
             sequence = sequence_after(sequence, piece.record_count)
 
     def resolve_sequences(self) -> list[TopicPartition]:
-        """Settle unresolved partitions that have nothing in flight any more; those of them that have a gap."""
+        """Resolve the partitions that have no batch in flight any more; returns those with a gap."""
         with_gap = []
         for topic_partition in tuple(self._unresolved):
             state = self._state(topic_partition)
@@ -226,19 +228,21 @@ class IdempotenceManager:
         return with_gap
 
     def can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int) -> bool:
-        """Whether *batch* may be sent again after *code*; asks for an epoch bump where it takes one.
+        """Whether *batch* may be sent again after *code*; requests an epoch bump if that is necessary.
 
-        While an older batch is in flight, that one is what the broker misses; for the oldest there is a true gap.
+        If an older batch is in flight, the broker misses that batch; for the oldest batch there is a real gap.
         """
         if code not in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
             return code.is_retriable
         state = self._state(batch.topic_partition)
-        # A broker that answered "unknown" without a log start offset did so while the partition moved: ask again.
+        # A broker that answers UNKNOWN_PRODUCER_ID without a log start offset did so while the partition moved: send
+        # again.
         is_moving = code is ErrorCode.UNKNOWN_PRODUCER_ID and log_start_offset == NO_OFFSET
         if is_moving or batch.reopened_sequence or state.oldest is not batch:
             return True
         if batch.may_be_stored:
-            # What the broker misses, or has beyond it, may be the whole that this was a part of.
+            # The batch that the broker misses, or has stored beyond, may be the whole batch that this one was split
+            # from.
             return False
         is_forgotten = code is ErrorCode.UNKNOWN_PRODUCER_ID
         state.is_known_to_broker &= not is_forgotten
@@ -246,7 +250,8 @@ class IdempotenceManager:
             self.request_epoch_bump(batch.topic_partition)
             return True
         if is_forgotten and state.last_acked_offset < log_start_offset:
-            # All that it had was deleted with the oldest records, so it expects a beginning.
+            # All batches of this producer were deleted with the oldest records, so the broker expects the first
+            # sequence.
             self._start_sequences_at_beginning(batch.topic_partition)
             return True
         return False

@@ -1,12 +1,12 @@
-"""TransactionManager: which requests the producer's calls and its state take, and what their answers change.
+"""TransactionManager: the requests that the producer's calls and its state require, and the effects of their answers.
 
-Calling threads begin, end and add to transactions; the sender thread takes the requests, one at a time, and brings
-their answers back. One lock guards the state; nothing is waited for and nobody else's code runs while it is held. It
-never sends anything itself. :mod:`state_machine` keeps the state of the producer, :class:`TransactionScope` the
-partitions of the open transaction, :mod:`epochs` its version and epoch; :mod:`idempotence` keeps the sequences, on the
+Calling threads begin and end transactions and add to them. The sender thread takes the requests, one at a time, and
+passes their answers back. One lock guards the state; no thread waits or runs foreign code while it holds the lock. The
+manager never sends anything itself. :mod:`state_machine` holds the state of the producer, :class:`TransactionScope` the
+partitions of the open transaction, :mod:`epochs` its version and epoch; :mod:`idempotence` holds the sequences, on the
 sender thread.
 
-Without a transactional id it knows three states and one request: a producer id for idempotent writes.
+Without a transactional id only three states and one request are used: InitProducerId, for idempotent writes.
 
 Source: apache/kafka ``TransactionManager``; KIP-98, KIP-360, KIP-588, KIP-890.
 """
@@ -42,14 +42,14 @@ from kafka_sink.producer.transactions.state import ONGOING, Priority, State, Tra
 from kafka_sink.producer.transactions.state_machine import TransactionStateMachine
 from kafka_sink.protocol.messages.find_coordinator import TRANSACTION
 
-#: The longest time-out there is: without transactions it means nothing.
+#: The longest possible time-out; without transactions it has no effect.
 _NO_TIMEOUT_MS: Final = 2**31 - 1
 
 
 class TransactionManager:
-    """The transactional half of a producer, idempotent or transactional.
+    """The transaction manager of an idempotent or transactional producer.
 
-    :param transactional_id: None for a producer that is idempotent only.
+    :param transactional_id: None for a producer that is only idempotent.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TransactionManager:
         self._retry_backoff_ms = retry_backoff_ms
         self._clock = clock
         self._log = log
-        #: What the user writes before the names of options.
+        #: The prefix that the user writes before the names of options.
         self.option_prefix = option_prefix
         # Any thread, under the lock.
         self._lock = threading.RLock()
@@ -85,7 +85,7 @@ class TransactionManager:
 
     @property
     def lock(self) -> Lock:
-        """What the sender thread needs for every step."""
+        """The lock that the sender thread needs in every step."""
         return self._lock
 
     # --- what others ask ---------------------------------------------------------------------------------------------
@@ -104,12 +104,14 @@ class TransactionManager:
 
     @property
     def is_version_2(self) -> bool:
-        """Which transaction version holds: settled between two transactions, so that one never mixes the two."""
+        """Whether transaction version 2 is used. It changes only between two transactions, so a transaction never mixes
+        versions.
+        """
         return self._epochs.is_version_2
 
     @property
     def last_error(self) -> KafkaError | None:
-        """Why it is in an error state; None otherwise."""
+        """The cause of an error state; None otherwise."""
         return self._machine.last_error
 
     @property
@@ -118,7 +120,7 @@ class TransactionManager:
 
     @property
     def has_ongoing_transaction(self) -> bool:
-        """One is open that is this producer's to end."""
+        """Whether a transaction is open that this producer has to end."""
         return self._machine.has_own_transaction
 
     @property
@@ -127,18 +129,18 @@ class TransactionManager:
 
     @property
     def is_given_up(self) -> bool:
-        """What has not left for the brokers yet must not leave any more."""
+        """Whether batches that have not been sent yet must not be sent any more."""
         return self._machine.state in (State.ABORTABLE_ERROR, State.ABORTING_TRANSACTION)
 
     def is_send_allowed(self, topic_partition: TopicPartition) -> bool:
-        """Whether batches of the partition may leave: it is part of the transaction, as far as that is needed."""
+        """Whether batches of the partition may be sent: it is part of the transaction, as far as that is required."""
         return not self.has_fatal_error and topic_partition in self._scope.partitions
 
     # --- calls of the application ------------------------------------------------------------------------------------
 
     @leaves("_lock")
     def initialize(self) -> TransactionalResult:
-        """Ask for the id and epoch, which fences older producers and ends what they left open."""
+        """Request the id and epoch, which fences older producers and ends their open transactions."""
 
         def start(result: TransactionalResult) -> None:
             if not self._requests.has_for(result):
@@ -149,7 +151,7 @@ class TransactionManager:
 
     @leaves("_lock")
     def join(self, identity: ProducerIdAndEpoch, *, is_version_2: bool) -> None:
-        """Write in a transaction that somebody else began and will end."""
+        """Join a transaction that another producer began and will end."""
         with self._lock:
             self._machine.join()
             self.sequences.assign_producer_id(identity.producer_id, identity.epoch)
@@ -157,13 +159,13 @@ class TransactionManager:
 
     @leaves("_lock")
     def begin(self) -> None:
-        """Open a transaction; the brokers hear of it with its first partition."""
+        """Begin a transaction; the brokers learn of it with its first partition."""
         with self._lock:
             self._machine.begin()
 
     @leaves("_lock")
     def begin_commit(self) -> TransactionalResult:
-        """Commit, once everything sent in the transaction is acknowledged."""
+        """Commit the transaction when all its batches are acknowledged."""
 
         def start(result: TransactionalResult) -> None:
             if not self._requests.has_for(result):
@@ -174,7 +176,7 @@ class TransactionManager:
 
     @leaves("_lock")
     def begin_abort(self) -> TransactionalResult:
-        """Abort: what has not left yet never will, the rest is waited for and then void."""
+        """Abort the transaction: batches that were not sent yet are dropped, and batches in flight are awaited."""
 
         def start(result: TransactionalResult) -> None:
             self._scope.drop_wanted()
@@ -210,24 +212,24 @@ class TransactionManager:
             return result
 
     def check_can_send(self) -> None:
-        """:raises TransactionStateError: no transaction is open.
-        :raises TransactionAbortableError: the open one can only be aborted.
+        """:raises TransactionStateError: if no transaction is open.
+        :raises TransactionAbortableError: if the open transaction can only be aborted.
         """
         machine = self._machine
         if machine.state is State.IN_TRANSACTION and machine.pending_call is None:
-            # Once a record: no lock for the common case.
+            # Called once per record, so the common case takes no lock.
             return
         with self._lock:
             machine.check_can_add("send")
 
     @leaves("_lock")
     def add_partition(self, topic_partition: TopicPartition) -> None:
-        """A record was staged for the partition, after :meth:`check_can_send` and within one append."""
+        """Add the partition of a staged record, after :meth:`check_can_send` and within the same append."""
         if topic_partition in self._scope.partitions:
             return
         with self._lock:
             if self._machine.state not in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
-                # Aborted in the meantime: what was staged is, too.
+                # The transaction was aborted meanwhile, and the staged record with it.
                 return
             if self._epochs.is_version_2:
                 self._scope.add((topic_partition,))
@@ -236,7 +238,7 @@ class TransactionManager:
 
     @leaves("_lock")
     def staging_failed(self, error: KafkaError) -> None:
-        """A record of the transaction was lost before it was staged: committing the others would leave it out."""
+        """Fail the transaction because a record could not be staged: a commit would leave that record out."""
         with self._lock:
             if self._machine.state is State.IN_TRANSACTION:
                 self._fail_transaction(error)
@@ -244,9 +246,9 @@ class TransactionManager:
     # --- requests (sender thread) ------------------------------------------------------------------------------------
 
     def next_request(self, *, has_incomplete: bool) -> TransactionalRequest | None:
-        """The request to send next, if there is one; :meth:`taken` tells that it is on its way.
+        """The request to send next, if any; the caller reports with :meth:`taken` that it is being sent.
 
-        :param has_incomplete: batches of the transaction have no outcome yet, so that it cannot end.
+        :param has_incomplete: whether batches of the transaction have no outcome yet, so that it cannot end.
         """
         with self._lock:
             if wanted := self._scope.take_wanted():
@@ -259,18 +261,18 @@ class TransactionManager:
                     return None
                 if self._scope.may_be_known:
                     return request
-                # No broker has heard of this transaction.
+                # No broker knows this transaction.
                 self._requests.remove(request)
                 self._complete(request.result)
             return None
 
     def taken(self, request: TransactionalRequest) -> None:
-        """*request* is about to be sent."""
+        """Remove *request* from the queue, because it is about to be sent."""
         with self._lock:
             self._requests.remove(request)
 
     def retry(self, request: TransactionalRequest, now_ms: int, *, backoff_ms: int | None = None) -> None:
-        """Send *request* again after a pause, unless it has become pointless."""
+        """Send *request* again after a pause, unless the state has made it pointless."""
         pause_ms = self._retry_backoff_ms if backoff_ms is None else min(backoff_ms, self._retry_backoff_ms)
         request.not_before_ms = now_ms + pause_ms
         with self._lock:
@@ -287,11 +289,11 @@ class TransactionManager:
     # --- coordinators (sender thread) --------------------------------------------------------------------------------
 
     def coordinator(self, key: CoordinatorKey) -> Node | None:
-        """The broker that coordinates *key*; None while that is not known."""
+        """The coordinator of *key*; None if it is unknown."""
         return self._coordinators.get(key)
 
     def look_up(self, key: CoordinatorKey, now_ms: int, *, not_before_ms: int = 0) -> None:
-        """Forget who coordinates *key*, and ask."""
+        """Forget the coordinator of *key*, and look it up."""
         self._coordinators.pop(key, None)
         with self._lock:
             if self._requests.is_sought(key):
@@ -305,14 +307,14 @@ class TransactionManager:
         self._log.debug("%s coordinates %s", node, key[1])
 
     def coordinator_ready(self, key: CoordinatorKey, node: Node) -> None:
-        """It is connected: what it can do is known."""
+        """Read the capabilities of a coordinator that is connected."""
         if key[0] == TRANSACTION:
             self._epochs.coordinator_ready(node)
 
     # --- answers (sender thread) -------------------------------------------------------------------------------------
 
     def initialized(self, producer_id: int, epoch: int) -> None:
-        """InitProducerId gave an identity."""
+        """Adopt the identity of an InitProducerId answer."""
         with self._lock:
             if self.has_fatal_error:
                 return
@@ -322,7 +324,7 @@ class TransactionManager:
             self._machine.transition(State.READY)
 
     def initialization_failed(self, request: TransactionalRequest, error: KafkaError, now_ms: int) -> None:
-        """InitProducerId was refused in a way that somebody can put right: asking again is possible."""
+        """Record that InitProducerId was refused for a reason that can be fixed, so the request may be repeated."""
         with self._lock:
             self._log.warning("no producer id: %s", error)
             self._initialize_at_ms = now_ms + self._retry_backoff_ms
@@ -332,16 +334,16 @@ class TransactionManager:
 
     @property
     def has_partitions(self) -> bool:
-        """The coordinator took partitions into the transaction."""
+        """Whether the coordinator has added partitions to the transaction."""
         return bool(self._scope.partitions)
 
     def start_requested(self) -> None:
-        """The coordinator is about to be told of the transaction, and from now on may know it."""
+        """Record that the coordinator may know the transaction from now on, because a request is about to be sent."""
         self._scope.start_requested()
 
     @property
     def may_not_have_begun(self) -> bool:
-        """The coordinator was told of the transaction, and nobody knows whether it heard of it."""
+        """Whether the transaction was sent to the coordinator without a confirmation that it has begun."""
         return self._scope.may_not_have_begun
 
     def partitions_added(self, partitions: Collection[TopicPartition]) -> None:
@@ -357,12 +359,13 @@ class TransactionManager:
                 commit.result.fail(self.last_error or TransactionAbortableError("the transaction is being aborted"))
 
     def transaction_ended(self, result: TransactionalResult, producer_id: int, epoch: int) -> None:
-        """EndTxn was carried out; from version 5 on its answer brings the identity of the next transaction."""
+        """Complete an EndTxn; from version 5 on, its answer contains the identity of the next transaction."""
         with self._lock:
             if self.has_fatal_error:
                 return
             if self._scope.may_not_have_begun:
-                # What would have begun it may still be on its way: a new epoch keeps that out of the next transaction.
+                # The request that would have begun the transaction may still be in flight: a new epoch excludes it from
+                # the next one.
                 self._epochs.need_new_one()
             if producer_id >= 0:
                 self.sequences.assign_producer_id(producer_id, epoch)
@@ -381,7 +384,9 @@ class TransactionManager:
     # --- failures ----------------------------------------------------------------------------------------------------
 
     def request_failed(self, request: TransactionalRequest, error: KafkaError, *, needs_new_epoch: bool) -> None:
-        """The transaction of *request* can only be aborted; without a way to a new epoch not even that."""
+        """Move the transaction of *request* to an abortable error, or to a fatal error if it requires an unavailable
+        new epoch.
+        """
         with self._lock:
             if needs_new_epoch:
                 if not self._epochs.can_be_renewed:
@@ -393,17 +398,17 @@ class TransactionManager:
             request.result.fail(self.last_error or error)
 
     def batch_failed(self, error: Exception) -> None:
-        """A batch was given up (sender thread)."""
+        """Handle the failure of a batch (sender thread)."""
         cause = error if isinstance(error, KafkaError) else KafkaError(str(error))
         with self._lock:
             if isinstance(cause, ApiError) and cause.code in FATAL_FOR_BATCHES:
                 self.fail_for_good(cause)
             elif self.is_transactional:
-                # What the brokers have of it is not certain, and sequences may have a gap.
+                # It is uncertain what the brokers have stored of the batch, and the sequences may have a gap.
                 self._fail_with_gap(cause)
 
     def sequences_have_gap(self, partitions: Collection[TopicPartition]) -> None:
-        """Nobody knows whether batches that were given up are stored (sender thread)."""
+        """Fail the transaction, because failed batches of *partitions* may or may not be stored (sender thread)."""
         names = ", ".join(map(str, sorted(partitions)))
         error = KafkaError(f"batches of {names} were never acknowledged and can be sent no more")
         with self._lock:
@@ -419,7 +424,7 @@ class TransactionManager:
 
     def _fail_transaction(self, error: KafkaError) -> None:
         if self._machine.state not in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
-            # It failed before, or is being aborted: nothing changes.
+            # The transaction failed before, or is being aborted: nothing changes.
             self._log.debug("in state %s: %s", self._machine.state.name, error)
             return
         self._log.info("the transaction can only be aborted: %s", error)
@@ -433,7 +438,7 @@ class TransactionManager:
         self._requests.drop(failure, lambda request: not isinstance(request, FindCoordinator))
 
     def fail_for_good(self, error: KafkaError) -> None:
-        """Nothing but closing is possible any more."""
+        """Move to a fatal error, after which the producer can only be closed."""
         with self._lock:
             if self.has_fatal_error:
                 return
@@ -443,7 +448,7 @@ class TransactionManager:
             self._machine.fail_call(error)
 
     def close(self) -> None:
-        """The sender has ended: whoever waits for an outcome will never get another."""
+        """Fail all outstanding calls and requests, because the sender has ended."""
         with self._lock:
             error = KafkaError("the producer was closed before this transactional call ended")
             self._requests.drop(error, lambda request: True)
@@ -452,9 +457,9 @@ class TransactionManager:
     # --- idempotence without transactions (sender thread) ------------------------------------------------------------
 
     def ensure_producer_id(self, *, is_needed: bool, now_ms: int) -> None:
-        """Begin the epoch that a gap asked for, and ask for an id where there is none.
+        """Start a new epoch if a gap requires it, and request an id if there is none.
 
-        After a refusal that is done only when there is something to send (*is_needed*), and not at once.
+        After a refusal the request is only repeated if there is something to send (*is_needed*), and after a pause.
         """
         if self.is_transactional:
             return
@@ -463,7 +468,7 @@ class TransactionManager:
             return
         with self._lock:
             if self._machine.state is State.READY:
-                # The last epoch was used up.
+                # The epochs of the last id are used up.
                 self._machine.transition(State.UNINITIALIZED)
             was_refused = self._initialize_at_ms > 0
             if self._machine.state is State.UNINITIALIZED and (is_needed or not was_refused):
@@ -475,7 +480,7 @@ class TransactionManager:
                 self._requests.add(request)
 
     def take_denial(self) -> KafkaError | None:
-        """Why the last request for an id was refused; told once."""
+        """The error of the last refused request for an id; returned once."""
         denied, self._denied = self._denied, None
         return denied
 

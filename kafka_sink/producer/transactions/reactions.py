@@ -1,7 +1,8 @@
-"""What each error means to a producer with an id: one table for its requests' answers, and one for its batches.
+"""The meaning of each error for a producer with an id: one table for the answers to its requests, and one for its
+batches.
 
-Read by the requests and the transaction manager on the sender thread. It holds no state, and knows errors by their
-codes alone.
+The requests and the transaction manager read it on the sender thread. It has no state, and distinguishes errors by
+their codes only.
 
 Source: the handlers of apache/kafka ``TransactionManager``; KIP-1050 (classes of errors).
 """
@@ -17,7 +18,7 @@ from kafka_sink.protocol.api_key import ApiKey
 
 
 class Reaction(Enum):
-    """What an error code does to the request, and to the producer."""
+    """The effect of an error code on the request and on the producer."""
 
     RETRY = "the request is sent again after a pause"
     LOOK_UP = "likewise, to the coordinator that is found anew"
@@ -69,7 +70,7 @@ _OWN: Final[Mapping[ApiKey, Mapping[ErrorCode, Reaction]]] = {
     ApiKey.END_TXN: {ErrorCode.UNKNOWN_PRODUCER_ID: Reaction.BUMP},
 }
 
-#: Errors of a batch after which nothing of this producer can be written any more.
+#: Errors of a batch after which this producer cannot write anything any more.
 FATAL_FOR_BATCHES: Final = frozenset(
     {
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -82,18 +83,18 @@ FATAL_FOR_BATCHES: Final = frozenset(
 
 
 def reaction_to(api_key: ApiKey, code: ErrorCode) -> Reaction:
-    """How the error *code* in an answer of *api_key* is taken."""
+    """The reaction to the error *code* in an answer to *api_key*."""
     reaction = _OWN[api_key].get(code) or _COMMON.get(code)
     if reaction is not None:
         return reaction
     if code.is_retriable:
         return Reaction.RETRY
-    # A partition that cannot be added concerns this transaction only.
+    # A partition that cannot be added affects this transaction only.
     return Reaction.ABORT if api_key is ApiKey.ADD_PARTITIONS_TO_TXN else Reaction.FATAL
 
 
 def gravest(api_key: ApiKey, codes: Iterable[ErrorCode]) -> ErrorCode:
-    """The code that decides for all: OPERATION_NOT_ATTEMPTED says nothing by itself, and what is final comes first."""
+    """The most severe of *codes*. OPERATION_NOT_ATTEMPTED is only chosen if there is no other code."""
     order = list(Reaction)
     told = [code for code in codes if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
     return max(

@@ -1,7 +1,7 @@
-"""The requests of a transactional producer, and what each answer means for it.
+"""The requests of a transactional producer, and the handling of their answers.
 
-The transaction manager makes them on any thread; the sender thread builds them and handles their answers. They know no
-connection. The table in :mod:`reactions` says what each error means.
+The transaction manager creates them on any thread; the sender thread builds them and handles their answers. They do not
+depend on connections. The table in :mod:`reactions` gives the meaning of each error.
 
 Source: the handlers of apache/kafka ``TransactionManager``; KIP-98, KIP-360 (expected id and epoch), KIP-890
 (transaction version 2), KIP-1050 (classes of errors).
@@ -47,20 +47,21 @@ import itertools
 from bisect import insort
 from collections.abc import Callable
 
-#: Who coordinates what: key type and key, as FindCoordinator asks for it.
+#: A coordinator's key: key type and key, as in a FindCoordinator request.
 CoordinatorKey = tuple[int, str]
 
-#: Versions up to the first are of transaction version 1, from the second on of version 2; the two are never mixed.
+#: Versions up to the first belong to transaction version 1, versions from the second on to version 2; they are never
+#: mixed.
 _TXN_OFFSET_COMMIT_VERSIONS: Final = (4, 5)
 _END_TXN_VERSIONS: Final = (4, 5)
 
-#: AddPartitionsToTxn from version 4 on is for brokers.
+#: AddPartitionsToTxn from version 4 on is for brokers only.
 _ADD_PARTITIONS_MAX_VERSION: Final = 3
 
-#: Expected id and epoch came with this version of InitProducerId (KIP-360).
+#: The first InitProducerId version with the expected id and epoch (KIP-360).
 INIT_PRODUCER_ID_BUMP_VERSION: Final = 3
 
-#: Just after a transaction its partitions are busy for a moment: worth asking again sooner than after an error, ms.
+#: Partitions are busy for a moment after a transaction, so the first retry comes sooner than after an error, ms.
 _CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 20
 
 
@@ -68,7 +69,7 @@ S = TypeVar("S", bound=Struct)
 
 
 class TransactionalRequest(ABC):
-    """One request that waits, is sent, or is sent again; *result* is whoever waits for its effect."""
+    """One request that is queued, in flight, or sent again; *result* is completed with its outcome."""
 
     api_key: ClassVar[ApiKey]
     priority: ClassVar[Priority]
@@ -76,12 +77,12 @@ class TransactionalRequest(ABC):
     def __init__(self, manager: TransactionManager, result: TransactionalResult) -> None:
         self._manager = manager
         self.result = result
-        #: Not to be sent before, monotonic ms.
+        #: Earliest time to send the request, monotonic ms.
         self.not_before_ms = 0
 
     @property
     def coordinator(self) -> CoordinatorKey | None:
-        """Who has to be asked; None for any broker."""
+        """The coordinator that handles the request; None for any broker."""
         return TRANSACTION, self._manager.transactional_id or ""
 
     @property
@@ -90,23 +91,23 @@ class TransactionalRequest(ABC):
 
     @abstractmethod
     def build(self, version: int) -> Struct:
-        """The request, of the moment.
+        """Build the request from the current state.
 
-        :raises UnsupportedVersionError: the broker does not know the versions that the transaction runs in.
+        :raises UnsupportedVersionError: if the broker does not support the versions of the transaction's version.
         """
 
     @abstractmethod
     def handle(self, body: Struct, now_ms: int) -> None:
-        """Take the answer."""
+        """Handle the answer."""
 
     def lost(self, now_ms: int) -> None:
-        """The connection went away before the answer came: whether the broker acted on the request is not known."""
+        """Handle a lost connection: it is unknown whether the broker processed the request."""
         if self.coordinator is not None:
             self._manager.look_up(self.coordinator, now_ms)
         self._manager.retry(self, now_ms)
 
     def unsupported(self, mismatch: UnsupportedVersionError, now_ms: int) -> None:
-        """It was not sent: the broker does not know it in a version of ours."""
+        """Handle a request that was not sent, because client and broker have no version of it in common."""
         self._react(ErrorCode.UNSUPPORTED_VERSION, str(mismatch), now_ms)
 
     def _react(self, code: ErrorCode, detail: str, now_ms: int, *, backoff_ms: int | None = None) -> None:
@@ -133,7 +134,7 @@ class TransactionalRequest(ABC):
 
 
 class FindCoordinator(TransactionalRequest):
-    """Where the coordinator of *sought* is."""
+    """Finds the coordinator of *sought*."""
 
     api_key = ApiKey.FIND_COORDINATOR
     priority = Priority.FIND_COORDINATOR
@@ -166,7 +167,9 @@ class FindCoordinator(TransactionalRequest):
 
 
 class InitProducerId(TransactionalRequest):
-    """A producer id and epoch; with *expects_current* the epoch after the current one, for the same producer alone."""
+    """Requests a producer id and epoch; with *expects_current* the epoch after the current one, unless the producer is
+    fenced.
+    """
 
     api_key = ApiKey.INIT_PRODUCER_ID
     priority = Priority.INIT_PRODUCER_ID
@@ -212,7 +215,7 @@ class InitProducerId(TransactionalRequest):
 
 
 class AddPartitionsToTxn(TransactionalRequest):
-    """*partitions* are about to be written to (transaction version 1)."""
+    """Adds *partitions* to the transaction before they are written to (transaction version 1)."""
 
     api_key = ApiKey.ADD_PARTITIONS_TO_TXN
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
@@ -260,7 +263,9 @@ class AddPartitionsToTxn(TransactionalRequest):
 
 
 class AddOffsetsToTxn(TransactionalRequest):
-    """Offsets of *group* are about to be committed (transaction version 1); TxnOffsetCommit follows."""
+    """Adds *group* to the transaction before its offsets are committed (transaction version 1); TxnOffsetCommit
+    follows.
+    """
 
     api_key = ApiKey.ADD_OFFSETS_TO_TXN
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
@@ -295,7 +300,7 @@ class AddOffsetsToTxn(TransactionalRequest):
 
 
 class TxnOffsetCommit(TransactionalRequest):
-    """The offsets themselves, to the group's coordinator; those it did not take are sent again."""
+    """Sends the offsets to the group coordinator; offsets that it did not accept are sent again."""
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
@@ -343,7 +348,7 @@ class TxnOffsetCommit(TransactionalRequest):
                 for topic, items in groupby(self._pending.items(), lambda item: item[0].topic)
             ],
         )
-        # Before version 3 nobody is held to be a member of the group.
+        # Before version 3 the coordinator does not check the member of the group.
         if version >= 3:
             request.generation_id = self._group.generation_id
             request.member_id = self._group.member_id
@@ -372,7 +377,7 @@ class TxnOffsetCommit(TransactionalRequest):
 
 
 class EndTxn(TransactionalRequest):
-    """Commit or abort. Sent when nothing of the transaction is on its way any more, and again until it is answered."""
+    """Commits or aborts. It is sent when no batch of the transaction is incomplete, and again until it is answered."""
 
     api_key = ApiKey.END_TXN
     priority = Priority.END_TXN
@@ -402,7 +407,7 @@ class EndTxn(TransactionalRequest):
         if code is ErrorCode.NONE or never_began:
             self._manager.transaction_ended(self.result, response.producer_id, response.producer_epoch)
         elif not self._commits and reaction_to(self.api_key, code) in (Reaction.ABORT, Reaction.BUMP):
-            # It is being aborted already: there is nothing milder left to do.
+            # The transaction is being aborted already, so there is no milder reaction.
             fatal = KafkaError(f"the transaction could not even be aborted: {code.name}")
             self.result.fail(fatal)
             self._manager.fail_for_good(fatal)
@@ -437,7 +442,7 @@ _TRANSACTIONAL_ID_REMEDIES: Final[Mapping[ErrorCode, str]] = {
 
 
 class TransactionalRequestQueue:
-    """The requests that wait to be sent: in order of their priority; within one, in the order in which they came.
+    """The queued requests, ordered by priority, then by arrival.
 
     Belongs to the transaction manager, which holds its lock at every call.
     """
@@ -448,26 +453,26 @@ class TransactionalRequestQueue:
 
     @property
     def head(self) -> TransactionalRequest | None:
-        """The one that goes first."""
+        """The next request."""
         return self._entries[0][2] if self._entries else None
 
     def add(self, request: TransactionalRequest) -> None:
         insort(self._entries, (request.priority, next(self._numbers), request))
 
     def has_for(self, result: TransactionalResult) -> bool:
-        """Whether a request waits that will bring *result*."""
+        """Whether a queued request will complete *result*."""
         return any(request.result is result for _, _, request in self._entries)
 
     def remove(self, request: TransactionalRequest) -> None:
         self._entries = [entry for entry in self._entries if entry[2] is not request]
 
     def drop(self, error: KafkaError, is_dropped: Callable[[TransactionalRequest], bool]) -> None:
-        """Forget the requests that *is_dropped* names; whoever waits for them is told *error*."""
+        """Remove the requests that *is_dropped* selects, and fail their results with *error*."""
         dropped = [entry[2] for entry in self._entries if is_dropped(entry[2])]
         for request in dropped:
             self.remove(request)
             request.result.fail(error)
 
     def is_sought(self, key: CoordinatorKey) -> bool:
-        """A request for that coordinator waits already."""
+        """Whether a request for that coordinator is queued already."""
         return any(isinstance(request, FindCoordinator) and request.sought == key for _, _, request in self._entries)

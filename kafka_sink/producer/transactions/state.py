@@ -1,7 +1,7 @@
-"""The states of a transactional producer, which may follow which, and what callers wait for.
+"""The states of a transactional producer, the transitions between them, and the results that callers wait for.
 
-Values and one small meeting point: results are made and waited for on calling threads and completed by the sender
-thread. Nothing here sends, and nobody else decides which state may follow which.
+Calling threads create results and wait for them; the sender thread completes them. Nothing here sends anything. The
+table of transitions exists only here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafka_sink.common.model import TopicPartition
 
 
 class State(Enum):
-    """Where a producer with an id stands (apache/kafka ``TransactionManager.State``)."""
+    """The state of a producer with an id (apache/kafka ``TransactionManager.State``)."""
 
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
@@ -30,7 +30,7 @@ class State(Enum):
     FATAL_ERROR = "unable to go on"
 
 
-#: State → what may follow. An error for good may follow all, and nothing follows it.
+#: State → the states that may follow. FATAL_ERROR may follow all, and nothing follows it.
 TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     State.UNINITIALIZED: frozenset({State.INITIALIZING, State.FATAL_ERROR}),
     State.INITIALIZING: frozenset({State.READY, State.UNINITIALIZED, State.FATAL_ERROR}),
@@ -38,7 +38,7 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     State.IN_TRANSACTION: frozenset(
         {State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION, State.ABORTABLE_ERROR, State.FATAL_ERROR}
     ),
-    # By way of INITIALIZING where the next transaction needs a new epoch that EndTxn does not give.
+    # Via INITIALIZING if the next transaction requires a new epoch that EndTxn does not return.
     State.COMMITTING_TRANSACTION: frozenset(
         {State.READY, State.INITIALIZING, State.ABORTABLE_ERROR, State.FATAL_ERROR}
     ),
@@ -47,14 +47,14 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     State.FATAL_ERROR: frozenset(),
 }
 
-#: States in which a transaction is open, as far as the brokers know.
+#: States in which the brokers may consider a transaction open.
 ONGOING: Final = frozenset(
     {State.IN_TRANSACTION, State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION, State.ABORTABLE_ERROR}
 )
 
 
 class Priority(IntEnum):
-    """Which of the waiting requests goes first: each needs what those before it bring."""
+    """The priority of a queued request: each kind depends on the results of those before it."""
 
     FIND_COORDINATOR = 0
     INIT_PRODUCER_ID = 1
@@ -67,7 +67,7 @@ class TransactionalResult:
 
     def __init__(self, operation: str, clock: Clock, *, after_timeout: str = "call it again") -> None:
         self.operation = operation
-        #: The last answer for which it was tried again: why it takes so long.
+        #: The last answer that led to a retry: the reason for a delay.
         self.last_answer: Exception | None = None
         self._clock = clock
         self._after_timeout = after_timeout
@@ -82,7 +82,9 @@ class TransactionalResult:
 
     @property
     def is_settled(self) -> bool:
-        """The caller was told, or it failed: other calls may follow. A success that nobody saw has to be seen first."""
+        """Whether the caller has seen the outcome, or the call failed, so that other calls may follow. A success has to
+        be seen first.
+        """
         return self._is_acknowledged or self._error is not None
 
     def done(self) -> None:
@@ -102,8 +104,8 @@ class TransactionalResult:
     def wait(self, timeout_ms: int) -> None:
         """Wait for the outcome.
 
-        :raises KafkaTimeoutError: none after *timeout_ms*; the operation goes on.
-        :raises KafkaError: it failed.
+        :raises KafkaTimeoutError: if there is none after *timeout_ms*; the operation continues.
+        :raises KafkaError: if the operation failed.
         """
         deadline = self._clock.monotonic_ms() + timeout_ms
         with self._condition:
@@ -121,16 +123,17 @@ class TransactionalResult:
 
 
 class TransactionScope:
-    """What the open transaction writes to, and whether its coordinator may have heard of it. All of it ends with the
-    transaction.
+    """The partitions of the open transaction, and whether its coordinator may know it. All of it is cleared at the end
+    of the transaction.
 
-    Belongs to the transaction manager, which holds its lock at every change; :attr:`partitions` may be read without.
+    Belongs to the transaction manager, which holds its lock at every change; :attr:`partitions` may be read without the
+    lock.
 
     Source: apache/kafka ``TransactionManager`` (newPartitionsInTransaction, transactionStarted); KIP-98, KIP-890.
     """
 
     def __init__(self) -> None:
-        #: Those that may be written to: one that has come in stays until the sender thread ends the transaction.
+        #: The partitions that may be written to; they stay until the sender thread ends the transaction.
         self.partitions: set[TopicPartition] = set()
         self._new: set[TopicPartition] = set()
         self._start_requested = False
@@ -138,42 +141,44 @@ class TransactionScope:
 
     @property
     def may_be_known(self) -> bool:
-        """Some broker may have heard of the transaction, so that it has to be ended there."""
+        """Whether a broker may know the transaction, so that it has to be ended there."""
         return self._started or self._start_requested
 
     @property
     def may_not_have_begun(self) -> bool:
-        """The coordinator was told of the transaction, and nobody knows whether it heard of it."""
+        """Whether the transaction was sent to the coordinator without a confirmation that it has begun."""
         return self._start_requested and not self._started
 
     def start_requested(self) -> None:
-        """The coordinator is about to be told of the transaction, and from now on may know it."""
+        """Record that the coordinator may know the transaction from now on, because a request is about to be sent."""
         self._start_requested = True
 
     def started(self) -> None:
-        """It knows it, or the next write will tell it (transaction version 2)."""
+        """Record that the coordinator knows the transaction, or will learn of it by the next write (transaction version
+        2).
+        """
         self._started = True
 
     def want(self, topic_partition: TopicPartition) -> None:
-        """The coordinator has to be asked for the partition."""
+        """Mark the partition as to be added to the transaction by the coordinator."""
         self._new.add(topic_partition)
 
     def take_wanted(self) -> set[TopicPartition]:
-        """The partitions to ask for now; they are handed out once."""
+        """The partitions to request from the coordinator now; each is returned once."""
         wanted, self._new = self._new, set()
         return wanted
 
     def add(self, partitions: Collection[TopicPartition]) -> None:
-        """*partitions* may be written to."""
+        """Allow writes to *partitions*."""
         self.partitions.update(partitions)
         self._started = True
 
     def drop_wanted(self) -> None:
-        """The transaction will be aborted: nothing comes in any more."""
+        """Forget the partitions to request, because the transaction will be aborted."""
         self._new = set()
 
     def clear(self) -> None:
-        """The transaction is over."""
+        """Clear everything at the end of the transaction."""
         self._started = self._start_requested = False
         self._new = set()
         self.partitions.clear()

@@ -1,7 +1,8 @@
-"""TransactionStateMachine: where a transactional producer stands, and which calls its application may make there.
+"""TransactionStateMachine: the state of a transactional producer, and the calls that it allows the application.
 
-Belongs to the transaction manager, which holds its lock at every call; the plain attributes may be read without. It
-knows no request and no broker: what became of a call it is told, and nothing is waited for in it.
+Belongs to the transaction manager, which holds its lock at every call; the plain attributes may be read without the
+lock. It depends neither on requests nor on brokers: the manager reports the outcomes of calls, and the machine never
+waits.
 
 Source: apache/kafka ``TransactionManager`` (its states and pending transitions); KIP-98, KIP-588.
 """
@@ -19,16 +20,16 @@ from kafka_sink.producer.transactions.state import ONGOING, TRANSITIONS, State, 
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call whose outcome its caller has not seen: it may only be repeated."""
+    """A call whose outcome the caller has not seen: only the same call is allowed."""
 
     result: TransactionalResult
     target: State
 
 
 class TransactionStateMachine:
-    """See the module; the attributes are changed here alone.
+    """See the module; only this class changes the attributes.
 
-    :param transactional_id: None for a producer that is idempotent only.
+    :param transactional_id: None for a producer that is only idempotent.
     """
 
     def __init__(self, transactional_id: str | None, clock: Clock, log: ContextLogger) -> None:
@@ -36,21 +37,21 @@ class TransactionStateMachine:
         self._clock = clock
         self._log = log
         self.state = State.UNINITIALIZED
-        #: Why it is in an error state; None otherwise.
+        #: The cause of an error state; None otherwise.
         self.last_error: KafkaError | None = None
         self.pending_call: PendingCall | None = None
-        #: The transaction belongs to somebody else.
+        #: Whether the transaction belongs to another producer.
         self.is_guest = False
 
     @property
     def has_own_transaction(self) -> bool:
-        """One is open that is this producer's to end."""
+        """Whether a transaction is open that this producer has to end."""
         return self.transactional_id is not None and self.state in ONGOING and not self.is_guest
 
     def transition(self, target: State, error: KafkaError | None = None) -> None:
-        """Stand at *target* from now on, because of *error* where that is an error state.
+        """Change to the state *target*, because of *error* if that is an error state.
 
-        :raises TransactionStateError: *target* cannot follow.
+        :raises TransactionStateError: if *target* may not follow the current state.
         """
         self._check_can_follow(target)
         self._log.debug("%s -> %s", self.state.name, target.name)
@@ -77,13 +78,14 @@ class TransactionStateMachine:
         *,
         after_abortable_error: bool = False,
     ) -> TransactionalResult:
-        """Go to *target*, *start* what leads on from there, and give the outcome; a call made again joins the first.
+        """Change to *target*, call *start*, and return the outcome; a repeated call returns the result of the first
+        one.
 
-        An exception that appears on the way, as a KeyboardInterrupt may, comes before the call or after it: what was
-        begun is brought to its end, and *start* may be called twice for that.
+        After an exception on the way, for example a KeyboardInterrupt, either nothing has happened or the call is
+        complete: what was begun is completed, and *start* may be called twice for that.
 
-        :raises TransactionStateError: *operation* is not possible now.
-        :raises TransactionAbortableError: the open transaction can only be aborted.
+        :raises TransactionStateError: if *operation* is not possible now.
+        :raises TransactionAbortableError: if the open transaction can only be aborted.
         """
         self.check_no_other_call(operation, target)
         if self.is_guest:
@@ -96,7 +98,7 @@ class TransactionStateMachine:
         call = PendingCall(TransactionalResult(operation, self._clock), target)
         try:
             self._log.debug("%s -> %s", self.state.name, target.name)
-            # The one step that makes the call.
+            # This one step makes the call effective.
             self.pending_call = call
             self._carry_out(call, start)
         except BaseException:
@@ -110,30 +112,30 @@ class TransactionStateMachine:
         start(call.result)
 
     def begin(self) -> None:
-        """Open a transaction of this producer's own."""
+        """Begin a transaction that this producer ends."""
         self.check_no_other_call("begin_transaction")
         self._check_no_error()
         self.transition(State.IN_TRANSACTION)
 
     def join(self) -> None:
-        """Be in a transaction that somebody else began and will end."""
+        """Enter a transaction that another producer began and will end."""
         self.check_no_other_call("join_transaction")
         self._check_can_follow(State.INITIALIZING)
-        # First of all: what is not this producer's own it must never end.
+        # This comes first: the producer must never end a transaction of another producer.
         self.is_guest = True
         self.transition(State.INITIALIZING)
         self.transition(State.READY)
         self.transition(State.IN_TRANSACTION)
 
     def fail_call(self, error: KafkaError) -> None:
-        """Whoever waits for the outcome of a call will get no other than *error*."""
+        """Fail the pending call with *error*."""
         if self.pending_call is not None:
             self.pending_call.result.fail(error)
 
     # --- checks ------------------------------------------------------------------------------------------------------
 
     def check_no_other_call(self, operation: str, target: State | None = None) -> None:
-        """:raises TransactionStateError: another call, one that does not lead to *target*, has to be repeated first."""
+        """:raises TransactionStateError: if another call, which does not lead to *target*, has to be repeated first."""
         if self.transactional_id is None:
             raise TransactionStateError(f"{operation} needs a producer with a transactional.id")
         pending = self.pending_call
@@ -146,8 +148,8 @@ class TransactionStateMachine:
             )
 
     def check_can_add(self, operation: str) -> None:
-        """:raises TransactionStateError: no transaction is open.
-        :raises TransactionAbortableError: the open one can only be aborted.
+        """:raises TransactionStateError: if no transaction is open.
+        :raises TransactionAbortableError: if the open transaction can only be aborted.
         """
         self.check_no_other_call(operation)
         self._check_no_error()
