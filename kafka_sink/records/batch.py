@@ -1,7 +1,7 @@
-"""The header of a record batch: writing it in front of encoded records, reading it, patching it in place.
+"""The header of a record batch: writes it in front of encoded records, parses it, and patches it in place.
 
 The producer writes headers when it closes a batch; the broker parses, checks and patches them on a handler's thread.
-It must never look into the records themselves, which may be compressed.
+This module never reads the records themselves, which may be compressed.
 
 Source: https://kafka.apache.org/documentation/#recordbatch, KIP-98.
 """
@@ -21,7 +21,7 @@ from kafka_sink.records.compression import CompressionType
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """The 61 bytes before a batch's records; timestamps in ms since 1970, ``batch_length`` counts from byte 12 on."""
+    """The 61 bytes before a batch's records. Timestamps are ms since 1970; ``batch_length`` counts from byte 12 on."""
 
     base_offset: int
     batch_length: int
@@ -39,7 +39,7 @@ class BatchHeader:
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of the whole batch: this header and its records."""
+        """Size of the whole batch in bytes: this header and its records."""
         return layout.LOG_OVERHEAD_BYTES + self.batch_length
 
     @property
@@ -50,7 +50,7 @@ class BatchHeader:
     def compression(self) -> CompressionType:
         """The codec of the records.
 
-        :raises CorruptRecordError: the attributes name a codec that does not exist.
+        :raises CorruptRecordError: if the attributes name an unknown codec.
         """
         try:
             return CompressionType(self.attributes & layout.CODEC_MASK)
@@ -59,7 +59,7 @@ class BatchHeader:
 
     @property
     def is_log_append_time(self) -> bool:
-        """The broker's clock set the time stamps (``max_timestamp`` holds for every record)."""
+        """Whether the broker's clock set the timestamps (``max_timestamp`` applies to every record)."""
         return bool(self.attributes & layout.TIMESTAMP_TYPE_BIT)
 
     @property
@@ -68,7 +68,7 @@ class BatchHeader:
 
     @property
     def is_control(self) -> bool:
-        """The batch holds a transaction marker, not data."""
+        """Whether the batch holds control records, such as a transaction marker, instead of data."""
         return bool(self.attributes & layout.CONTROL_BIT)
 
     @property
@@ -77,7 +77,7 @@ class BatchHeader:
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record; sequences wrap from 2³¹ − 1 to 0. −1 without a sequence."""
+        """Sequence number of the last record; sequences wrap from 2³¹ − 1 to 0. −1 if the batch has no sequence."""
         if self.base_sequence == layout.NO_SEQUENCE:
             return layout.NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFF_FFFF
@@ -102,8 +102,8 @@ def write_header(
 ) -> None:
     """Write a batch header over the first 61 bytes of *target*.
 
-    *records* are the pieces that follow the header on the wire (compressed already, if they are to be): they are read
-    once for length and CRC, not copied.
+    *records* are the pieces that follow the header on the wire (already compressed, if a codec is set). They are read
+    once for the length and the CRC, and not copied.
     """
     pieces = [memoryview(piece) for piece in records]
     attributes = int(compression)
@@ -135,9 +135,9 @@ def write_header(
 
 
 def parse_header(data: Buffer, offset: int = 0) -> BatchHeader:
-    """The header that starts at *offset*.
+    """Parse the header at *offset*.
 
-    :raises CorruptRecordError: fewer than 61 bytes are left, another format version, or a length that no batch has.
+    :raises CorruptRecordError: if fewer than 61 bytes are left, or the format version or the length is invalid.
     """
     left = len(data) - offset
     if left < layout.HEADER_BYTES:
@@ -158,12 +158,12 @@ def verify_crc(batch: Buffer) -> bool:
 
 
 def set_base_offset(target: bytearray | memoryview, base_offset: int, offset: int = 0) -> None:
-    """Give the batch at *offset* its place in the log; the CRC does not cover this field."""
+    """Set the base offset of the batch at *offset*; the CRC does not cover this field."""
     layout.INT64.pack_into(target, offset + layout.BASE_OFFSET_AT, base_offset)
 
 
 def set_log_append_time(target: bytearray | memoryview, timestamp: int, offset: int = 0) -> None:
-    """Make *timestamp* (ms) the time of every record of the batch at *offset*; computes the CRC anew."""
+    """Set *timestamp* (ms) for every record of the batch at *offset*, and compute the CRC again."""
     header = parse_header(target, offset)
     layout.INT16.pack_into(target, offset + layout.ATTRIBUTES_AT, header.attributes | layout.TIMESTAMP_TYPE_BIT)
     layout.INT64.pack_into(target, offset + layout.MAX_TIMESTAMP_AT, timestamp)

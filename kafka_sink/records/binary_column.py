@@ -1,8 +1,8 @@
-"""A column of byte strings as numpy sees it: where each row starts in one shared buffer, and how long it is.
+"""A column of byte strings for numpy: the start of each row in one shared buffer, and its length.
 
-Made by the Spark task (or any caller of ``send_columns``) from what Arrow hands over, and read by the hash and the
-encoder on the same thread. It must never copy row data: reordering or slicing a column moves starts and lengths only,
-and the bytes themselves are moved once, by the encoder.
+The Spark task (or any caller of ``send_columns``) creates it from Arrow data; the hash and the encoder read it on the
+same thread. It never copies row data: reordering or slicing a column only moves starts and lengths, and the encoder
+copies the bytes once.
 
 Source: https://arrow.apache.org/docs/format/Columnar.html (variable-size binary layout).
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kafka_sink.common.errors import RowSerializationError, SerializationError
 
-#: No record may have 2 GiB, and only rows of up to a GiB can be pointed to in buffers of any size.
+#: A record must be smaller than 2 GiB, and only rows of at most 1 GiB can be addressed in buffers of any size.
 MAX_ROW_BYTES: Final = 1 << 30
 
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -28,9 +28,9 @@ Bools: TypeAlias = NDArray[np.bool_]
 class BinaryColumn:
     """n rows of bytes, any of which may be null. Immutable.
 
-    ``starts`` int32[n] or int64[n] into ``data``; ``lengths`` int64[n], 0 for null; ``null_mask`` bool[n] with True
-    for null, or None when no row is; ``min_length`` and ``max_length`` bound the lengths (a part of a column inherits
-    its bounds); ``is_contiguous`` when it is known that each row begins where the one before it ends.
+    ``starts`` is int32[n] or int64[n], the positions in ``data``; ``lengths`` is int64[n], 0 for null. ``null_mask`` is
+    bool[n] with True for null, or None if no row is null. ``min_length`` and ``max_length`` are bounds of the lengths
+    (a slice inherits them). ``is_contiguous`` is True if each row is known to begin at the end of the previous one.
     """
 
     __slots__ = ("buffer", "data", "is_contiguous", "lengths", "max_length", "min_length", "null_mask", "starts")
@@ -57,12 +57,12 @@ class BinaryColumn:
 
     @classmethod
     def from_arrow(cls, array: pa.Array) -> BinaryColumn:
-        """The rows of *array*: any Arrow type that stands for text or bytes (strings are taken as they lie, unchecked).
+        """The rows of *array*, of any Arrow type for text or bytes (strings are not validated).
 
-        Types whose rows do not lie in one buffer (views, dictionaries, fixed-size binary, null) are converted first.
+        Types whose rows are not in one buffer (views, dictionaries, fixed-size binary, null) are converted first.
 
-        :raises SerializationError: the type is not text or bytes.
-        :raises RowSerializationError: a row has more than 1 GiB.
+        :raises SerializationError: if the type is not text or bytes.
+        :raises RowSerializationError: if a row has more than 1 GiB.
         """
         array = _as_offsets_layout(array)
         width = np.dtype(np.int64 if _has_wide_offsets(array.type) else np.int32)
@@ -77,10 +77,10 @@ class BinaryColumn:
         null_mask = None
         if validity is not None and array.null_count:
             null_mask = array.is_null().to_numpy(zero_copy_only=False)
-        # In the offsets' own width: these passes are the cheaper the narrower the numbers are.
+        # In the width of the offsets, because these passes are faster with narrower numbers.
         lengths = offsets[1:] - offsets[:-1]
         if null_mask is not None:
-            # Arrow lets a null row have bytes; they do not count.
+            # In Arrow a null row may have bytes; they are ignored.
             lengths = np.where(null_mask, width.type(0), lengths)
         return cls.of(buffer, offsets[:-1], lengths, null_mask, is_contiguous=null_mask is None)
 
@@ -96,7 +96,7 @@ class BinaryColumn:
     ) -> BinaryColumn:
         """Rows of *buffer*; null rows must have length 0.
 
-        :raises RowSerializationError: a row has more than 1 GiB.
+        :raises RowSerializationError: if a row has more than 1 GiB.
         """
         shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
         if longest > MAX_ROW_BYTES:
@@ -149,14 +149,14 @@ class BinaryColumn:
         )
 
     def value(self, row: int) -> bytes | None:
-        """The bytes of one row: for messages and for code that asks for a few rows, not for loops."""
+        """The bytes of one row, for messages and for code that reads a few rows; do not use it in loops over rows."""
         if self.null_mask is not None and self.null_mask[row]:
             return None
         start = int(self.starts[row])
         return self.data[start : start + int(self.lengths[row])].tobytes()
 
     def windows(self, width: int, at: int = 0) -> Bytes:
-        """*width* bytes of each row from its byte *at* on, uint8[n, width]; what lies past a row's end is arbitrary.
+        """*width* bytes of each row from its byte *at* on, uint8[n, width]; bytes past the end of a row are arbitrary.
 
         No row may be shorter than *at*.
         """
@@ -173,7 +173,8 @@ class BinaryColumn:
         if not rows or int(starts.max()) <= last:
             found = every[starts]
         else:
-            # Rows so near the end that a window would pass it: they are read from a padded copy of the last bytes.
+            # The windows of rows near the end would exceed the buffer; they are read from a padded copy of its last
+            # bytes.
             found = every[np.minimum(starts, last)]
             padded = np.concatenate((data[last:], np.zeros(width, dtype=np.uint8)))
             near_end = np.flatnonzero(starts > last)
@@ -182,7 +183,7 @@ class BinaryColumn:
 
 
 def _sliding(data: Bytes, width: int) -> NDArray[np.void]:
-    """Every run of *width* bytes as one item, overlapping, so that a gather copies whole windows."""
+    """Every run of *width* bytes as one item, overlapping, so that one gather copies whole windows."""
     return np.ndarray((len(data) - width + 1,), np.dtype((np.void, width)), data, strides=(1,))
 
 

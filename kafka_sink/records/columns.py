@@ -1,7 +1,7 @@
-"""The rows of a chunk as columns: keys, values, headers and time stamps, ready for the encoder.
+"""The rows of a chunk as columns: keys, values, headers and timestamps, ready for the encoder.
 
-Built by the Spark task from Arrow columns (or by any caller of ``send_columns``), reordered and cut by the producer on
-the same thread. It must never copy keys or values; headers are encoded once, when their column is made.
+The Spark task (or any caller of ``send_columns``) creates it from Arrow columns; the producer reorders and slices it on
+the same thread. It never copies keys or values. Headers are encoded once, when their column is created.
 
 Source: KIP-82 (headers), https://kafka.apache.org/documentation/#recordheader.
 """
@@ -23,14 +23,14 @@ __all__ = ["BinaryColumn", "ColumnChunk", "HeadersColumn", "length_values"]
 
 
 def length_values(column: BinaryColumn) -> Int64s | int:
-    """What the record format writes before each row of *column*: its length, or −1 for null."""
+    """The length field of each row of *column* in the record format: its length, or −1 for null."""
     if column.null_mask is not None:
         return column.lengths - column.null_mask
     return column.min_length if column.min_length == column.max_length else column.lengths
 
 
 class HeadersColumn:
-    """The headers of n rows, encoded: ``counts`` int64[n], and ``entries``, each row's headers as a record has them."""
+    """The encoded headers of n rows: ``counts`` int64[n], and ``entries``, the headers of each row as in a record."""
 
     __slots__ = ("counts", "entries")
 
@@ -40,10 +40,11 @@ class HeadersColumn:
 
     @classmethod
     def from_arrow(cls, array: pa.Array) -> HeadersColumn:
-        """Headers out of ``list<struct<key: string, value: binary>>``; a null list is a row without headers.
+        """The headers in an array of ``list<struct<key: string, value: binary>>``; a null list is a row without
+        headers.
 
-        :raises SerializationError: another type.
-        :raises RowSerializationError: a row holds a null header or one whose key is null.
+        :raises SerializationError: if *array* has another type.
+        :raises RowSerializationError: if a row holds a null header or a header with a null key.
         """
         kind = array.type
         if not (_is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2):
@@ -51,10 +52,10 @@ class HeadersColumn:
         offsets = array.offsets.to_numpy().astype(np.int64)
         first, last = offsets[:-1], offsets[1:]
         if array.null_count:
-            # Arrow lets a null row have entries; they do not count.
+            # In Arrow a null row may have entries; they are ignored.
             last = np.where(array.is_null().to_numpy(zero_copy_only=False), first, last)
         counts = last - first
-        # Of a slice, the values are those of the whole array.
+        # The values of a slice are those of the whole array.
         begin, end = int(offsets[0]), int(offsets[-1])
         structs = array.values.slice(begin, end - begin)
         first, last = first - begin, last - begin
@@ -78,7 +79,7 @@ class HeadersColumn:
 
 
 def field_pieces(column: BinaryColumn) -> list[Piece]:
-    """A column as the record format writes it: each row's length, then its bytes."""
+    """A column in the record format: the length of each row, then its bytes."""
     return [*varint_fields(length_values(column)), *column_pieces(column)]
 
 
@@ -90,7 +91,7 @@ def _require(valid: pa.Array, first: Int64s, last: Int64s, problem: str) -> None
     missing: Bools = ~valid.to_numpy(zero_copy_only=False)
     if not missing.any():
         return
-    # Entries that no row refers to (of null rows, or outside a slice) may be anything.
+    # Entries that no row refers to (of null rows, or outside a slice) may be invalid.
     before = np.concatenate(([0], np.cumsum(missing)))
     rows = np.flatnonzero(before[last] > before[first])
     if len(rows):
@@ -101,7 +102,7 @@ def _require(valid: pa.Array, first: Int64s, last: Int64s, problem: str) -> None
 
 @dataclass(frozen=True, slots=True)
 class ColumnChunk:
-    """Rows for one topic. ``key=None`` means that no row has a key; ``timestamps`` int64[n], ms since 1970."""
+    """Rows for one topic. ``key=None`` means that no row has a key; ``timestamps`` is int64[n], ms since 1970."""
 
     value: BinaryColumn
     key: BinaryColumn | None = None

@@ -1,7 +1,8 @@
-"""Compressing and decompressing the records section of a batch.
+"""Compression and decompression of the records section of a batch.
 
-Producers call it on the thread that closes a batch, readers and brokers on theirs: contexts are kept per thread, and
-the codecs release the GIL. It must never produce more than the caller's limit, whatever the compressed bytes claim.
+Producers call it on the thread that closes a batch, readers and brokers on their own threads. Contexts are kept per
+thread, and the codecs release the GIL. Decompression never produces more than the caller's limit, whatever the
+compressed data claims.
 
 Source: KIP-110 (zstd), KIP-57 (lz4 framing), KIP-390 (levels), snappy-java's ``SnappyOutputStream`` (xerial framing).
 """
@@ -21,27 +22,27 @@ import zstandard
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
 
-#: Kafka's default level where the codec's own default differs between libraries.
+#: Kafka's default level, because the codec's own default differs between libraries.
 DEFAULT_ZSTD_LEVEL: Final = 3
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 #: Magic, version 1, compatible with version 1.
 XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
-#: What snappy-java writes; a reader takes any size.
+#: The block size of snappy-java; a reader accepts any size.
 XERIAL_BLOCK_BYTES: Final = 32 * 1024
 
-# A zstd frame may ask its reader for a window of gigabytes; the format says every decoder should manage 8 MB, and
-# libzstd itself refuses more than 128 MB.
+# A zstd frame may require a window of gigabytes. The format recommends that decoders support 8 MB, and libzstd itself
+# refuses more than 128 MB.
 _MAX_ZSTD_WINDOW_BYTES: Final = 1 << 27
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-#: The most that one block of a zstd frame holds (RFC 8878, 3.1.1.2).
+#: The maximum content of one block of a zstd frame (RFC 8878, 3.1.1.2).
 _ZSTD_BLOCK_BYTES: Final = 128 * 1024
 _ZSTD_RUN: Final = 1
 _ZSTD_COMPRESSED: Final = 2
 
 
 class CompressionType(IntEnum):
-    """Codec of a batch: the value is what bits 0 to 2 of its attributes hold."""
+    """Codec of a batch: the value of bits 0 to 2 of its attributes."""
 
     NONE = 0
     GZIP = 1
@@ -51,9 +52,9 @@ class CompressionType(IntEnum):
 
     @classmethod
     def from_name(cls, name: str) -> CompressionType:
-        """The codec that ``compression.type`` calls *name* (``none``, ``gzip``, ``snappy``, ``lz4``, ``zstd``).
+        """The codec with the name *name* in ``compression.type`` (``none``, ``gzip``, ``snappy``, ``lz4``, ``zstd``).
 
-        :raises ValueError: no codec has that name.
+        :raises ValueError: if no codec has that name.
         """
         try:
             return cls[name.upper()]
@@ -63,12 +64,12 @@ class CompressionType(IntEnum):
 
     @property
     def config_name(self) -> str:
-        """The name as ``compression.type`` spells it."""
+        """The name in ``compression.type``."""
         return self.name.lower()
 
 
 class _Contexts(threading.local):
-    """The zstd contexts of one thread: making one costs more than compressing a small batch."""
+    """The zstd contexts of one thread: creating one costs more than compressing a small batch."""
 
     def __init__(self) -> None:
         self.compressors: dict[int, zstandard.ZstdCompressor] = {}
@@ -85,14 +86,14 @@ _contexts = _Contexts()
 
 
 def compress(kind: CompressionType, data: Buffer, level: int | None = None) -> Buffer:
-    """*data* compressed as Kafka's Java client frames it; ``level=None`` is Kafka's default, snappy has no levels."""
+    """Compress *data* as Kafka's Java client frames it; ``level=None`` is Kafka's default, snappy has no levels."""
     return _COMPRESSORS[kind](data, level)
 
 
 def decompress(kind: CompressionType, data: Buffer, max_bytes: int) -> Buffer:
-    """The bytes that were compressed into *data*, at most *max_bytes* of them.
+    """Decompress *data*; the result has at most *max_bytes* bytes.
 
-    :raises CorruptRecordError: *data* is damaged or incomplete, or holds more than *max_bytes*.
+    :raises CorruptRecordError: if *data* is damaged or incomplete, or decompresses to more than *max_bytes*.
     """
     try:
         return _DECOMPRESSORS[kind](data, max_bytes)
@@ -120,7 +121,7 @@ def _gzip(data: Buffer, level: int | None) -> Buffer:
 
 def _gunzip(data: Buffer, max_bytes: int) -> Buffer:
     stream = zlib.decompressobj(wbits=31)
-    # One byte more than allowed tells "exactly full" from "too large".
+    # One byte more than allowed distinguishes "exactly full" from "too large".
     plain = stream.decompress(data, max_bytes + 1)
     if len(plain) > max_bytes:
         raise _too_large(max_bytes)
@@ -167,7 +168,7 @@ def _unzstd(data: Buffer, max_bytes: int) -> Buffer:
             raise CorruptRecordError(
                 f"zstd frame claims {claimed} bytes, its blocks cannot hold more than {most_bytes}"
             )
-        # One byte more than allowed tells "exactly full" from "too large".
+        # One byte more than allowed distinguishes "exactly full" from "too large".
         part = _contexts.decompressor.decompress(frame, max_output_size=min(most_bytes, room) + 1)
         if len(part) > room:
             raise _too_large(max_bytes)
@@ -178,10 +179,10 @@ def _unzstd(data: Buffer, max_bytes: int) -> Buffer:
 
 
 def _scan_zstd_frame(view: memoryview, start: int) -> tuple[int, int]:
-    """Where the frame at *start* ends, and the most bytes its blocks can decompress to (RFC 8878, 3.1.1).
+    """The end of the frame at *start*, and the maximum number of bytes of its blocks (RFC 8878, 3.1.1).
 
-    libzstd's streaming reader takes a frame that is cut off for one whose rest is still to come, and a size must be
-    known before a buffer is made: both are answered by walking over the block headers.
+    libzstd's streaming reader does not report a truncated frame, because it expects more data, and the size must be
+    known before a buffer is allocated. A walk over the block headers answers both.
     """
     if bytes(view[start : start + 4]) != _ZSTD_MAGIC:
         raise CorruptRecordError("zstd data has no frame header")
@@ -204,7 +205,9 @@ def _scan_zstd_frame(view: memoryview, start: int) -> tuple[int, int]:
 
 @cache
 def _snappy_codec() -> Any:
-    """Arrow's snappy, imported when it is first asked for: a broker or a command need not wait for it to start."""
+    """Arrow's snappy, imported at the first use, so that a broker or a command does not wait for the import at its
+    start.
+    """
     import pyarrow as pa
 
     return pa.Codec("snappy")
@@ -250,7 +253,7 @@ def _unsnappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
 
 
 def _snappy_block_size(block: memoryview) -> int:
-    """The uncompressed size at the head of a raw snappy block: a plain varint of 32 bits."""
+    """The uncompressed size at the beginning of a raw snappy block: an unsigned varint of 32 bits."""
     size = 0
     for index, byte in enumerate(block[:5]):
         size |= (byte & 0x7F) << (7 * index)

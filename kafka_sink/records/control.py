@@ -1,7 +1,7 @@
-"""Control batches: the markers that end a transaction in a partition's log.
+"""Control batches: the markers that end a transaction in the log of a partition.
 
-The broker writes them when a transaction is ended and reads them when a log is opened; consumers tell an abort from a
-commit by them. Bytes only: it must never know a log or a transaction's state.
+The broker writes them at the end of a transaction and reads them when it opens a log; consumers distinguish aborts from
+commits by them. This module only handles bytes and depends neither on logs nor on the state of transactions.
 
 Source: https://kafka.apache.org/documentation/#controlbatch, KIP-98; apache/kafka ``EndTransactionMarker``.
 """
@@ -31,7 +31,7 @@ _RECORD_BYTES_MAX: Final = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionMarker:
-    """How a transaction of a producer ended, and the epoch of the coordinator that said so."""
+    """The outcome of a producer's transaction, and the epoch of the coordinator that decided it."""
 
     producer_id: int
     producer_epoch: int
@@ -40,7 +40,7 @@ class EndTransactionMarker:
 
 
 def marker_batch(marker: EndTransactionMarker, timestamp: int) -> bytearray:
-    """The control batch of *marker*, stamped *timestamp* (ms since 1970); offset 0 until it is placed in a log."""
+    """The control batch of *marker* with *timestamp* (ms since 1970); its offset is 0 until it is appended to a log."""
     record = bytearray()
     key = _KEY.pack(_VERSION, _COMMIT if marker.committed else _ABORT)
     write_record(record, 0, 0, key, _VALUE.pack(_VERSION, marker.coordinator_epoch), ())
@@ -61,9 +61,9 @@ def marker_batch(marker: EndTransactionMarker, timestamp: int) -> bytearray:
 
 
 def read_marker(batch: Buffer) -> EndTransactionMarker | None:
-    """The marker in a control batch; None for control records of another type, which mean nothing to transactions.
+    """The marker in a control batch; None for control records of other types, which do not affect transactions.
 
-    :raises CorruptRecordError: it is no whole control batch.
+    :raises CorruptRecordError: if *batch* is not a complete control batch.
     """
     header = parse_header(batch)
     for view in read_batches(batch):

@@ -1,10 +1,10 @@
-"""Joins pieces of many rows into one buffer: the only place where the encoder moves row data.
+"""Joins pieces of many rows in one buffer; this is the only place where the encoder copies row data.
 
-Called by the vectorised encoder on the task's thread. Every piece of every row is described by a 16-byte Arrow binary
-view, which either carries up to 12 bytes itself or points into a buffer; Arrow's cast from views to plain binary then
-copies all of them, in row order, in one pass of native code. So reordering rows, joining their pieces and copying their
-bytes are one and the same pass. It must never loop over rows in Python, and never expose the views: they are filled
-only as far as the cast reads them.
+The vectorised encoder calls it on the task's thread. A 16-byte Arrow binary view describes every piece of every row;
+the view either contains up to 12 bytes or refers to a buffer. Arrow's cast from views to plain binary then copies all
+pieces, in row order, in one pass of native code. So one pass reorders rows, joins their pieces and copies their bytes.
+This module never loops over rows in Python, and never exposes the views, which are filled only as far as the cast reads
+them.
 
 Source: https://arrow.apache.org/docs/format/Columnar.html (variable-size binary view layout).
 """
@@ -24,18 +24,18 @@ from kafka_sink.records.varint import encode_varint, varint_size
 from kafka_sink.records.varint_arrays import zigzag_array
 
 UInt64s: TypeAlias = NDArray[np.uint64]
-# One number for all rows, or one a row.
+# One number for all rows, or one number per row.
 Words: TypeAlias = UInt64s | int
 
-#: Bytes that a view carries itself; it must carry rows of up to this length itself, says the format.
+#: The maximum number of bytes inside a view; the format requires rows of up to this length to be inside.
 INLINE_BYTES: Final = 12
 _WORD_BYTES: Final = 8
 _VIEW_BYTES: Final = 16
-# A view's length field stands before its bytes.
+# The length field of a view precedes its bytes.
 _LENGTH_BYTES: Final = 4
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
-# A view's offset is a signed 32-bit number: a larger buffer is shown as windows of 2 GiB that start every GiB, so that
-# each row of at most a GiB lies in one of them.
+# The offset of a view is a signed 32-bit number. A larger buffer is split into windows of 2 GiB that start every GiB,
+# so that each row of at most 1 GiB is inside one of them.
 _WINDOW_BITS: Final = 30
 
 
@@ -45,7 +45,7 @@ _KEPT_BYTES: Final = 16 * 1024 * 1024
 _MASKS: Final = np.array([_MASK >> (8 * (_WORD_BYTES - count)) for count in range(_WORD_BYTES + 1)], dtype=np.uint64)
 
 
-# Nearly every length and offset delta is small: its varint is looked up rather than computed.
+# Nearly every length and offset delta is small, so its varint is looked up instead of computed.
 _TWO_BYTES_FROM: Final = 1 << 6
 _SMALL_VARINTS: Final = np.array(
     [int.from_bytes(encode_varint(value), "little") for value in range(1 << 13)], dtype=np.uint64
@@ -54,7 +54,7 @@ _SMALL_VARINTS: Final = np.array(
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Up to eight bytes of each row as a little-endian number, and how many of them count (the others are zero)."""
+    """Up to eight bytes of each row as a little-endian number, and how many of them are used (the others are zero)."""
 
     word: Words
     size: Words
@@ -91,7 +91,7 @@ def varint_fields(values: Int64s | int) -> list[Field]:
 
 
 def _varint_words(raw: UInt64s, min_size: int, max_size: int) -> tuple[list[UInt64s], Words]:
-    """The bytes of each zig-zag number as words, eight bytes each, and how many there are."""
+    """The bytes of each zig-zag number as words of eight bytes, and the number of bytes."""
     words = [raw & np.uint64(0x7F)]
     size: Words = min_size
     for index in range(1, max_size):
@@ -111,7 +111,7 @@ def _varint_words(raw: UInt64s, min_size: int, max_size: int) -> tuple[list[UInt
 
 
 def _split(words: Sequence[UInt64s], size: Words, min_size: int, max_size: int) -> list[Field]:
-    """The fields that hold *words*, eight bytes each, of which *size* bytes count in all."""
+    """The fields of *words*, eight bytes each, *size* bytes in total."""
     if len(words) == 1:
         return [Field(words[0], size, min_size, max_size)]
     fields = []
@@ -126,7 +126,9 @@ def _split(words: Sequence[UInt64s], size: Words, min_size: int, max_size: int) 
 
 
 def column_pieces(column: BinaryColumn) -> list[Piece]:
-    """The rows' bytes: as fields when all rows are so short that views must carry them, else as the column itself."""
+    """The bytes of the rows: as fields if all rows are so short that views must contain them, else as the column
+    itself.
+    """
     longest = column.max_length
     if longest > INLINE_BYTES:
         return [column]
@@ -149,14 +151,15 @@ def column_pieces(column: BinaryColumn) -> list[Piece]:
 
 
 def join_rows(pieces: Sequence[Piece], rows: int, *, closing: bytes = b"") -> tuple[pa.Buffer, Int64s]:
-    """All pieces of row 0, then all of row 1, and so on, in one new buffer; up to eight bytes, *closing*, come last.
+    """Join all pieces of row 0, then all pieces of row 1, and so on, in one new buffer; *closing*, up to eight bytes,
+    follows.
 
     :param rows: at least one.
-    :returns: the buffer, and int64[rows + 1]: where each row starts, and where the last one ends.
+    :returns: the buffer, and int64[rows + 1]: the start of each row, and the end of the last one.
     """
     views = _group(pieces)
     count = rows * len(views) + 1
-    # From Arrow's pool, which keeps its pages: fresh ones would cost as much as filling them.
+    # From Arrow's pool, which keeps its pages: faulting in new pages would cost as much as filling them.
     memory = pa.allocate_buffer(count * _VIEW_BYTES)
     flat = np.frombuffer(memory, np.uint64).reshape(count, 2)
     table = flat[:-1].reshape(rows, len(views), 2)
@@ -175,10 +178,10 @@ def join_rows(pieces: Sequence[Piece], rows: int, *, closing: bytes = b"") -> tu
 
 
 def _group(pieces: Sequence[Piece]) -> list[list[Field] | BinaryColumn]:
-    """Put neighbouring fields together as long as one view can carry them: the fewer views, the less work a row.
+    """Group neighbouring fields that fit into one view: fewer views are less work per row.
 
-    Filled from the last piece on, because fields behind one whose size varies cost more to place: so the short first
-    view tends to end with the offset delta.
+    Groups are filled from the last piece backwards, because fields behind a field of variable size cost more to place.
+    So the short first view usually ends with the offset delta.
     """
     views: list[list[Field] | BinaryColumn] = []
     room = 0
@@ -196,10 +199,10 @@ def _group(pieces: Sequence[Piece]) -> list[list[Field] | BinaryColumn]:
 
 
 def _carry(fields: Sequence[Field], views: UInt64s) -> None:
-    """Fill *views*, uint64[n, 2], with views that carry *fields* themselves.
+    """Fill *views*, uint64[n, 2], with views that contain *fields*.
 
-    A view is seen as one number of 128 bits: the total length in its first four bytes, then the fields, each at the
-    byte where the one before it ends.
+    A view is treated as one 128-bit number: the total length in its first four bytes, then the fields, each at the end
+    of the previous one.
     """
     low: Words = 0
     high: Words = 0
@@ -207,7 +210,7 @@ def _carry(fields: Sequence[Field], views: UInt64s) -> None:
     nearest = farthest = _LENGTH_BYTES
     for field in fields:
         farthest += field.max_size
-        # Zero bytes, of which a record has some, are there already.
+        # Zero bytes, of which a record has some, need not be written.
         if not (isinstance(field.word, int) and field.word == 0):
             position = _add(length, _LENGTH_BYTES)
             if nearest < _WORD_BYTES:
@@ -240,14 +243,14 @@ def _wide(word: Words) -> UInt64s:
 
 
 def _shift_left(word: Words, position: Words) -> Words:
-    """The low 64 bits of *word* moved up by *position* bytes; numpy makes a shift by 64 or more zero."""
+    """The low 64 bits of *word* shifted left by *position* bytes; numpy yields zero for shifts by 64 or more."""
     if isinstance(position, int):
         return (word << 8 * position) & _MASK if isinstance(word, int) else word << np.uint64(8 * position)
     return _wide(word) << (position << np.uint64(3))
 
 
 def _shift_into_high(word: Words, position: Words) -> Words:
-    """The high 64 bits of *word* moved up by *position* bytes, 4 to 16, in a number of 128 bits."""
+    """The high 64 bits of *word* shifted left by *position* bytes, 4 to 16, in a 128-bit number."""
     if isinstance(position, int):
         if isinstance(word, int):
             return (word << 8 * position) >> 64
@@ -255,12 +258,14 @@ def _shift_into_high(word: Words, position: Words) -> Words:
         return word << np.uint64(up) if up >= 0 else word >> np.uint64(-up)
     bits = position << np.uint64(3)
     wide = _wide(word)
-    # Of the two shifts one is by less than 64; the other's count has wrapped round and makes zero.
+    # One of the two shifts is by less than 64 bits; the count of the other one has wrapped round, so it yields zero.
     return _or(wide >> (np.uint64(64) - bits), wide << (bits - np.uint64(64)))
 
 
 def _point_into(column: BinaryColumn, first_buffer: int, views: UInt64s) -> None:
-    """Fill *views*, uint64[n, 2], with views of the rows of *column*, whose buffer is number *first_buffer* and on."""
+    """Fill *views*, uint64[n, 2], with views of the rows of *column*, whose buffers are numbered from *first_buffer*
+    on.
+    """
     lengths = column.lengths.view(np.uint64)
     starts = column.starts.astype(np.uint64)
     views[:, 0] = lengths
@@ -286,11 +291,12 @@ def _buffer_windows(buffer: pa.Buffer) -> list[pa.Buffer]:
 
 
 def _keep_freed_memory() -> None:
-    """Have the C library keep the pages of freed arrays.
+    """Make the C library keep the pages of freed arrays.
 
     glibc returns the top of its heap to the system whenever 128 KiB are free there. The encoder's arrays are about that
-    large and live for microseconds: faulting their pages in again takes up to half of the encoding's time. When a block
-    of its own mapping is freed, glibc raises that limit to twice the block's size; elsewhere this does nothing.
+    large and live for microseconds; faulting their pages in again takes up to half of the encoding's time. When a block
+    with its own mapping is freed, glibc raises that limit to twice the block's size. With other C libraries this has no
+    effect.
     """
     block = np.empty(_KEPT_BYTES, dtype=np.uint8)
     del block

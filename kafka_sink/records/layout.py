@@ -1,7 +1,7 @@
-"""The one statement of how a record batch (magic 2) lies in memory.
+"""The layout of a record batch (magic 2) in memory.
 
-Imported by whatever writes, reads or patches batches, on any thread; it holds constants only.
-It must never hold behaviour, and no other module may write an offset or an attribute bit as a bare number.
+All modules that write, read or patch batches import it, on any thread. It contains constants only and no behaviour; no
+other module may use an offset or an attribute bit as a bare number.
 
 Source: https://kafka.apache.org/documentation/#recordbatch, KIP-98.
 """
@@ -17,7 +17,7 @@ MAGIC: Final = 2
 #: max_timestamp, producer_id, producer_epoch, base_sequence, record_count
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = 61
-#: base_offset and batch_length: what must be there to know how long a batch is.
+#: base_offset and batch_length: the bytes that are needed to know the length of a batch.
 LOG_OVERHEAD_BYTES: Final = 12
 SIZE_PREFIX: Final = struct.Struct(">qi")
 
@@ -43,6 +43,6 @@ NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 NO_PARTITION_LEADER_EPOCH: Final = -1
 
-#: Kafka's bound for what a record adds to its key, value and headers: length (5), attributes (1),
-#: timestamp delta (10), offset delta (5).
+#: Kafka's upper bound of what a record adds to its key, value and headers: length (5), attributes (1), timestamp delta
+#: (10), offset delta (5).
 MAX_RECORD_OVERHEAD_BYTES: Final = 21

@@ -1,7 +1,7 @@
-"""Kafka's hash of a record key, which decides its partition.
+"""Kafka's hash of a record key, which determines its partition.
 
-Called by the producer's partitioner on the task's thread. It must never differ by a bit from the Java client's: rows of
-one key would land in two partitions when producers are mixed.
+The producer's partitioner calls it on the task's thread. It must equal the Java client's hash in every bit; otherwise
+rows with one key would go to two partitions when both clients are used.
 
 Source: apache/kafka ``Utils.murmur2`` and ``BuiltInPartitioner``.
 """
@@ -20,12 +20,12 @@ _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _R: Final = 24
 _MASK: Final = 0xFFFF_FFFF
-#: Keys are mixed by so many bytes at a time: nearly all are shorter.
+#: How many bytes of the keys are processed at a time; nearly all keys are shorter.
 _STEP_BYTES: Final = 64
 # _TAIL_MASKS[n] keeps the first n bytes of a little-endian word.
 _TAIL_MASKS: Final = np.array([0, 0xFF, 0xFFFF, 0xFF_FFFF], dtype=np.uint32)
 
-#: Ready-made for the lengths that keys mostly have: the words of a key of so many whole words.
+#: Prepared for common key lengths: the unpacker for each number of whole words.
 _UNPACKERS: Final = 17
 _WORDS: Final = tuple(struct.Struct(f"<{words}I").unpack_from for words in range(_UNPACKERS))
 
@@ -36,13 +36,13 @@ UInt32s: TypeAlias = NDArray[np.uint32]
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit murmur2 of *data* as the signed number that Java shows."""
+    """The 32-bit murmur2 of *data* as a signed number, like Java's."""
     h = _murmur2(data)
     return h - (1 << 32) if h >> 31 else h
 
 
 def positive_murmur2(data: bytes) -> int:
-    """:func:`murmur2` without its sign bit (:func:`to_positive`), as it is needed once a record."""
+    """:func:`murmur2` without its sign bit (:func:`to_positive`), which is needed once per record."""
     return _murmur2(data) & 0x7FFF_FFFF
 
 
@@ -61,16 +61,16 @@ def _murmur2(data: bytes) -> int:
 
 
 def to_positive(hash_value: int) -> int:
-    """*hash_value* without its sign bit (not its absolute value), as Kafka does before the modulo."""
+    """*hash_value* without its sign bit (not its absolute value), as in Kafka before the modulo."""
     return hash_value & 0x7FFF_FFFF
 
 
 def murmur2_array(column: BinaryColumn) -> NDArray[np.int32]:
-    """:func:`murmur2` of every row of *column*, int32[n]; what stands for a null row is the hash of no bytes."""
+    """:func:`murmur2` of every row of *column*, int32[n]; for a null row the hash of zero bytes."""
     if column.min_length == column.max_length:
         return _hash_longest_first(column)
-    # Longest first: the rows that still have bytes are then always the first so many, and no pass touches the others.
-    # numpy sorts numbers of up to 16 bits by counting, which is much faster than by comparing.
+    # Longest first: the rows that still have bytes are always at the front, and no pass touches the others. numpy sorts
+    # numbers of up to 16 bits by counting, which is much faster than by comparison.
     longest = column.max_length
     narrow = np.uint8 if longest <= _UINT8_MAX else np.uint16 if longest <= _UINT16_MAX else np.uint32
     order = np.argsort((longest - column.lengths).astype(narrow), kind="stable")
@@ -98,7 +98,7 @@ def _hash_longest_first(column: BinaryColumn) -> NDArray[np.int32]:
 
 
 def _count_at_least(column: BinaryColumn, bounds: list[int]) -> list[int]:
-    """How many rows are as long as each of *bounds*, when the longest come first."""
+    """How many rows are at least as long as each of *bounds*, for rows in descending order of length."""
     if column.min_length == column.max_length:
         return [len(column) if bound <= column.max_length else 0 for bound in bounds]
     found: list[int] = (len(column) - np.searchsorted(column.lengths[::-1], bounds)).tolist()
@@ -114,7 +114,7 @@ def _mix(h: UInt32s, word: UInt32s) -> None:
 
 
 def _mix_tails(h: UInt32s, words: UInt32s, lengths: Int64s) -> None:
-    """Mix in the one to three bytes behind the last whole word of the rows that end within *words*."""
+    """Mix in the one to three bytes after the last whole word of the rows that end within *words*."""
     tails = lengths & 3
     if not tails.any():
         return

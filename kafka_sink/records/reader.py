@@ -1,7 +1,8 @@
-"""Record batches back into records.
+"""Decodes record batches to records.
 
-Consumers call it with fetch answers, the broker where it looks for a time, on their own threads. It must never
-trust a length, a count or a codec's claim: damage is a CorruptRecordError, never a crash or an unbounded allocation.
+Consumers call it with fetch responses, and the broker when it searches for a timestamp, on their own threads. It trusts
+no length, no count and no codec's claim: damaged data raises CorruptRecordError, and never causes a crash or an
+unbounded allocation.
 
 Source: https://kafka.apache.org/documentation/#recordbatch, apache/kafka ``DefaultRecordBatch``.
 """
@@ -19,13 +20,13 @@ from kafka_sink.records.batch import BatchHeader, parse_header, verify_crc
 from kafka_sink.records.compression import decompress
 from kafka_sink.records.varint import read_varint, read_varlong
 
-#: What one batch may hold once decompressed, if the caller names no limit: batches are of a few MB, and a thousandfold
-#: bomb of the usual 100 MB request is refused by it.
+#: The limit for one decompressed batch if the caller sets none: batches have a few MB, and a decompression bomb with a
+#: ratio of 1000 in a usual request of 100 MB is refused.
 DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
 
 
 class Record(NamedTuple):
-    """A record as a consumer sees it; *timestamp* in ms since 1970, −1 for none."""
+    """A record as a consumer receives it; *timestamp* in ms since 1970, −1 if there is none."""
 
     offset: int
     timestamp: int
@@ -35,13 +36,13 @@ class Record(NamedTuple):
 
 
 class RecordBatchView:
-    """A batch within a larger buffer; nothing is copied or decompressed until its records are asked for."""
+    """A batch within a larger buffer; nothing is copied or decompressed before :meth:`records`."""
 
     __slots__ = ("data", "header")
 
     def __init__(self, header: BatchHeader, data: memoryview) -> None:
         self.header = header
-        #: The batch's bytes, header included.
+        #: The bytes of the batch, including the header.
         self.data = data
 
     @property
@@ -67,8 +68,8 @@ class RecordBatchView:
     def records(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> list[Record]:
         """All records, decompressed and decoded.
 
-        :raises CorruptRecordError: the records are damaged, fewer or more than the header says, or take more than
-            *max_decompressed_bytes*.
+        :raises CorruptRecordError: if the records are damaged, are not as many as the header says, or decompress to
+            more than *max_decompressed_bytes*.
         """
         header = self.header
         packed = self.data[layout.HEADER_BYTES :]
@@ -77,9 +78,9 @@ class RecordBatchView:
 
 
 def read_batches(data: Buffer) -> Iterator[RecordBatchView]:
-    """The complete batches of *data*, in order; a last one that is cut off ends the walk, as fetch answers have it.
+    """The complete batches of *data*, in order; an incomplete last batch, which fetch responses may have, is left out.
 
-    :raises CorruptRecordError: a batch of another format version, or an impossible length.
+    :raises CorruptRecordError: if a batch has another format version, or an impossible length.
     """
     view = memoryview(data)
     offset = 0
@@ -108,13 +109,13 @@ def _walk(header: BatchHeader, data: bytes) -> Iterator[Record]:
 
 
 def _read_record(header: BatchHeader, data: bytes, position: int, end: int) -> Record:
-    # The byte at `position` is the record's attributes: none is defined, Kafka ignores them too.
+    # The byte at `position` holds the record's attributes; none is defined, and Kafka ignores them, too.
     timestamp_delta, position = read_varlong(data, position + 1)
     offset_delta, position = read_varint(data, position)
     key, position = _read_bytes(data, position, end)
     value, position = _read_bytes(data, position, end)
     count, position = read_varint(data, position)
-    # A header takes at least two bytes, so that a false count cannot make us loop for long.
+    # A header has at least two bytes, so this check bounds the loop for a wrong count.
     if not 0 <= count <= (end - position) // 2:
         raise CorruptRecordError(f"record announces {count} headers in {end - position} bytes")
     headers = _read_headers(data, position, end, count) if count else ()

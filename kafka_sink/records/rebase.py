@@ -1,7 +1,7 @@
-"""Encoded records taken apart and put together for another place: a batch's second half becomes a batch of its own.
+"""Splits encoded records and writes them for another position: the second half of a batch becomes a batch.
 
 The producer's sender thread calls it when a broker finds a batch too large. Only the deltas and the length in front of
-a record depend on its place; keys, values and headers are copied as they are, never decoded.
+a record depend on its position; keys, values and headers are copied without decoding.
 
 Source: https://kafka.apache.org/documentation/#record
 """
@@ -16,7 +16,7 @@ from kafka_sink.records.varint import encode_varint, read_varint, read_varlong
 
 
 class PlacedRecord(NamedTuple):
-    """One encoded record: *size_bytes* in all; *content* is what follows its deltas."""
+    """One encoded record of *size_bytes* bytes; *content* is the part after its deltas."""
 
     timestamp_delta: int
     content: bytes
@@ -26,7 +26,7 @@ class PlacedRecord(NamedTuple):
 def parse_records(data: Buffer) -> list[PlacedRecord]:
     """The uncompressed records of a batch, in order.
 
-    :raises CorruptRecordError: a length or a delta is damaged.
+    :raises CorruptRecordError: if a length or a delta is damaged.
     """
     plain = bytes(data)
     records: list[PlacedRecord] = []
@@ -45,7 +45,7 @@ def parse_records(data: Buffer) -> list[PlacedRecord]:
 
 
 def write_content(target: bytearray, offset_delta: int, timestamp_delta: int, content: bytes) -> None:
-    """Append a record of *content* under its new deltas."""
+    """Append a record with *content* and new deltas."""
     deltas = encode_varint(timestamp_delta) + encode_varint(offset_delta)
     target += encode_varint(1 + len(deltas) + len(content))
     target += b"\x00"

@@ -1,6 +1,6 @@
-"""One record at a time, the plain way: the encoder of short batches, and the judge of the vectorised one.
+"""Encodes one record at a time: the encoder of short batches, and the reference for the vectorised encoder.
 
-Called on the sender thread for batches of a few records, and by tests. It must never know about batches or columns.
+The sender thread calls it for batches of a few records, and tests call it. It does not depend on batches or columns.
 
 Source: https://kafka.apache.org/documentation/#record, KIP-82 (headers).
 """
@@ -22,7 +22,7 @@ def write_record(
     value: bytes | None,
     headers: Iterable[Header] = (),
 ) -> None:
-    """Append one record to *target*; the deltas are against the batch's base offset and base timestamp (ms)."""
+    """Append one record to *target*; the deltas are relative to the batch's base offset and base timestamp (ms)."""
     entries = list(headers)
     write_record_with_entries(
         target, offset_delta, timestamp_delta, key, value, len(entries), _encode_headers(entries) if entries else b""
@@ -38,7 +38,7 @@ def write_record_with_entries(
     header_count: int,
     header_entries: bytes,
 ) -> None:
-    """:func:`write_record` for headers that are encoded already, all but their number."""
+    """:func:`write_record` for headers that are already encoded, except for their number."""
     body = b"".join(
         (
             b"\x00",
@@ -70,16 +70,16 @@ def record_size(
     value: bytes | None,
     headers: Sequence[Header] = (),
 ) -> int:
-    """Exactly how many bytes :func:`write_record` appends for the same arguments."""
+    """The exact number of bytes that :func:`write_record` appends for the same arguments."""
     body = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + _contents_size(key, value, headers)
     return varint_size(body) + body
 
 
 def record_size_upper_bound(key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()) -> int:
-    """The most bytes that a batch of this one record can take, its batch header included.
+    """The maximum size of a batch with only this record, including the batch header.
 
-    It is what ``max.request.size`` and ``batch.size`` are held against before the deltas are known
-    (Kafka's ``estimateSizeInBytesUpperBound``).
+    ``max.request.size`` and ``batch.size`` are compared with it before the deltas are known (Kafka's
+    ``estimateSizeInBytesUpperBound``).
     """
     return HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES + _contents_size(key, value, headers)
 

@@ -1,7 +1,7 @@
-"""Records taken in one by one and encoded together: byte for byte what ``reference.write_record`` makes of each.
+"""Records that are staged one by one and encoded together, with the same bytes as ``reference.write_record``.
 
-Used by a producer's batch: filled on the calling threads, under the lock of the batch's partition, encoded on the
-sender thread when the batch is closed. It must never know about batches.
+A producer's batch uses it: calling threads add records under the lock of the batch's partition, and the sender thread
+encodes them when the batch is closed. It does not depend on batches.
 
 Source: https://kafka.apache.org/documentation/#record.
 """
@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-# The encoder needs it: loaded here, it does not hold up the first batch.
+# The encoder needs it. It is imported here, so that the import does not delay the first batch.
 import pyarrow.compute
 
 from kafka_sink.common.buffers import Buffer
@@ -27,16 +27,16 @@ from kafka_sink.records.columns import ColumnChunk, HeadersColumn
 from kafka_sink.records.varint import NULL_LENGTH, encode_varint
 from kafka_sink.records.vectorized import encode_records
 
-#: For fewer records the arrays cost more than they save.
+#: For fewer records, arrays cost more time than they save.
 _FEW_RECORDS: Final = 24
 
 _NO_HEADERS: Final = (0, b"")
 
 
 def header_entries(headers: Sequence[Header]) -> bytes:
-    """The headers of one record as it has them, without their number.
+    """The encoded headers of one record, without their number.
 
-    :raises SerializationError: a header's key is not text, or its value neither bytes nor None.
+    :raises SerializationError: if a header's key is not text, or its value is neither bytes nor None.
     """
     parts: list[bytes] = []
     for number, (name, value) in enumerate(headers):
@@ -56,10 +56,10 @@ def header_entries(headers: Sequence[Header]) -> bytes:
 
 
 class StagedRecords:
-    """Records that will stand one after another in a batch, the first with the offset delta *first*.
+    """Consecutive records of a batch; *first* is the offset delta of the first of them.
 
-    Whoever stages a record appends to all three lists, and sets ``headers`` (by the record's place in them: how many,
-    and :func:`header_entries`) where it has some.
+    To stage a record, the caller appends to all three lists, and sets ``headers`` if the record has some: by its index
+    in the lists, their number and :func:`header_entries`.
     """
 
     __slots__ = ("first", "headers", "keys", "timestamps", "values")
@@ -73,14 +73,14 @@ class StagedRecords:
         self.headers: dict[int, tuple[int, bytes]] = {}
 
     def cut(self, count: int) -> None:
-        """Leave all but the first *count* records out."""
+        """Drop all but the first *count* records."""
         for cells in (self.timestamps, self.keys, self.values):
             del cells[count:]
         for row in [row for row in self.headers if row >= count]:
             del self.headers[row]
 
     def encode(self, base_timestamp: int) -> tuple[Buffer, int]:
-        """The records' bytes, and how many of these are the largest record's."""
+        """The bytes of the records, and the size of the largest record."""
         count = len(self.values)
         if count < _FEW_RECORDS:
             return self._encode_few(base_timestamp)
@@ -116,7 +116,7 @@ def _column(cells: Sequence[bytes | None]) -> BinaryColumn:
     if None in cells:
         null_mask = np.array([cell is None for cell in cells])
         cells = [cell or b"" for cell in cells]
-    # Not through pyarrow.array: from a list, that loads pandas where there is one.
+    # Not with pyarrow.array, which loads pandas, if it is installed, to convert a list.
     lengths = np.fromiter(map(len, cells), np.int64, len(cells))  # type: ignore[arg-type]
     starts = np.cumsum(lengths) - lengths
     data = pa.py_buffer(b"".join(cells))  # type: ignore[arg-type]

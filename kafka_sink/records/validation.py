@@ -1,10 +1,11 @@
-"""The checks that a record batch of a produce request has to pass before a broker stores it, and the code of each.
+"""The checks that a record batch of a produce request must pass before a broker stores it, with their error codes.
 
-Pure functions over bytes, called by the broker's handlers on their threads. The header is checked in full and the whole
-batch summed up once. Compressed records are unpacked within a bound, and their lengths walked to count them; so are
-those of small uncompressed batches. Of a large uncompressed batch only the count is held against the bytes there are.
-What lies within a record (its offset, its key's length) is not looked at: whoever reads it checks that.
-Must never unpack more than the rules allow, whatever compressed bytes claim, and never keep what it unpacked.
+Pure functions over bytes, which the broker's handlers call on their threads. The header is checked completely, and the
+checksum covers the whole batch. Compressed records are decompressed within a limit and counted by their lengths, and so
+are the records of small uncompressed batches. For a large uncompressed batch, only the number of records is compared
+with its size. The contents of a record (its offset, the length of its key) are not checked; its readers check them.
+This module never decompresses more than the rules allow, whatever the compressed data claims, and never keeps
+decompressed data.
 
 Source: apache/kafka ``LogValidator`` and ``ProduceRequest.validateRecords``; KIP-110; apache/kafka pull request 23429.
 """
@@ -22,18 +23,20 @@ from kafka_sink.records.compression import CompressionType, decompress
 from kafka_sink.records.layout import CODEC_MASK, HEADER_BYTES, MAGIC, MAGIC_AT
 from kafka_sink.records.varint import read_varint
 
-#: Produce versions before it predate zstd (KIP-110).
+#: The first Produce version that supports zstd (KIP-110).
 _FIRST_WITH_ZSTD: Final = 7
-#: Length, attributes, two deltas, two null lengths and no headers, of a byte each.
+#: Length, attributes, two deltas, two null lengths and the number of headers, one byte each.
 _SMALLEST_RECORD_BYTES: Final = 7
-#: An uncompressed batch of more records is not walked: a request costs more than walking these, and less than walking
-#: the tens of thousands that fit into a batch.
+#: The limit up to which the records of an uncompressed batch are counted: counting so few costs less than a request,
+#: and counting the tens of thousands that fit into a batch would cost more.
 _WALKED_UNCOMPRESSED_RECORDS: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRules:
-    """What a topic lets in: sizes in bytes, times in ms (how far the first record may lie back, how far any ahead)."""
+    """What a topic accepts: sizes in bytes, times in ms (how far base and maximum timestamp may be before or after
+    now).
+    """
 
     max_message_bytes: int
     max_decompressed_bytes: int
@@ -45,10 +48,10 @@ class BatchRules:
 def validate_batch(
     records: Buffer | None, rules: BatchRules, wall_ms: int, produce_version: int
 ) -> tuple[memoryview, BatchHeader]:
-    """The one batch in *records*, once nothing is wrong with it.
+    """Check that *records* is one valid batch, and return it.
 
-    :raises ApiError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE,
-        INVALID_TIMESTAMP or TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    :raises ApiError: if it is not, with the code INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE,
+        UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP or TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
     """
     data = memoryview(records or b"")
     if not len(data):
@@ -72,7 +75,7 @@ def validate_batch(
     try:
         _check_records(header, data[HEADER_BYTES:], rules.max_decompressed_bytes)
     except CorruptRecordError as error:
-        # The checksum was right: sent again, it would be as wrong as it is now. CORRUPT_MESSAGE would ask for that.
+        # The checksum is correct, so a retry would fail in the same way. CORRUPT_MESSAGE would ask for a retry.
         raise _refused(str(error), ErrorCode.INVALID_RECORD) from None
     return data, header
 
@@ -106,7 +109,7 @@ def _check_header(header: BatchHeader, produce_version: int) -> None:
 
 def _check_timestamps(header: BatchHeader, rules: BatchRules, wall_ms: int) -> None:
     if rules.log_append_time:
-        # The log overwrites whatever they are.
+        # The log overwrites the timestamps.
         return
     if header.is_log_append_time:
         raise _refused("only a broker may set the time of the log", ErrorCode.INVALID_TIMESTAMP)
@@ -126,7 +129,9 @@ def _check_timestamps(header: BatchHeader, rules: BatchRules, wall_ms: int) -> N
 
 
 def _check_records(header: BatchHeader, packed: memoryview, max_decompressed_bytes: int) -> None:
-    """:raises CorruptRecordError: the records do not unpack within the bound, or are not as many as announced."""
+    """:raises CorruptRecordError: if the records cannot be decompressed within the limit, or are not as many as
+    announced.
+    """
     codec = header.compression
     if codec is not CompressionType.NONE:
         _count(bytes(decompress(codec, packed, max_decompressed_bytes)), header.record_count)
@@ -137,7 +142,7 @@ def _check_records(header: BatchHeader, packed: memoryview, max_decompressed_byt
 
 
 def _count(data: bytes, announced: int) -> None:
-    """Go from length to length: they have to be possible, lead exactly to the end, and be as many as announced."""
+    """Follow the lengths: they must be possible, lead exactly to the end, and be as many as announced."""
     position, end, found = 0, len(data), 0
     while position < end:
         size = data[position]
@@ -149,7 +154,7 @@ def _count(data: bytes, announced: int) -> None:
         else:
             size, position = read_varint(data, position)
             size *= 2
-        # Still zig-zag: odd is negative.
+        # The size is still zig-zag encoded: odd means negative.
         if size & 1 or size < 2 * (_SMALLEST_RECORD_BYTES - 1):
             raise CorruptRecordError(f"record {found} has an impossible length")
         position += size >> 1

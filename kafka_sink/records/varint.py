@@ -1,7 +1,7 @@
 """Zig-zag variable-length integers, one at a time.
 
-Called by the encoders on the task's thread and by the reader on any thread.
-It must never accept more bytes than the type allows: a longer varint is damage, not a number.
+The encoders call it on the task's thread, and the reader on any thread. It never accepts more bytes than the type
+allows: a longer varint is damaged.
 
 Source: https://kafka.apache.org/documentation/#recordbatch, KIP-98 (Protocol Buffers' ``sint32`` and ``sint64``).
 """
@@ -29,7 +29,7 @@ def _encode(value: int) -> bytes:
     return bytes(out)
 
 
-# Lengths and deltas are nearly always small and never negative: a look-up spares the loop. Two bytes hold these.
+# Lengths and deltas are nearly always small and never negative, so a lookup replaces the loop. Two bytes hold these.
 _SMALL_LIMIT: Final = 1 << 13
 _SMALL: Final = tuple(_encode(value) for value in range(_SMALL_LIMIT))
 
@@ -40,7 +40,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def varint_size(value: int) -> int:
-    """How many bytes :func:`encode_varint` makes of *value*."""
+    """The number of bytes of :func:`encode_varint` for *value*."""
     if 0 <= value < _SMALL_LIMIT:
         return 1 if value < 64 else 2
     raw = ((value << 1) ^ (value >> 63)) & _UINT64
@@ -48,9 +48,9 @@ def varint_size(value: int) -> int:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The 32-bit number at *position* and the position after it.
+    """The 32-bit number at *position*, and the position after it.
 
-    :raises CorruptRecordError: the data ends within the number, or it is longer than five bytes.
+    :raises CorruptRecordError: if the data ends within the number, or the number is longer than five bytes.
     """
     if position < len(data) and (byte := data[position]) < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -58,9 +58,9 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_varlong(data: bytes, position: int) -> tuple[int, int]:
-    """The 64-bit number at *position* and the position after it.
+    """The 64-bit number at *position*, and the position after it.
 
-    :raises CorruptRecordError: the data ends within the number, or it is longer than ten bytes.
+    :raises CorruptRecordError: if the data ends within the number, or the number is longer than ten bytes.
     """
     return _read(data, position, MAX_VARLONG_BYTES)
 

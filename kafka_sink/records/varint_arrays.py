@@ -1,7 +1,7 @@
 """Zig-zag variable-length integers as numpy arrays.
 
-Called by the encoders of columns on the task's thread. Apart from :mod:`kafka_sink.records.varint`, so that a broker,
-which has no columns, starts without numpy. It must never disagree with it.
+The column encoders call it on the task's thread. It is separate from :mod:`kafka_sink.records.varint`, so that a
+broker, which has no columns, starts without numpy. Both must always agree.
 
 Source: https://kafka.apache.org/documentation/#recordbatch, KIP-98 (Protocol Buffers' ``sint32`` and ``sint64``).
 """
@@ -20,14 +20,14 @@ def zigzag_array(values: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def varint_sizes(values: NDArray[np.int64] | int) -> NDArray[np.int64] | int:
-    """Encoded size of each value in bytes, int64[n]; one number where all are equal (0 where there are none)."""
+    """The encoded size of each value in bytes, int64[n]; one number if all are equal (0 if there are none)."""
     if isinstance(values, int):
         return varint_size(values)
     if len(values) == 0:
         return 0
     low, high = int(values.min()), int(values.max())
     if low < 0:
-        # Zig-zag gives -1 the room of 0, -2 that of 1, and so on.
+        # With zig-zag, -1 has the size of 0, -2 the size of 1, and so on.
         values = values ^ (values >> np.int64(63))
         low, high = int(values.min()), int(values.max())
     smallest, largest = varint_size(low), varint_size(high)

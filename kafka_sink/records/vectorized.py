@@ -1,6 +1,6 @@
-"""Records of whole columns at once, byte for byte what ``reference.write_record`` makes of each row.
+"""Encodes whole columns to records at once, with the same bytes as ``reference.write_record`` for each row.
 
-Called by the producer on the task's thread. It must never loop over rows in Python, and never copy a row's bytes twice.
+The producer calls it on the task's thread. It never loops over rows in Python, and never copies a row's bytes twice.
 
 Source: https://kafka.apache.org/documentation/#record.
 """
@@ -36,23 +36,23 @@ class EncodedRecords:
 
 
 def content_sizes(chunk: ColumnChunk) -> Int64s:
-    """Bytes of each row's key, value and headers with their lengths, int64[n]: all of a record that does not depend on
-    the batch it goes into.
+    """The size of each row's key, value and headers with their length fields, int64[n]: the part of a record that does
+    not depend on its batch.
     """
     return _as_array(_content(chunk), chunk.num_rows)
 
 
 def sizes_from_content(content: Int64s, offset_deltas: Int64s, timestamp_deltas: Int64s | int) -> Int64s:
-    """The exact sizes of records, int64[n], whose :func:`content_sizes` are *content*."""
+    """The exact sizes, int64[n], of records whose :func:`content_sizes` are *content*."""
     bodies = content + (len(_ATTRIBUTES) + varint_sizes(timestamp_deltas)) + varint_sizes(offset_deltas)
     return bodies + varint_sizes(bodies)
 
 
 def encode_records(chunk: ColumnChunk, offset_deltas: Int64s, timestamp_deltas: Int64s | int) -> EncodedRecords:
-    """All rows of *chunk* as records.
+    """Encode all rows of *chunk* as records.
 
-    :param offset_deltas: int64[n], each row's offset less its batch's base offset.
-    :param timestamp_deltas: ms, each row's timestamp less its batch's base timestamp; one number for all, or int64[n].
+    :param offset_deltas: int64[n], each row's offset minus its batch's base offset.
+    :param timestamp_deltas: ms, each row's timestamp minus its batch's base timestamp; one number for all, or int64[n].
     """
     rows = chunk.num_rows
     if rows == 0:
@@ -71,23 +71,23 @@ def encode_records(chunk: ColumnChunk, offset_deltas: Int64s, timestamp_deltas: 
         pieces += [*varint_fields(chunk.headers.counts), *column_pieces(chunk.headers.entries)]
         data, bounds = join_rows(pieces, rows)
         return EncodedRecords(memoryview(data).cast("B"), bounds)
-    # A record without headers ends with one byte, 0. It costs nothing as the first byte of the next row.
+    # A record without headers ends with one byte, 0. Writing it as the first byte of the next row costs nothing.
     data, bounds = join_rows([constant_field(_NO_HEADERS), *pieces], rows, closing=_NO_HEADERS)
     return EncodedRecords(memoryview(data).cast("B")[1:], bounds)
 
 
 def partition_order(partitions: NDArray[np.int32]) -> tuple[NDArray[np.intp] | None, NDArray[np.int32], Int64s]:
-    """How to group rows by partition without changing the order within one.
+    """The order that groups rows by partition and keeps their order within a partition.
 
     :param partitions: int32[n], none negative.
-    :returns: the order to take rows in (None when they are grouped already), int32[runs] the partition of each run, and
-        int64[runs + 1]: where each run starts, and n.
+    :returns: the order of the rows (None if they are already grouped), int32[runs]: the partition of each run, and
+        int64[runs + 1]: the start of each run, and n.
     """
     rows = len(partitions)
     if rows == 0:
         return None, np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
     highest = int(partitions.max())
-    # numpy sorts numbers of up to 16 bits by counting, which is much faster than by comparing.
+    # numpy sorts numbers of up to 16 bits by counting, which is much faster than by comparison.
     narrow = np.uint8 if highest <= _UINT8_MAX else np.uint16 if highest <= _UINT16_MAX else np.uint32
     small: NDArray[np.unsignedinteger[Any]] = partitions.astype(narrow)
     order = None
