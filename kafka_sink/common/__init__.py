@@ -1,1 +1,1 @@
-"""Layer 0: what every other package stands on. Imports nothing of the project but itself."""
+"""Layer 0: the basis of all other packages. It imports no other package of the project."""

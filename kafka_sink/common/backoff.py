@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class ExponentialBackoff:
-    """``initial * multiplier**attempts``, capped at *max_ms*, spread by ±*jitter* (a share, 0.2 = 20 %).
+    """``initial * multiplier**attempts``, capped at *max_ms*, with a random factor of ±*jitter* (a fraction: 0.2 = 20
+    %).
 
-    The cap is applied before the jitter, as in Kafka, so a fleet at the cap does not march in step.
+    The cap is applied before the jitter, as in Kafka, so clients at the cap do not retry simultaneously.
     """
 
     initial_ms: int
@@ -23,6 +24,6 @@ class ExponentialBackoff:
         """Milliseconds to wait after *attempts* failures (0 = before the first retry)."""
         if self.initial_ms <= 0:
             return 0
-        # Beyond 2**32 the cap has long been reached; the bound keeps the power from overflowing.
+        # Beyond 2**32 the cap has long been reached; this limit prevents an overflow of the power.
         term = min(self.initial_ms * self.multiplier ** min(attempts, 32), max(self.max_ms, self.initial_ms))
         return int(term * self.rng.uniform(1 - self.jitter, 1 + self.jitter))

@@ -1,4 +1,4 @@
-"""What counts as bytes here: anything that can be gathered into a socket without a copy."""
+"""Bytes-like objects that can be gathered into a socket without a copy."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 def total_size(buffers: Iterable[Buffer]) -> int:
-    """Bytes in all *buffers* together."""
+    """The total size of *buffers* in bytes."""
     return sum(memoryview(buffer).nbytes for buffer in buffers)

@@ -1,8 +1,8 @@
-"""The only reader of time.
+"""The clock: the only module that reads the time.
 
-State machines never ask what time it is: they are given ``now_ms``. The shells around them (threads, facades)
-hold a :class:`Clock`, so a test or a simulator can put a fake one in its place. Two times exist and are never mixed:
-the monotonic one for deadlines and the wall clock for record timestamps.
+State machines never read the time: they receive ``now_ms``. Threads and public classes hold a :class:`Clock`, so a test
+or a simulator can replace it. There are two times, which are never mixed: the monotonic time for deadlines, and the
+wall clock for record timestamps.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import time
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-#: Stands for "no deadline" wherever a duration or an instant in ms is expected.
+#: Means "no deadline" for a duration or an instant in ms.
 FOREVER_MS: Final = 2**62
 
-#: Nanoseconds since an arbitrary start, for figures alone: nothing may be decided by it.
+#: Nanoseconds since an arbitrary start, for metrics only: no decision may depend on it.
 stopwatch_ns: Final = time.monotonic_ns
 
 
 class Clock(Protocol):
-    """Source of time for everything that has to wait or to stamp."""
+    """Source of time for waits and timestamps."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since an arbitrary start; never goes back. Use it for every deadline."""
+        """Milliseconds since an arbitrary start; never decreases. Use it for every deadline."""
         ...
 
     def wall_ms(self) -> int:
@@ -31,7 +31,7 @@ class Clock(Protocol):
         ...
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
-        """Wait on *condition* (held by the caller) for at most *timeout_ms*; False when it timed out."""
+        """Wait on *condition* (held by the caller) for at most *timeout_ms*; False after a time-out."""
         ...
 
 
@@ -45,16 +45,16 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
-        # threading refuses time-outs beyond TIMEOUT_MAX; "for ever" is longer than that.
+        # threading refuses time-outs beyond TIMEOUT_MAX, and "for ever" is longer.
         return condition.wait(min(max(timeout_ms, 0) / 1000.0, threading.TIMEOUT_MAX))
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An instant from which another process of the same machine may measure.
+    """An instant from which another process of the same machine may measure the elapsed time.
 
-    As much time has passed since then as either clock says: the wall clock may be set back, and the monotonic one
-    stands still while the machine sleeps. Only for limits that are better reached too early than too late.
+    The elapsed time is the larger of what the two clocks show: the wall clock may be set back, and the monotonic clock
+    stops while the machine sleeps. Use it only for limits that may be reached too early but not too late.
     """
 
     wall_ms: int
@@ -65,7 +65,7 @@ class Moment:
         return cls(clock.wall_ms(), clock.monotonic_ms())
 
     def elapsed_ms(self, clock: Clock) -> int:
-        """How long ago it was."""
+        """Milliseconds since this instant."""
         return max(clock.wall_ms() - self.wall_ms, clock.monotonic_ms() - self.monotonic_ms)
 
 

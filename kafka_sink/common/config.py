@@ -1,8 +1,8 @@
-"""Configuration as one typed table per component.
+"""Configuration: one typed table per component.
 
-A component declares a frozen dataclass whose fields are made by :func:`key`: property name, type, default, validator
-and documentation stand together, once. :func:`parse` turns properties (strings from a file, a Spark option map, or
-Python values) into the dataclass; :func:`markdown_table` prints the page that the README shows. Nothing else parses
+A component declares a frozen dataclass whose fields are created by :func:`key`, with property name, type, default,
+validator and documentation in one place. :func:`parse` converts properties (strings from a file, a Spark option map, or
+Python values) to the dataclass; :func:`markdown_table` renders the table of the README. No other module parses
 properties.
 """
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 REDACTED = "[hidden]"
 _META = "kafkalite.config"
 _BLANKS = " \t\f"
-#: A name, what ends it, and the value; a blank alone ends a name only where a value follows.
+#: A name, its separator and the value; a blank is a separator only if a value follows.
 _PROPERTY = re.compile(
     r"(?P<name>(?:\\.|[^\\=: \t\f])++)(?:[ \t\f]*+[=:][ \t\f]*+|[ \t\f]++(?=.))(?P<value>.*)", re.DOTALL
 )
@@ -37,7 +37,7 @@ REQUIRED: Any = MISSING
 
 @dataclass(frozen=True)
 class ConfigType:
-    """How a property is read: *parse* takes what the user gave and raises ValueError when it is not of this type."""
+    """The type of a property: *parse* converts the user's value, and raises ValueError if the type is wrong."""
 
     name: str
     parse: Callable[[Any], Any]
@@ -91,7 +91,7 @@ PLUGINS = ConfigType("dotted paths of classes separated by commas, or a list of 
 
 @dataclass(frozen=True)
 class Validator:
-    """A rule on a parsed value: *expected* completes the sentence "expected …"."""
+    """A rule for a parsed value: *expected* completes the sentence "expected …"."""
 
     expected: str
     accepts: Callable[[Any], bool]
@@ -124,7 +124,7 @@ class ConfigKey:
     sensitive: bool
 
     def read(self, value: Any, shown_as: str) -> Any:
-        """Parse and validate *value*; *shown_as* is the name the user wrote, so that errors speak the user's words."""
+        """Parse and validate *value*; *shown_as* is the name that the user wrote, for error texts."""
         seen = REDACTED if self.sensitive else repr(value)
         try:
             parsed = self.type.parse(value)
@@ -161,18 +161,20 @@ def keys(config: type[Any]) -> dict[str, tuple[ConfigKey, Field[Any]]]:
 
 
 def as_properties(config: Any) -> dict[str, Any]:
-    """Property name → value of *config*, what :func:`parse` would make it from."""
+    """Property name → value of *config*, the inverse of :func:`parse`."""
     return {name: getattr(config, item.name) for name, (_, item) in keys(type(config)).items()}
 
 
 def nearest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
-    """`` (did you mean …?)`` for the known name most like *name*, or nothing where none is (0 to 1)."""
+    """`` (did you mean …?)`` for the known name most similar to *name*, or "" if the similarity (0 to 1) is below
+    *likeness*.
+    """
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
     return f" (did you mean {matches[0]}?)" if matches else ""
 
 
 def no_effect(config: type[Any]) -> Mapping[str, str]:
-    """Names that users of *config* know from elsewhere and that change nothing here, each with the reason why."""
+    """Names that users of *config* know from other clients and that have no effect here, each with the reason."""
     names: Mapping[str, str] = getattr(config, "NO_EFFECT", {})
     return names
 
@@ -180,10 +182,11 @@ def no_effect(config: type[Any]) -> Mapping[str, str]:
 def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", passed_over: Collection[str] = ()) -> T:
     """Build *config* from *properties* (names without *prefix*; errors show the name with it).
 
-    Names in the class's ``NO_EFFECT`` are warned of and passed over; those in *passed_over* are somebody else's.
+    Names in the class's ``NO_EFFECT`` are ignored with a warning; names in *passed_over* are ignored, because another
+    component reads them.
 
-    :raises ConfigError: no mapping of names, unknown name (with the nearest known one), value of the wrong type or out
-        of range, or a required key that is missing.
+    :raises ConfigError: if *properties* is not a mapping of names, a name is unknown (the text has the most similar
+        known one), a value has the wrong type or is out of range, or a required key is missing.
     """
     table = keys(config)
     values: dict[str, Any] = {}
@@ -209,13 +212,13 @@ def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", p
 
 
 def load_properties(path: str) -> dict[str, str]:
-    """Read a file in UTF-8 as Java reads ``.properties``: of names given twice the last value counts.
+    """Read a UTF-8 file like Java's ``.properties``; for a repeated name the last value is used.
 
-    ``=``, ``:`` or white space ends a name, ``#`` and ``!`` start comments, a backslash at the end of a line joins the
-    next one to it and elsewhere takes the character after it as it is (but ``\\t``, ``\\n``, ``\\r``, ``\\f`` and
-    ``\\uHHHH`` stand for one). A name alone, for Java one with an empty value, is taken for the mistake that it is.
+    ``=``, ``:`` or white space ends a name; ``#`` and ``!`` start comments. A backslash at the end of a line joins the
+    next line to it; elsewhere it escapes the next character (``\\t``, ``\\n``, ``\\r``, ``\\f`` and ``\\uHHHH`` have
+    their usual meaning). A name alone, which Java reads as a name with an empty value, is an error.
 
-    :raises ConfigError: a line is not name=value; the text never shows a value, which may be a secret.
+    :raises ConfigError: if a line is not name=value; the text never shows a value, which may be a secret.
     """
     found: dict[str, str] = {}
     with Path(path).open(encoding="utf-8") as lines:
@@ -231,7 +234,7 @@ def load_properties(path: str) -> dict[str, str]:
 
 
 def _logical_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """(number of its first line, text) of what is neither blank nor a comment, with continued lines joined."""
+    """(number of the first line, text) of each line that is not blank and not a comment; continued lines are joined."""
     joined: list[str] = []
     first = 0
     for number, raw in enumerate(lines, 1):
@@ -255,7 +258,7 @@ def _unescape(text: str) -> str:
 
 def _escaped(match: re.Match[str]) -> str:
     if match["utf16"]:
-        # Several at once: a character beyond the 16 bits is written as a pair of them.
+        # Several at once, because a character beyond 16 bits is written as a pair.
         return bytes.fromhex(match["utf16"].replace("\\u", "")).decode("utf-16-be")
     character = match["character"]
     if character == "u":
@@ -266,7 +269,7 @@ def _escaped(match: re.Match[str]) -> str:
 def markdown_table(
     config: type[Any], *, prefix: str = "", defaults: Mapping[str, str] | None = None, without: Collection[str] = ()
 ) -> str:
-    """The option table of *config* in Markdown: name, default (*defaults* go before the table's own), meaning."""
+    """The option table of *config* in Markdown: name, default (*defaults* override the table's own), meaning."""
     rows = ["| option | default | meaning |", "| --- | --- | --- |"]
     for name, (entry, item) in keys(config).items():
         if name in without:

@@ -1,7 +1,7 @@
-"""Kafka's error codes and the exceptions that stand for them.
+"""Kafka's error codes and their exceptions.
 
-Two families: :class:`ApiError` is what the cluster (or the way to it) answered; :class:`ConfigError`,
-:class:`SerializationError` and the builtin ``ValueError``/``RuntimeError`` are misuse on our side of the wire.
+There are two families: :class:`ApiError` is an error of the cluster, or of the connection to it; :class:`ConfigError`,
+:class:`SerializationError` and the builtin ``ValueError``/``RuntimeError`` mean misuse on the client side.
 
 Source: https://kafka.apache.org/protocol#protocol_error_codes (codes), apache/kafka ``Errors.java`` (retriable or not).
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 
 class ErrorCode(IntEnum):
-    """Protocol error codes that this project sends or understands; unlisted ones arrive as UNKNOWN_SERVER_ERROR."""
+    """Protocol error codes that this project sends or understands; other codes are mapped to UNKNOWN_SERVER_ERROR."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -115,12 +115,12 @@ class ErrorCode(IntEnum):
 
     @property
     def is_retriable(self) -> bool:
-        """A later attempt may succeed without anybody changing anything."""
+        """Whether a retry may succeed without any intervention."""
         return self in _RETRIABLE
 
     @property
     def is_invalid_metadata(self) -> bool:
-        """Says that the sender's picture of leaders is out of date: refresh it before the next attempt."""
+        """Whether the client's metadata is outdated and must be refreshed before the next attempt."""
         return self in _INVALID_METADATA
 
 
@@ -166,11 +166,11 @@ _RETRIABLE = _INVALID_METADATA | frozenset(
 
 
 class KafkaError(Exception):
-    """Base of everything this project raises on purpose."""
+    """Base class of the exceptions of this project."""
 
 
 class ConfigError(KafkaError, ValueError):
-    """A configuration value is missing, unknown or of the wrong form; the text names the key and what was expected."""
+    """A configuration value is missing, unknown or malformed; the text names the key and the expected value."""
 
 
 class SerializationError(KafkaError, ValueError):
@@ -178,28 +178,28 @@ class SerializationError(KafkaError, ValueError):
 
 
 class ProtocolError(KafkaError):
-    """The peer sent bytes that are not what the protocol says; the connection they came by is not usable any more."""
+    """The peer sent bytes that violate the protocol; the connection cannot be used any more."""
 
 
 class InvalidReceiveError(ProtocolError):
-    """A frame announced a size that is negative or over the limit."""
+    """A frame announced a size that is negative or exceeds the limit."""
 
 
 class CorruptRecordError(ProtocolError):
-    """A record batch is damaged: bad CRC, bad lengths, or it does not decompress within its limit."""
+    """A record batch is damaged: wrong CRC, wrong lengths, or it does not decompress within its limit."""
 
 
-#: A string on the wire has 32,767 bytes at most, and a character four.
+#: A string in the protocol has at most 32,767 bytes, and a character has at most four.
 _LONGEST_TEXT: Final = 4000
 
 
 class ApiError(KafkaError):
-    """An error answer of a broker, or a failure on the way to it, under the protocol's own code."""
+    """An error response of a broker, or a failure of the connection to it, with the protocol's error code."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
     def __init__(self, message: str, code: ErrorCode | None = None) -> None:
-        # It may name what a stranger has sent, and has to fit into a string of an answer.
+        # The message may contain data of a peer, and has to fit into a string of a response.
         over = len(message) - _LONGEST_TEXT
         super().__init__(message if over <= 0 else f"{message[:_LONGEST_TEXT]}… ({over} characters more)")
         if code is not None:
@@ -211,7 +211,7 @@ class ApiError(KafkaError):
 
 
 class KafkaTimeoutError(ApiError, TimeoutError):
-    """A deadline of ours (max.block.ms, delivery.timeout.ms, a get with time-out) has passed."""
+    """A time-out of the client (max.block.ms, delivery.timeout.ms, the time-out of a get) has expired."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
 
@@ -221,13 +221,13 @@ class BufferExhaustedError(KafkaTimeoutError):
 
 
 class DisconnectError(ApiError):
-    """The connection went away while a request was waiting for its answer."""
+    """The connection was lost while a request was in flight."""
 
     code = ErrorCode.NETWORK_EXCEPTION
 
 
 class BrokersUnreachableError(KafkaTimeoutError):
-    """No broker could be reached in time; the text lists every address tried and its cause."""
+    """No broker could be reached in time; the text lists every address and the cause of its failure."""
 
 
 class UnsupportedVersionError(ApiError):
@@ -243,31 +243,31 @@ class RecordTooLargeError(ApiError):
 
 
 class UnknownTopicOrPartitionError(ApiError):
-    """The topic or the partition does not exist (and may not be created by asking for it)."""
+    """The topic or the partition does not exist (and is not created automatically)."""
 
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class InvalidTopicError(ApiError):
-    """The topic's name is not a legal one."""
+    """The name of the topic is invalid."""
 
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 class AuthenticationError(ApiError):
-    """The broker refused who we say we are."""
+    """The broker refused the client's authentication."""
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 class SslAuthenticationError(AuthenticationError):
-    """TLS failed: a certificate is not to be trusted, or there is no common ground. Trying again does not help."""
+    """TLS failed: a certificate is not trusted, or the peers share no version or cipher. A retry does not help."""
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class OutOfOrderSequenceError(ApiError):
-    """The broker has a gap before this batch: data of this producer may have been lost."""
+    """There is a gap before this batch on the broker: data of this producer may have been lost."""
 
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -279,17 +279,17 @@ class ProducerFencedError(ApiError):
 
 
 class TransactionAbortableError(ApiError):
-    """Something in the transaction failed: it can only be aborted, after which the producer goes on."""
+    """The transaction failed and can only be aborted; the producer can be used afterwards."""
 
     code = ErrorCode.TRANSACTION_ABORTABLE
 
 
 class TransactionStateError(KafkaError):
-    """A transactional method was called when it makes no sense: before the one it needs, or after an error for good."""
+    """A transactional method was called in the wrong state: before a required method, or after a fatal error."""
 
 
 class RowError(KafkaError):
-    """A row of columns cannot be written: ``row`` is its index there, and ``problem`` goes on from "row N"."""
+    """A row of columns cannot be written: ``row`` is its index, and ``problem`` completes the text "row N …"."""
 
     def __init__(self, row: int, problem: str) -> None:
         super().__init__(f"row {row} {problem}")
@@ -301,11 +301,11 @@ class RowError(KafkaError):
 
 
 class RowSerializationError(RowError, SerializationError):
-    """A key, value, header or timestamp of a row is none, or the row's partition is no number of one."""
+    """A key, value, header, timestamp or partition of a row is invalid."""
 
 
 class RowTooLargeError(RowError, RecordTooLargeError):
-    """A row makes too large a record."""
+    """A row would be a record that is too large."""
 
 
 class RowPartitionError(RowError, UnknownTopicOrPartitionError):
@@ -329,7 +329,7 @@ _EXCEPTIONS: dict[ErrorCode, type[ApiError]] = {
 
 
 def error_for(code: int, message: str | None = None) -> ApiError:
-    """The exception for a protocol error *code*; *message* (the broker's or ours) follows the code's name."""
+    """The exception for a protocol error *code*; *message* (of the broker or the client) follows the code's name."""
     known = ErrorCode.of(code)
     name = known.name if int(known) == code else f"error code {code}"
     text = f"{name}: {message}" if message else name

@@ -1,4 +1,4 @@
-"""Files that others read while we write them. Any thread."""
+"""Files that other threads or processes read while they are written. Any thread."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Put *text* into *path* as a whole, so that nobody reads half of it.
+    """Write *text* to *path* atomically, so that no reader sees a part of it.
 
-    :raises OSError: the disk refused; *path* is as it was.
+    :raises OSError: if the write failed; *path* is unchanged.
     """
     beside = path.with_name(path.name + ".tmp")
     beside.write_text(text, encoding="utf-8")

@@ -1,10 +1,10 @@
-"""Locks that a KeyboardInterrupt, or whatever else a signal handler raises, does not leave held.
+"""Locks that are released after a KeyboardInterrupt, or any other exception of a signal handler.
 
-CPython runs signal handlers on the main thread, between two bytecodes, so an exception may appear at any line of what a
-caller of ours runs there. Between the end of a ``with`` block and the call of ``__exit__``, and at the entry and the
-exit of :class:`threading.Condition`'s own methods, nothing catches it: the lock would stay held for ever. So what is
-locked on callers' threads is an RLock, which knows its owner, and the method that locks it has the decorator
-:func:`leaves`; or, where that would cost too much, ends with ``except BaseException: release_left(lock); raise``.
+CPython runs signal handlers on the main thread, between two bytecodes, so an exception may occur at any line that this
+project runs on a caller's thread. Between the end of a ``with`` block and the call of ``__exit__``, and at the entry
+and the exit of the methods of :class:`threading.Condition`, nothing catches it: the lock would stay held for ever. So
+locks on callers' threads are RLocks, which record their owner, and a method that acquires one has the decorator
+:func:`leaves`; or, if that would cost too much time, it ends with ``except BaseException: release_left(lock); raise``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar, cast
 
-#: Whose calls hold locks; an application may lie between others of ours, as the command line's does.
+#: The packages whose calls hold locks. An application of this project, such as the command line, may be between them.
 _LOCKING: Final = ("kafka_sink.producer", "kafka_sink.client", "kafka_sink.common")
 
 Lock: TypeAlias = "threading.RLock | threading.Condition"
@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 
 def leaves(name: str) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[Concatenate[Any, P], T]]:
-    """Decorates methods: what they raise does not leave the lock, or the condition, in the attribute *name* held.
+    """Decorator for methods: after an exception, the lock or condition in the attribute *name* is not left held.
 
-    One that was held before the call stays so.
+    A lock that was held before the call stays held.
     """
 
     def decorate(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
@@ -49,9 +49,9 @@ def leaves(name: str) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[C
 
 
 def release_left(lock: Lock) -> None:
-    """Release *lock* if this thread still holds it; for handlers of exceptions, outside of every ``with`` of *lock*."""
+    """Release *lock* if this thread still holds it; for exception handlers, outside of every ``with`` of *lock*."""
     if is_nested():
-        # What holds it may be the call that the signal handler interrupted, which goes on.
+        # The interrupted call may hold the lock, and it continues after the signal handler.
         return
     while is_held(lock):
         lock.release()
@@ -64,8 +64,8 @@ def is_held(lock: Lock) -> bool:
 
 
 def is_nested() -> bool:
-    """Whether this call came about in the middle of another one of producer or client: from a signal handler, a
-    finalizer or a plug-in. It looks at every frame of the thread, so it is for the rare case alone.
+    """Whether this call runs inside another call of the producer or the client: in a signal handler, a finalizer or a
+    plugin. It inspects every frame of the thread, so use it in rare cases only.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _is_ours(frame):

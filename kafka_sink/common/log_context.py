@@ -1,4 +1,4 @@
-"""Loggers that put who is speaking before every line, as Kafka's LogContext does."""
+"""Loggers that prefix every line with their context, like Kafka's LogContext."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Figures under Kafka's names: totals, and rates, averages and maxima over sampled windows.
+"""Metrics under Kafka's names: totals, and rates, averages and maxima over sampled windows.
 
-Recorded once per batch, request or poll by whoever does the work, read from any thread. It never reads a clock: the
-time comes with every call.
+The threads that do the work record values once per batch, request or poll; any thread may read them. This module never
+reads a clock: every call receives the time.
 
 Source: apache/kafka ``SampledStat`` and ``Rate``; https://prometheus.io/docs/instrumenting/exposition_formats/.
 """
@@ -20,7 +20,7 @@ _IDLE_WINDOW_NS: Final = 30 * 10**9
 
 
 class Metric(NamedTuple):
-    """One figure as it is now. Sizes in bytes, times in the unit of their name (ms where it says none)."""
+    """The current value of one metric. Sizes are in bytes, times in the unit of the name (ms if it has none)."""
 
     name: str
     group: str
@@ -29,7 +29,7 @@ class Metric(NamedTuple):
 
     @property
     def is_total(self) -> bool:
-        """Whether it only ever grows."""
+        """Whether the value never decreases."""
         return self.name.endswith("-total")
 
 
@@ -44,7 +44,9 @@ class _Window:
 
 
 class Sampled:
-    """A quantity: its total and number for ever, everything else over the last *samples* windows of *window_ms*."""
+    """A quantity: its total and count since the start; its rates, averages and maxima over the last *samples* windows
+    of *window_ms*.
+    """
 
     __slots__ = ("_lock", "_samples", "_window_ms", "_windows", "count", "total")
 
@@ -58,7 +60,7 @@ class Sampled:
 
     @property
     def lock(self) -> Lock:
-        """What everybody who records needs."""
+        """The lock that :meth:`record` acquires."""
         return self._lock
 
     def record(self, value: float, now_ms: int) -> None:
@@ -78,22 +80,22 @@ class Sampled:
             raise
 
     def average(self, now_ms: int) -> float:
-        """Mean of what was recorded; NaN when nothing was."""
+        """Mean of the recorded values; NaN if there are none."""
         windows = self._recent(now_ms)
         count = sum(window.count for window in windows)
         return sum(window.total for window in windows) / count if count else float("nan")
 
     def maximum(self, now_ms: int) -> float:
-        """Largest value recorded; NaN when none was."""
+        """Largest recorded value; NaN if there is none."""
         return max((window.maximum for window in self._recent(now_ms)), default=float("nan"))
 
     def rate(self, now_ms: int) -> float:
-        """Sum of what was recorded, per second."""
+        """Sum of the recorded values per second."""
         windows = self._recent(now_ms)
         return sum(window.total for window in windows) / self._span_seconds(windows, now_ms)
 
     def frequency(self, now_ms: int) -> float:
-        """How often something was recorded, per second."""
+        """Number of recorded values per second."""
         windows = self._recent(now_ms)
         return sum(window.count for window in windows) / self._span_seconds(windows, now_ms)
 
@@ -103,16 +105,16 @@ class Sampled:
             return [window for window in self._windows if now_ms - window.start_ms < self._samples * self._window_ms]
 
     def _span_seconds(self, windows: list[_Window], now_ms: int) -> float:
-        """The time that *windows* stand for: at first as if those before had been empty, so that rates start low."""
+        """The time span of *windows*. At first, missing windows count as empty ones, so that rates start low."""
         elapsed_ms = now_ms - windows[0].start_ms if windows else 0
         missing = max(self._samples - 1 - elapsed_ms // self._window_ms, 0)
         return max(elapsed_ms + missing * self._window_ms, self._window_ms) / 1000
 
 
 class IdleMeter:
-    """The share of its time that one thread waits for work, over its last half minute or minute.
+    """The fraction of time that one thread waits for work, over the last 30 to 60 seconds.
 
-    The thread says when it begins to wait and when it goes on; anybody reads. Instants are ns of the stopwatch.
+    The thread reports when it begins and ends a wait; any thread may read. Instants are ns of the stopwatch.
     """
 
     __slots__ = ("_before", "_idle_ns", "_started_ns", "_waiting_since_ns")
@@ -120,9 +122,9 @@ class IdleMeter:
     def __init__(self, now_ns: int) -> None:
         self._started_ns = now_ns
         self._idle_ns = 0
-        #: Idle time and length of the window before this one.
+        #: Idle time and length of the previous window, ns.
         self._before = (0, 0)
-        #: 0 while it works.
+        #: Start of the current wait; 0 while the thread works.
         self._waiting_since_ns = 0
 
     def begin_wait(self, now_ns: int) -> None:
@@ -136,7 +138,7 @@ class IdleMeter:
             self._started_ns, self._idle_ns = now_ns, 0
 
     def share(self, now_ns: int) -> float:
-        """From 0 to 1; 1 when it never had anything to do."""
+        """From 0 to 1; 1 if no time has passed."""
         before_ns, before_length_ns = self._before
         waiting_since_ns = self._waiting_since_ns
         idle_ns = before_ns + self._idle_ns + (now_ns - waiting_since_ns if waiting_since_ns else 0)
@@ -145,7 +147,7 @@ class IdleMeter:
 
 
 def render_prometheus(metrics: Iterable[Metric]) -> str:
-    """*metrics* in Prometheus' text format: ``kafka_<group>_<name>{<tags>}``; what has no value yet is left out."""
+    """*metrics* in Prometheus' text format: ``kafka_<group>_<name>{<tags>}``; metrics without a value are left out."""
     families: dict[str, list[str]] = {}
     for metric in metrics:
         if math.isnan(metric.value):

@@ -1,4 +1,4 @@
-"""Plain values that travel between layers."""
+"""Plain values that several layers use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker. Ids below zero stand for bootstrap addresses whose real id is not known yet."""
+    """A broker. Negative ids are bootstrap addresses whose real id is unknown."""
 
     id: int
     host: str
@@ -43,7 +43,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where a record was stored: offset −1 when the broker did not say (acks=0)."""
+    """Where a record was stored; the offset is −1 if the broker did not return it (acks=0)."""
 
     topic: str
     partition: int
@@ -55,7 +55,7 @@ class RecordMetadata:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """Where a consumer group goes on: the offset of the next record to read, with a text of the committer's own."""
+    """A committed position of a consumer group: the offset of the next record to read, with a text of the committer."""
 
     offset: int
     metadata: str = ""
@@ -64,7 +64,7 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Who commits offsets. With generation and member id the coordinator refuses a member that was thrown out since."""
+    """The consumer group of committed offsets. With generation and member id, the coordinator refuses old members."""
 
     group_id: str
     generation_id: int = -1

@@ -1,7 +1,7 @@
-"""Objects that a user names in a property: serializers, interceptors, partitioners.
+"""Loads objects that a user names in a property: serializers, interceptors, partitioners.
 
-Called once, by the constructing thread. A name is a dotted path of a class (``my.module.MyClass``); built-in classes
-also go by short names. It imports what it is told to import and calls nothing but the class.
+The constructing thread calls it once. A name is the dotted path of a class (``my.module.MyClass``); built-in classes
+also have short names. It imports the named module and calls nothing but the class.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from kafka_sink.common.errors import ConfigError
 
 
 def load_plugin(option: str, given: Any, built_in: Mapping[str, type[Any]], *methods: str) -> Any:
-    """The object that *given* stands for: an object is taken as it is, a class or its name is called without arguments.
+    """The object for *given*: an object is returned unchanged; a class, or the class with that name, is called without
+    arguments.
 
-    :param built_in: short names, and names that Kafka's users know, of what comes with this project.
-    :param methods: what the object must be able to do.
-    :raises ConfigError: there is no such class, it cannot be made, or it lacks one of *methods*.
+    :param built_in: the built-in classes, by short names and by names that Kafka's users know.
+    :param methods: the methods that the object must have.
+    :raises ConfigError: if there is no such class, it cannot be instantiated, or it lacks one of *methods*.
     """
     found = _find(option, given, built_in) if isinstance(given, str) else given
     if isinstance(found, type):
@@ -37,7 +38,7 @@ def load_plugin(option: str, given: Any, built_in: Mapping[str, type[Any]], *met
 
 
 def name_of(plugin: object) -> str:
-    """How messages call a plugin: its class."""
+    """The name of a plugin in messages: its class."""
     return type(plugin).__qualname__
 
 

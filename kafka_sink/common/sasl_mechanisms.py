@@ -1,6 +1,6 @@
-"""The names of SASL mechanisms, for the options of clients and broker and for whoever speaks them.
+"""The names of SASL mechanisms, for the options of clients and brokers and for the implementations.
 
-Read anywhere, on any thread. It knows nothing of what a mechanism does.
+Any thread may read them. This module does not depend on the implementations.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 SCRAM_SHA_512: Final = "SCRAM-SHA-512"
 OAUTHBEARER: Final = "OAUTHBEARER"
 
-#: What this project speaks.
+#: The mechanisms that this project implements.
 MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 
-#: What others speak, and what to use here.
+#: Mechanisms that are not implemented, with their alternatives.
 REFUSED: Final[Mapping[str, str]] = {
     "GSSAPI": "Kerberos is not there, use SCRAM-SHA-512, OAUTHBEARER or mTLS",
     "AWS_MSK_IAM": (

@@ -1,6 +1,6 @@
-"""The only maker of threads.
+"""Starts threads; the only module that does.
 
-A thread is a shell round a step that takes ``now`` and does bounded work; whatever it does is testable without it.
+A thread is a loop around a step that takes ``now`` and does bounded work, so the step is testable without a thread.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _EXIT_LIMIT_MS = 5_000
 
 _log = logging.getLogger(__name__)
 
-# Threads that run and want to be told of the interpreter's exit.
+# Running threads with a callback for the interpreter's exit.
 _told_of_exit: dict[threading.Thread, Callable[[], None]] = {}
 
 _told_of_forks: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 
 
 def at_fork(owner: T, tell: Callable[[T], None]) -> None:
-    """Call *tell* with *owner* in every process that is forked from this one: its threads are not there.
+    """Call *tell* with *owner* in every process that is forked from this one, because its threads do not exist there.
 
-    Cheaper for *owner* than asking the system for the process id over and over.
+    This is cheaper for *owner* than reading the process id repeatedly.
     """
     _told_of_forks[owner] = tell
 
@@ -42,20 +42,20 @@ def _tell_all() -> None:
         try:
             tell(owner)
         except Exception:
-            # The others have to let go of what is the parent's all the same.
+            # The other owners have to release what belongs to the parent nevertheless.
             _log.exception("%s could not be told of the fork", type(owner).__name__)
 
 
 @atexit.register
 def _end_threads() -> None:
-    # The interpreter stops daemon threads where they stand, but only after this.
+    # The interpreter stops daemon threads at an arbitrary point, but only after this function.
     threads = list(_told_of_exit.items())
     for thread, tell in threads:
         try:
             tell()
         except Exception:
             _log.exception("thread %s could not be told of the program's end", thread.name)
-    # One limit for all of them: with one for each, a hundred that are stuck would keep the program for minutes.
+    # One limit for all threads: with a limit for each, a hundred blocked threads would delay the exit for minutes.
     deadline_ms = SYSTEM_CLOCK.monotonic_ms() + _EXIT_LIMIT_MS
     for thread, _ in threads:
         if not thread.is_alive():
@@ -74,8 +74,8 @@ def start_thread(
 ) -> threading.Thread:
     """Start and return a thread; an exception that escapes *run* is logged with the thread's name.
 
-    :param at_exit: called when the interpreter ends while the thread still runs, to make *run* return: a daemon thread
-        is stopped soon afterwards, wherever it is.
+    :param at_exit: called when the interpreter exits while the thread is running, to make *run* return: a daemon thread
+        is stopped soon afterwards, at an arbitrary point.
     """
 
     def shell() -> None:

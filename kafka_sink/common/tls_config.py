@@ -1,7 +1,7 @@
-"""The ``ssl.*`` options that clients and brokers share: Kafka's names, PEM only.
+"""The ``ssl.*`` options that clients and brokers share, under Kafka's names; PEM only.
 
-Read once with the rest of the configuration, by whoever constructs a client or a broker. It opens no file: what the
-options name is read by the network, for each new connection. Keys and passwords never show in a ``repr``.
+They are read once, with the rest of the configuration, when a client or a broker is constructed. This module opens no
+file: the network reads the named files for each new connection. Keys and passwords never appear in a ``repr``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _PEM_KEY: Final = c.Validator(f"PEM; to convert a JKS or PKCS12 file: {_CONVERT_
 
 
 def conversion_of(is_truststore: bool) -> str:
-    """The commands that turn a JKS or PKCS12 file into PEM."""
+    """The commands that convert a JKS or PKCS12 file to PEM."""
     return _CONVERT_TRUST if is_truststore else _CONVERT_KEY
 
 
 @dataclass(frozen=True)
 class SslConfig:
-    """Whom to trust, who we are, and which TLS to speak (apache/kafka ``SslConfigs``, KIP-651 for PEM)."""
+    """Trusted certificates, own key and certificates, and TLS versions (apache/kafka ``SslConfigs``, KIP-651)."""
 
     ssl_truststore_location: str = c.key(
         "ssl.truststore.location",

@@ -1,4 +1,4 @@
-"""The version of this package, as brokers are told it, and the oldest brokers that it is tested with."""
+"""The version of this package, which is sent to brokers, and the oldest Kafka version that it is tested with."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from typing import Final
 
 VERSION: Final = "0.1.0"
 
-#: scripts/kafka.sh versions begins with a patch release of it.
+#: A patch release of this version is the first in ``scripts/kafka.sh versions``.
 OLDEST_KAFKA: Final = "3.3"
