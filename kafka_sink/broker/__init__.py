@@ -1,5 +1,5 @@
-"""The embedded Kafka broker: a network layer as Kafka's own, request handlers, and a log on disk.
+"""The embedded Kafka broker: a network layer modelled on Kafka's, request handlers, and a log on disk.
 
-``broker.embedded_broker`` puts it together; everything else is one station on the way of a request. ``log`` knows no
-handler and no socket, handlers know log and cluster state but neither processor nor network.
+``broker.embedded_broker`` puts the parts together; each other package is one stage in the path of a request. ``log``
+uses neither handlers nor sockets; handlers use the log and the cluster state, but neither processors nor the network.
 """

@@ -1,7 +1,7 @@
-"""One node of a cluster: its socket server, its handler threads, and where clients reach it.
+"""One node of a cluster: its socket server, its handler threads, and its advertised addresses.
 
-Started and stopped by the cluster that it is part of, on any thread; it brings its own. Must never leave a thread or a
-socket behind once it is stopped.
+The cluster that owns the node starts and stops it, on any thread. The node runs threads of its own. It must not leave
+a thread or a socket behind once it is stopped.
 
 Source: apache/kafka ``BrokerServer``.
 """
@@ -32,7 +32,7 @@ class BrokerServer:
     """One node: a socket server, its handler threads, and its place in the cluster."""
 
     def __init__(self, context: BrokerContext, endpoints: list[EndPoint], number: int) -> None:
-        """*number* counts this node within its process: of advertised ports too each node has the next one."""
+        """*number* is this node's index within its process; it is added to the advertised ports."""
         self._context = context
         self._number = number
         config, clock = context.config, context.clock
@@ -54,16 +54,19 @@ class BrokerServer:
         return HandlerPool(name, channel, dispatcher(self._context, channel), threads)
 
     def bind(self) -> Mapping[str, EndPoint]:
-        """Open the listeners; returns where clients connect to, by listener. :raises OSError: an address is taken."""
+        """Open the listeners; returns the advertised address of each listener.
+
+        :raises OSError: if an address is in use.
+        """
         self._server.startup(start_processing_requests=False)
         return {item.listener_name: self._reachable(item.listener_name) for item in self._endpoints}
 
     def bound_endpoints(self) -> list[EndPoint]:
-        """Where it listens, with the ports that were free."""
+        """The addresses that the node listens on, with port 0 replaced by the port that was bound."""
         return [self._server.bound_endpoint(item.listener_name) for item in self._endpoints]
 
     def serve(self) -> None:
-        """Start the threads; the cluster knows the node by now."""
+        """Start the threads. The node must already be registered in the cluster."""
         for pool in self._pools:
             pool.start()
         self._server.start_processing_requests()
@@ -75,7 +78,7 @@ class BrokerServer:
             return replace(advertised, port=advertised.port + self._number if advertised.port else bound.port)
         if bound.host not in _ANY_HOST:
             return bound
-        # Nobody can connect to "any address"; whoever has clients elsewhere has to say by which name they reach us.
+        # Clients cannot connect to a wildcard address; for remote clients advertised.listeners must be configured.
         here = replace(bound, host="127.0.0.1")
         self._log.warning(
             "%s takes connections at every address, but clients are told to connect to %s, where only those on this "
@@ -86,14 +89,14 @@ class BrokerServer:
         return here
 
     def metrics(self) -> Iterator[Metric]:
-        """Kafka's figures of this node, as they are now (any thread)."""
+        """Kafka's metrics of this node at this moment (any thread)."""
         tags = (("node", str(self._context.node_id)),)
         yield from self._server.metrics(tags)
         idle = self._pools[0].idle_share
         yield Metric("RequestHandlerAvgIdlePercent", "KafkaRequestHandlerPool", tags, idle)
 
     def set_connection_limits(self, limits: ConnectionLimits) -> None:
-        """Have other limits from now on (any thread)."""
+        """Replace the connection limits (any thread)."""
         self._server.update_connection_limits(limits)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The broker's options, with Kafka's names, defaults and meanings unless the text says otherwise."""
+"""The broker's options. Names, defaults and meanings are Kafka's unless an option's text says otherwise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOG_APPEND_TIME: Final = "LogAppendTime"
 
 @dataclass(frozen=True)
 class EndPoint:
-    """A listener: its name and its address (port 0 = any free one, until it is bound)."""
+    """A listener: its name and its address (port 0 = any free port, until the listener is bound)."""
 
     listener_name: str
     host: str
@@ -37,7 +37,7 @@ class EndPoint:
 
     @classmethod
     def parse(cls, text: str) -> EndPoint:
-        """Read ``NAME://host:port``. :raises ConfigError: it is not of this form."""
+        """Parse ``NAME://host:port``. :raises ConfigError: if the text has another form."""
         name, separator, rest = text.partition("://")
         host, colon, port = rest.rpartition(":")
         if not (separator and colon and name and port.isdigit() and int(port) <= 65535):
@@ -46,7 +46,7 @@ class EndPoint:
 
     @property
     def address(self) -> str:
-        """``host:port``, as clients take it."""
+        """``host:port``, as in ``bootstrap.servers``."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class EndPoint:
 
 
 def parse_counts(option: str, entries: tuple[str, ...]) -> dict[str, int]:
-    """Read a list of ``name:count``. :raises ConfigError: an entry is not of this form."""
+    """Parse a list of ``name:count``. :raises ConfigError: if an entry has another form."""
     counts: dict[str, int] = {}
     for entry in entries:
         name, separator, count = entry.rpartition(":")
@@ -66,7 +66,7 @@ def parse_counts(option: str, entries: tuple[str, ...]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """What is not about security."""
+    """All options except those for security."""
 
     listeners: tuple[str, ...] = key(
         "listeners",

@@ -1,7 +1,7 @@
-"""A Kafka cluster inside this process, or one broker of a cluster of several processes: what users start and stop.
+"""A Kafka cluster inside this process, or one broker of a cluster of several processes: the public entry point.
 
-Started and stopped by any thread; it brings its own. All nodes share one cluster state and one set of logs: data is
-stored once, and a partition's replicas are the nodes that may lead it.
+Any thread may start and stop it; it runs threads of its own. All nodes share one cluster state and one set of logs:
+data is stored once, and the replicas of a partition are the nodes that may lead it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LAST_PORT: Final = 65535
 
 
 class EmbeddedCluster:
-    """A Kafka cluster of *nodes* brokers in this process, for tests and small set-ups.
+    """A Kafka cluster of *nodes* brokers in this process, for tests and small deployments.
 
     ::
 
@@ -39,12 +39,12 @@ class EmbeddedCluster:
             cluster.create_topic("flights", partitions=6)
             producer = KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers})
 
-    *port* is the first node's, further nodes take the ports after it; 0 takes free ones. *data_dir* keeps the data for
-    the next start; without it the data lives in a temporary directory and ends with the cluster. *num_partitions* and
-    *auto_create_topics* stand for ``num.partitions`` and ``auto.create.topics.enable`` of *config*.
+    *port* is the port of the first node, and further nodes use the ports after it; 0 selects free ports. *data_dir*
+    keeps the data for the next start; without it the data is in a temporary directory that is deleted with the cluster.
+    *num_partitions* and *auto_create_topics* override ``num.partitions`` and ``auto.create.topics.enable`` of *config*.
 
-    With *node_id* this process is that one broker of a cluster whose processes share *data_dir*; each is started so, in
-    any order, and one that dies is replaced by the others as far as they are replicas of what it led.
+    With *node_id* this process is that broker of a cluster whose processes share *data_dir*. Each process is started in
+    this way, in any order. If one dies, the others take over the partitions of which they are replicas.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class EmbeddedCluster:
         filesystem: FileSystem | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Nothing runs yet. :raises ConfigError: the configuration contradicts itself."""
+        """Does not start anything. :raises ConfigError: if the configuration contradicts itself."""
         if nodes < 1:
             raise ConfigError(f"a cluster has at least one node, not {nodes}")
         config = config or BrokerConfig()
@@ -71,7 +71,7 @@ class EmbeddedCluster:
             config = replace(config, auto_create_topics_enable=auto_create_topics)
         self._config = config
         self._clock = clock
-        #: What the cluster does wrong on purpose: nothing, until it is told to.
+        #: Fault injection; no faults are set initially.
         self.faults: Final = Faults()
         self._filesystem = FaultyFileSystem(filesystem or OsFileSystem(), self.faults)
         if node_id is None:
@@ -88,7 +88,7 @@ class EmbeddedCluster:
         self._lock = threading.Lock()
         # Guarded by the lock; set while the cluster runs.
         self._running: RunningCluster | None = None
-        # In processes forked from the one that it runs in.
+        # True in processes that were forked from the one in which the cluster runs.
         self._was_forked = False
         at_fork(self, EmbeddedCluster._forked)
 
@@ -102,8 +102,8 @@ class EmbeddedCluster:
     def start(self) -> None:
         """Open the logs and start every node; clients can connect when this returns.
 
-        :raises OSError: an address cannot be bound, or the data directory is in use or not usable.
-        :raises ConfigError: the data directory holds something else, or the configuration contradicts itself.
+        :raises OSError: if an address cannot be bound, or the data directory is in use or not usable.
+        :raises ConfigError: if the data directory holds something else, or the configuration contradicts itself.
         """
         with self._lock:
             if self._running is not None:
@@ -129,9 +129,9 @@ class EmbeddedCluster:
         return [replace(item, port=item.port + number if item.port else 0) for item in self._listeners]
 
     def stop(self) -> None:
-        """Stop every node and close the logs. A second call does nothing, and neither does one in a forked child.
+        """Stop every node and close the logs. A second call, or a call in a forked child, does nothing.
 
-        :raises OSError: not everything could be written; it is stopped all the same.
+        :raises OSError: if not all data could be written; the cluster is stopped nevertheless.
         """
         with self._lock:
             running, self._running = self._running, None
@@ -152,7 +152,7 @@ class EmbeddedCluster:
 
     @property
     def nodes(self) -> Mapping[int, Mapping[str, EndPoint]]:
-        """Running nodes, those of other processes too: id → listener name → where clients connect to."""
+        """Running nodes, including those of other processes: id → listener name → advertised address."""
         return self._started.state.nodes
 
     @property
@@ -179,13 +179,16 @@ class EmbeddedCluster:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; −1 takes the configured default. :raises ApiError: it exists or is not a legal one."""
+        """Create a topic; −1 selects the configured default.
+
+        :raises ApiError: if it exists or its name is not valid.
+        """
         self._cluster.state.create_topic(name, partitions, replication_factor, configs)
 
     def metrics(self) -> list[Metric]:
-        """Figures of every running node under Kafka's names: times of requests by API, idle threads, connections.
+        """Metrics of every running node under Kafka's names: request times by API, idle threads, connections.
 
-        Times are those of each API's newest requests, in ms; idle threads are shares from 0 to 1.
+        Times are those of the most recent requests of each API, in ms; idle shares are from 0 to 1.
         """
         return self._cluster.metrics()
 
@@ -194,35 +197,35 @@ class EmbeddedCluster:
         return render_prometheus(self.metrics())
 
     def set_produce_quota(self, bytes_per_s: int | None, client_id: str | None = None) -> None:
-        """Throttle *client_id* (None: every client without a quota of its own) from *bytes_per_s* on; None lifts it."""
+        """Throttle *client_id* (None: clients without their own quota) above *bytes_per_s*; None removes the quota."""
         self._cluster.producer_quota.set_limit(bytes_per_s, client_id)
 
     def set_fetch_quota(self, bytes_per_s: int | None, client_id: str | None = None) -> None:
-        """As :meth:`set_produce_quota`, for what clients read."""
+        """As :meth:`set_produce_quota`, for fetch responses."""
         self._cluster.consumer_quota.set_limit(bytes_per_s, client_id)
 
     def set_connection_limits(self, limits: ConnectionLimits) -> None:
-        """Limit connections to each running node in another way from now on."""
+        """Replace the connection limits of every running node."""
         self._cluster.set_connection_limits(limits)
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Let another of its replicas lead a partition; clients are told and go on there.
+        """Make another replica the leader of a partition; clients learn the new leader and continue there.
 
-        :raises ApiError: there is no such partition, *node_id* is no replica of it, or does not run.
+        :raises ApiError: if there is no such partition, or *node_id* is not a replica of it or does not run.
         """
         self._cluster.state.move_leader(TopicPartition(topic, partition), node_id)
 
     def stop_node(self, node_id: int) -> None:
-        """Stop one node (ids start at 1), as if it had gone down: others take over what they are replicas of."""
+        """Stop one node (ids start at 1) as if it had failed: the other replicas take over its partitions."""
         self._cluster.stop_node(node_id)
 
     def start_node(self, node_id: int) -> None:
-        """Start a stopped node again, on the port it had. :raises OSError: somebody else has it by now."""
+        """Restart a stopped node on its previous port. :raises OSError: if the port is in use by now."""
         self._cluster.restart_node(node_id)
 
 
 def _refuse_taken_ports(listeners: Sequence[EndPoint], nodes: int) -> None:
-    """:raises ConfigError: with the ports after its own for further nodes, a listener meets another or the last one."""
+    """:raises ConfigError: if the ports of further nodes collide with another listener or exceed the last port."""
     taken: dict[str, str] = {}
     for listener in listeners:
         for number in range(nodes if listener.port else 0):

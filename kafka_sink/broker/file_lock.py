@@ -1,9 +1,9 @@
-"""Locks between processes: files that the operating system holds for whoever has them open.
+"""Locks between processes, based on operating system locks on open files.
 
-Taken and released by the threads that start and stop brokers, and by whoever changes what several processes share. The
-system drops a lock when its process dies, so a kill leaves nothing behind to clean up. A child forked meanwhile lets go
-of its copy, or the lock would be held for as long as the child lives. Must never be taken for a lock between threads:
-it is held per open file.
+The threads that start and stop brokers take and release them, and code that changes what several processes share. The
+system releases a lock when its process dies, so a kill leaves nothing to clean up. A forked child closes its copy of
+the file; otherwise the lock would be held for as long as the child lives. These locks must not be used between threads,
+because a lock belongs to an open file.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from kafka_sink.common.threads import at_fork
 
 
 class FileLock:
-    """Holds *path* (a directory as well) from construction to :meth:`release`.
+    """Holds a lock on *path* (which may be a directory) from construction to :meth:`release`.
 
-    A file is created if need be, unless *create* says that it has to be there. *shared* lets others hold it as well who
-    say the same; *wait* blocks until it can be had.
+    The file is created if it does not exist, unless *create* is false. *shared* takes a shared lock, which other shared
+    locks do not exclude; *wait* blocks until the lock is available.
 
-    :raises BlockingIOError: somebody else holds it. :raises OSError: the file cannot be opened.
+    :raises BlockingIOError: if the lock is held elsewhere. :raises OSError: if the file cannot be opened.
     """
 
     def __init__(self, path: Path, *, shared: bool = False, wait: bool = False, create: bool = True) -> None:
@@ -37,14 +37,14 @@ class FileLock:
         at_fork(self, FileLock.release)
 
     def is_at(self, path: Path) -> bool:
-        """Whether *path* still leads to what is held: it may have been moved since it was opened."""
+        """Whether *path* is still the locked file; it may have been moved since it was opened."""
         try:
             return os.path.samestat(os.fstat(self._fd), path.stat())
         except FileNotFoundError:
             return False
 
     def release(self) -> None:
-        """Let others have it. A second call does nothing."""
+        """Release the lock. A second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,7 +1,7 @@
-"""Requests that wait for something without holding a thread: fetches that want more bytes than there are.
+"""Delayed operations, which wait without holding a thread: fetches that need more bytes than there are.
 
-Handlers put operations in; whoever changes a partition checks it (on its own thread), and the timer ends those whose
-time is up. An operation is completed once, by whoever gets there first. Must never be called with a log's lock held.
+Handlers add operations; the thread that changes a partition checks its operations, and the timer completes those that
+have timed out. An operation is completed exactly once. The purgatory must not be called while a log's lock is held.
 
 Source: apache/kafka ``DelayedOperationPurgatory``.
 """
@@ -17,12 +17,12 @@ from kafka_sink.common.model import TopicPartition
 
 
 class DelayedOperation:
-    """*finish* runs once: as soon as *satisfied* says so when somebody checks, or when the time is up."""
+    """*finish* runs once: when a check finds *satisfied* true, or on timeout."""
 
     __slots__ = ("_completed", "_finish", "_lock", "_satisfied", "keys")
 
     def __init__(self, satisfied: Callable[[], bool], finish: Callable[[], None]) -> None:
-        #: Where the purgatory watches it (its own note).
+        #: The keys under which the purgatory watches it; set by the purgatory.
         self.keys: Collection[TopicPartition] = ()
         self._satisfied = satisfied
         self._finish = finish
@@ -34,19 +34,19 @@ class DelayedOperation:
         return self._completed
 
     def try_complete(self) -> bool:
-        """Finish if what was waited for is there; says whether the operation is over."""
+        """Finish if the condition is satisfied; returns whether the operation is complete."""
         if self._completed:
             return True
         return self._satisfied() and self.force_complete()
 
     def force_complete(self) -> bool:
-        """Finish in any case; True, because the operation is over then."""
+        """Finish in any case; returns True, because the operation is complete."""
         with self._lock:
             if self._completed:
                 return True
             self._completed = True
             finish = self._finish
-            # Its deadline lies ahead, and until then the timer must not keep a request that is answered in memory.
+            # The timer keeps the operation until its deadline; it must not keep an answered request in memory.
             self._satisfied, self._finish = _over, _nothing
         finish()
         return True
@@ -57,11 +57,11 @@ def _over() -> bool:
 
 
 def _nothing() -> None:
-    """There is nothing left to finish."""
+    """Replaces *finish* of a complete operation."""
 
 
 class DelayedOperationPurgatory:
-    """Operations by the partitions whose change may complete them."""
+    """Operations by the partitions whose changes may complete them."""
 
     def __init__(self, timer: Timer) -> None:
         self._timer = timer
@@ -75,7 +75,7 @@ class DelayedOperationPurgatory:
             operation.keys = keys
             for key in keys:
                 self._watchers.setdefault(key, {})[operation] = None
-        # What it waits for may have happened before it was watched.
+        # The condition may have become true before the operation was watched.
         if operation.try_complete():
             self._forget((operation,))
             return
@@ -87,8 +87,8 @@ class DelayedOperationPurgatory:
         self._timer.schedule(deadline_ms, expire)
 
     def check(self, key: TopicPartition) -> None:
-        """*key* has changed: complete what is satisfied now."""
-        # Producing to a partition nobody waits for is the usual case, and must not take a lock.
+        """Complete the satisfied operations of *key*, which has changed."""
+        # Usually no operation waits for the partition; that case must not take a lock.
         if key not in self._watchers:
             return
         with self._lock:
@@ -99,12 +99,12 @@ class DelayedOperationPurgatory:
 
     @property
     def watched(self) -> int:
-        """Operations that wait, counted once per partition."""
+        """The number of waiting operations, counted once per partition."""
         with self._lock:
             return sum(map(len, self._watchers.values()))
 
     def _forget(self, operations: Iterable[DelayedOperation]) -> None:
-        # On all its partitions: on one that nothing is written to nobody would ever look for what is over.
+        # Removed from all its partitions, because no check would remove it from a partition without writes.
         with self._lock:
             for operation in operations:
                 keys, operation.keys = operation.keys, ()

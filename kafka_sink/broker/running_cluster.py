@@ -1,7 +1,7 @@
-"""Everything that exists only while the nodes of this process run: made when they start, gone when they stop.
+"""The objects that exist only while the nodes of this process run.
 
-Called by whoever starts and stops nodes, one at a time. All nodes of the process share it. Must never leave a thread, a
-socket or a temporary directory behind once it is stopped.
+Called by the threads that start and stop nodes, one at a time. All nodes of the process share it. It must not leave a
+thread, a socket or a temporary directory behind once it is stopped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kafka_sink.common.metrics import Metric
 
 
 class RunningCluster:
-    """Everything that exists only while a cluster runs."""
+    """The objects of a cluster that exist only while it runs."""
 
     def __init__(
         self,
@@ -48,7 +48,10 @@ class RunningCluster:
         *,
         shared: bool,
     ) -> None:
-        """:raises OSError: the data directory is in use or not usable. :raises ConfigError: it holds something else."""
+        """:raises OSError: if the data directory is in use or not usable.
+
+        :raises ConfigError: if it holds something else.
+        """
         self._config = config
         self._clock = clock
         self._faults = faults
@@ -97,7 +100,7 @@ class RunningCluster:
             undo.pop_all()
 
     def start_nodes(self, nodes: Mapping[int, list[EndPoint]]) -> None:
-        """Start *nodes*, each with its listeners. :raises OSError: an address is taken. :raises ConfigError."""
+        """Start *nodes*, each with its listeners. :raises OSError: if an address is in use. :raises ConfigError."""
         reachable = {}
         for node_id, endpoints in nodes.items():
             number = self._node_ids.index(node_id)
@@ -109,7 +112,7 @@ class RunningCluster:
                 self._brokers.pop(node_id).stop()
                 raise
             self._bound[node_id] = broker.bound_endpoints()
-        # All at once: one after the other, the first would take the lead of everything it has a replica of.
+        # All nodes at once; otherwise the first one would become the leader of all partitions of which it is a replica.
         self.state.nodes_up(reachable)
         for node_id in nodes:
             self._brokers[node_id].serve()
@@ -135,7 +138,7 @@ class RunningCluster:
 
     def metrics(self) -> list[Metric]:
         figures = [metric for broker in tuple(self._brokers.values()) for metric in broker.metrics()]
-        # All nodes have one purgatory together.
+        # All nodes share one purgatory.
         fetches = (("delayedOperation", "Fetch"),)
         return [*figures, Metric("PurgatorySize", "DelayedOperationPurgatory", fetches, self._purgatory.watched)]
 
@@ -144,30 +147,34 @@ class RunningCluster:
             broker.set_connection_limits(limits)
 
     def restart_node(self, node_id: int) -> None:
-        """:raises ValueError: it was not stopped. :raises OSError: its address is taken by now."""
+        """:raises ValueError: if it was not stopped. :raises OSError: if its address is in use by now."""
         if node_id in self._brokers or node_id not in self._bound:
             raise ValueError(f"broker {node_id} is not one that was stopped")
         self.start_nodes({node_id: self._bound[node_id]})
 
     def stop_node(self, node_id: int) -> None:
-        """:raises ValueError: it does not run. :raises OSError: that it is gone cannot be stored; it runs on."""
+        """:raises ValueError: if it does not run.
+
+        :raises OSError: if its stop cannot be stored; it continues to run.
+        """
         if node_id not in self._brokers:
             raise ValueError(f"broker {node_id} is not running")
-        # Others lead before the connections are closed: who asks meanwhile is told so.
+        # Leaders move before the connections are closed, so that requests in the meantime are directed to the new
+        # leaders.
         self.state.node_down(node_id)
         self._brokers.pop(node_id).stop()
 
     def stop(self) -> None:
-        """Stop what runs, flush and close the logs, let go of the data directory.
+        """Stop all nodes, flush and close the logs, release the data directory.
 
-        Whatever fails, all the rest is done. :raises OSError: something could not be written.
+        If a step fails, all others are executed nevertheless. :raises OSError: if some data could not be written.
         """
         with ExitStack() as steps:
-            # The last one first.
+            # The steps are executed in reverse order.
             if self._temporary is not None:
                 steps.callback(self._temporary.remove)
             steps.callback(self._membership.release)
-            # Of what is not kept, nothing has to reach the disk.
+            # Temporary data need not be flushed.
             steps.callback(self.logs.close if self._temporary is None else self.logs.abandon)
             steps.callback(self.logs.stop_housekeeping)
             steps.callback(self._coordinators.close)
@@ -183,5 +190,5 @@ class RunningCluster:
         try:
             self.state.node_down(node_id)
         except (OSError, ConfigError) as error:
-            # Other processes see it for themselves as soon as the node's file is free.
+            # Other processes detect it as soon as the node's file is unlocked.
             self._log.error("broker %d cannot tell the others that it stops: %s", node_id, error)

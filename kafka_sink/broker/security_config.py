@@ -1,7 +1,7 @@
-"""How the broker makes itself known and whom it lets in: ``ssl.*`` and ``sasl.*`` of its listeners.
+"""The security options of the broker's listeners: ``ssl.*`` and ``sasl.*``.
 
-Read once with the rest of the configuration. Nothing here opens a file; passwords and keys are in no ``repr`` and in no
-error.
+Read once with the rest of the configuration. This module opens no files; passwords and keys appear in no ``repr`` and
+in no error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where a cluster without a data directory keeps its data: removed with it, or at the next start of another one.
+"""The data directory of a cluster without *data_dir*: removed with the cluster, or at the next start of another one.
 
-Made and removed by the threads that start and stop clusters. Whoever has such a directory holds it, so one that nobody
-holds is left over from a process that ended without stopping its cluster. Must never remove what another process holds,
-what is not marked as temporary, or, in a forked child, what is the parent's.
+Created and removed by the threads that start and stop clusters. A process locks its directory, so an unlocked one is
+left over from a process that ended without stopping its cluster. A directory must not be removed if another process has
+it locked, if it is not marked as temporary, or, in a forked child, if it belongs to the parent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from kafka_sink.broker.file_lock import FileLock
 
 _PREFIX: Final = "kafkalite-"
-#: A file of this name says that the directory was made here: somebody's data directory may be called as ours are.
+#: A file of this name marks the directory as temporary; a user's data directory may have a similar name.
 _MARK: Final = ".temporary"
 
 
@@ -24,16 +24,16 @@ class TemporaryDirectory:
     """A new directory at :attr:`path`; those of dead processes are removed first."""
 
     def __init__(self) -> None:
-        """:raises OSError: it cannot be made."""
+        """:raises OSError: if it cannot be created."""
         _remove_left_over(Path(tempfile.gettempdir()))
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._lock = FileLock(self.path)
-        # Only now, so that nobody ever finds it marked and not held.
+        # Marked after it is locked, so that no other process finds it marked but unlocked.
         (self.path / _MARK).touch()
         self._owner_pid = os.getpid()
 
     def remove(self) -> None:
-        """Remove it with all it holds. A second call does nothing, and neither does one in a forked child."""
+        """Remove the directory and its content. A second call, or a call in a forked child, does nothing."""
         if os.getpid() == self._owner_pid:
             shutil.rmtree(self.path, ignore_errors=True)
             self._lock.release()
@@ -44,7 +44,7 @@ def _remove_left_over(directory: Path) -> None:
         try:
             lock = FileLock(mark.parent, create=False)
         except (BlockingIOError, FileNotFoundError, PermissionError):
-            # In use, removed by another start at this moment, or another user's.
+            # In use, being removed by another start, or owned by another user.
             continue
         with lock:
             shutil.rmtree(mark.parent, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Does things later: one thread for all deadlines of a cluster.
+"""A timer: one thread for all deadlines of a cluster.
 
-Any thread schedules; :meth:`Timer.run_due` is the step of the timer's own thread. Actions have to be short, and an
-action that fails is logged and forgotten. With nothing scheduled the thread sleeps without waking.
+Any thread may schedule actions; :meth:`Timer.run_due` is one iteration of the timer's own thread. Actions must be
+short; errors of an action are logged and ignored. While nothing is scheduled the thread sleeps without waking up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafka_sink.common.threads import start_thread
 
 
 class Timer:
-    """Actions by the time they are due."""
+    """Scheduled actions, by due time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class Timer:
                 self._changed.notify()
 
     def run_due(self, now_ms: int) -> int:
-        """Run what is due; returns when the next action is."""
+        """Run the actions that are due; returns the due time of the next action."""
         while True:
             with self._changed:
                 if not self._due or self._due[0][0] > now_ms:
@@ -62,7 +62,7 @@ class Timer:
                     self._clock.wait(self._changed, next_ms - now_ms)
 
     def stop(self) -> None:
-        """End the thread; what is not due yet never runs."""
+        """End the thread; actions that are not due yet never run."""
         with self._changed:
             self._stopping = True
             self._changed.notify()

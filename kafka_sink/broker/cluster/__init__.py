@@ -1,5 +1,5 @@
-"""The state of the cluster: brokers, topics, partitions and their leaders, and who has which log open.
+"""The state of the cluster: brokers, topics, partitions and their leaders, and the ownership of logs.
 
-Owns the cluster's image, which handlers read without a lock; changes are made under one. With several processes over
-one data directory it is kept in files. It must never answer a request itself.
+This package owns the cluster image, which handlers read without a lock; changes are made under one. When several
+processes share a data directory, the state is kept in files. The package must not answer requests.
 """

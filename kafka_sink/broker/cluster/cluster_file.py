@@ -1,7 +1,7 @@
-"""The file that holds what a cluster knows: of one process alone, or shared by several.
+"""The file that stores the cluster's state, for one process or shared by several.
 
-Used by the cluster state under its own lock. Whoever shares the file changes it only while holding :meth:`exclusive`,
-after reading what others wrote. Must never interpret the content.
+The cluster state uses it under its own lock. A process that shares the file changes it only while it holds
+:meth:`exclusive`, and after it has read what other processes wrote. This module must not interpret the content.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafka_sink.broker.log.checksum import with_checksum, without_checksum
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.common.errors import ConfigError
 
-#: Another file has another one of these: every write puts a new file in the place of the old one.
+#: Identifies one version of the file; each write replaces the file and so changes the signature.
 _Signature = tuple[int, int, int]
 
 
@@ -31,12 +31,15 @@ class ClusterFile:
         filesystem.make_directories(directory)
 
     def exclusive(self) -> AbstractContextManager[object]:
-        """Keep other processes from changing the file meanwhile; waits until they let us."""
+        """Prevent other processes from changing the file in the meantime; blocks until the lock is available."""
         return FileLock(self._lock_path, wait=True) if self.shared else contextlib.nullcontext()
 
     def read(self) -> bytes | None:
-        """The content, None where there is no file yet. :raises ConfigError: it is not what was written."""
-        # Before reading: a file that is replaced in between is read once more, never missed.
+        """The content, or None if there is no file yet.
+
+        :raises ConfigError: if the file does not hold what was written.
+        """
+        # Taken before reading: a file that is replaced in between is read once more, never missed.
         self._seen = self._signature()
         stored = self._filesystem.read_file(self.path)
         if stored is None:
@@ -49,12 +52,12 @@ class ClusterFile:
         return content
 
     def write(self, data: bytes) -> None:
-        """Replace the content; it is on the disk when this returns."""
+        """Replace the content; it is on disk when this returns."""
         self._filesystem.replace_file(self.path, with_checksum(data))
         self._seen = self._signature()
 
     def changed(self) -> bool:
-        """Another process has written since this one last read or wrote."""
+        """Whether another process has written since this one last read or wrote."""
         return self.shared and self._signature() != self._seen
 
     def _signature(self) -> _Signature | None:

@@ -1,7 +1,7 @@
-"""The cluster at one moment, and its form on the disk.
+"""An immutable snapshot of the cluster, and its format on disk.
 
-Made by the cluster state, read by every thread; immutable. What a file says comes from outside: it is checked here,
-and nowhere else. Must never decide anything but who leads where a leader is missing.
+The cluster state creates images; every thread reads them. The content of a file is untrusted input: this module, and no
+other, validates it. The only decision made here is the election of a leader for a partition without one.
 
 Source: apache/kafka ``MetadataImage`` for the idea.
 """
@@ -22,7 +22,7 @@ from kafka_sink.common.errors import ConfigError
 
 _FORMAT: Final = 1
 
-#: Listener name → where clients connect to.
+#: Listener name → advertised address.
 Endpoints = Mapping[str, EndPoint]
 
 
@@ -34,9 +34,9 @@ class ClusterImage:
     members: tuple[int, ...]
     nodes: Mapping[int, Endpoints] = field(default_factory=dict)
     topics: Mapping[str, TopicState] = field(default_factory=dict)
-    #: Options of all brokers that were changed while they ran.
+    #: Cluster-wide dynamic broker options.
     broker_configs: Mapping[str, str] = field(default_factory=dict)
-    #: Producer ids from here on were never given to any process.
+    #: The first producer id that was never allocated to any process.
     next_producer_id: int = 0
     version: int = 0
     names: Mapping[UUID, str] = field(init=False, compare=False, repr=False)
@@ -45,7 +45,7 @@ class ClusterImage:
         object.__setattr__(self, "names", {topic.topic_id: topic.name for topic in self.topics.values()})
 
     def with_nodes(self, nodes: Mapping[int, Endpoints]) -> ClusterImage:
-        """These nodes run and no others: where a leader is missing, the first replica that runs takes the lead."""
+        """Set the running nodes; the first running replica leads each partition whose leader does not run."""
         topics = {name: topic.elected(nodes) for name, topic in self.topics.items()}
         return replace(self, nodes=nodes, topics=topics)
 
@@ -54,9 +54,9 @@ class ClusterImage:
 
 
 def defaults_of(config: BrokerConfig, changed: Mapping[str, str]) -> BrokerConfig:
-    """*config* with the options that were *changed* on running brokers.
+    """*config* with the dynamic options in *changed* applied.
 
-    :raises ConfigError: a value is not allowed.
+    :raises ConfigError: if a value is not allowed.
     """
     options = keys(BrokerConfig)
     values = {options[name][1].name: options[name][0].read(text, name) for name, text in changed.items()}
@@ -64,8 +64,8 @@ def defaults_of(config: BrokerConfig, changed: Mapping[str, str]) -> BrokerConfi
 
 
 def encode(image: ClusterImage, *, shared: bool) -> bytes:
-    """The file's content. Only where several processes *shared* it, it says who runs and who leads: one process alone
-    takes that with it."""
+    """The file's content. The running nodes and the leaders are included only if several processes *shared* the file; a
+    single process does not need them after it has ended."""
     content: dict[str, Any] = {
         "format": _FORMAT,
         "cluster_id": image.cluster_id,
@@ -97,12 +97,12 @@ def _encode_topic(topic: TopicState, *, shared: bool) -> dict[str, Any]:
 
 
 def decode(data: bytes, config: BrokerConfig, node_ids: Sequence[int], *, shared: bool) -> ClusterImage:
-    """Read what :func:`encode` made.
+    """Decode the output of :func:`encode`.
 
-    Where *shared*, *node_ids* are further members. Otherwise they are all there is: a cluster may come back with fewer
-    nodes, and somebody has to lead what the missing ones had.
+    If *shared*, *node_ids* are additional members. Otherwise they are all members: a cluster may restart with fewer
+    nodes, and the partitions of the missing nodes need leaders.
 
-    :raises ConfigError: it is damaged, or of another format.
+    :raises ConfigError: if the file is damaged or has another format.
     """
     try:
         content: dict[str, Any] = json.loads(data)
@@ -148,7 +148,7 @@ def _decode_topic(entry: Mapping[str, Any], defaults: BrokerConfig) -> TopicStat
 
 
 def _only_on(topic: TopicState, members: Sequence[int]) -> TopicState:
-    """The topic with replicas on *members* alone, and nobody leading."""
+    """The topic with replicas only on *members*, and without leaders."""
     partitions = []
     for number, partition in enumerate(topic.partitions):
         present = tuple(replica for replica in partition.replicas if replica in members)

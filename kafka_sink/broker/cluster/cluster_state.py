@@ -1,10 +1,10 @@
-"""What the cluster knows: its nodes, topics, leaders, settings and producer ids.
+"""The state of the cluster: nodes, topics, leaders, settings and producer ids.
 
-One object for all nodes of a process. Handlers read it without a lock (everything they get is immutable), and change
-it under one. What has to outlive the process is in one file that is replaced as a whole before anybody is told: a topic
-that was answered for is there after a crash, and a producer id is never given out twice. Where several processes share
-that file, each change is made to what the others left there, under a lock between processes. Must never call a listener
-while it holds a lock.
+There is one object for all nodes of a process. Handlers read it without a lock (everything it returns is immutable) and
+change it under a lock. Persistent state is in one file, which is replaced as a whole before a change becomes visible:
+a topic whose creation was acknowledged exists after a crash, and a producer id is never allocated twice. If several
+processes share the file, each change is applied to the latest content of the file, under a lock between processes. The
+object must not call a listener while it holds a lock.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 
-#: Producer ids reserved on the disk at a time, as in Kafka.
+#: Number of producer ids that are reserved on disk at a time, as in Kafka.
 _PRODUCER_ID_BLOCK: Final = 1000
 
-#: Given the settings that something has, the settings that it is to have.
+#: Maps the current settings of a resource to its new settings.
 ConfigChange = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
@@ -58,10 +58,10 @@ class ClusterState:
         *,
         shared: bool = False,
     ) -> None:
-        """Load what *directory* holds, or begin a new cluster. *node_ids* are the nodes of this process; unless the
-        cluster is *shared* by several processes they are all nodes it has.
+        """Load the state in *directory*, or create a new cluster. *node_ids* are the nodes of this process; unless the
+        cluster is *shared* by several processes, they are all nodes of the cluster.
 
-        :raises ConfigError: the file is not one of ours.
+        :raises ConfigError: if the file is not a valid cluster file.
         """
         self._file = ClusterFile(directory, filesystem, shared=shared)
         self._config = config
@@ -84,7 +84,7 @@ class ClusterState:
 
     @property
     def image(self) -> ClusterImage:
-        """All of it, at one moment."""
+        """The whole state as one snapshot."""
         return self._image
 
     @property
@@ -93,7 +93,7 @@ class ClusterState:
 
     @property
     def nodes(self) -> Mapping[int, Endpoints]:
-        """Running nodes: id → listener name → where clients connect to."""
+        """Running nodes: id → listener name → advertised address."""
         return self._image.nodes
 
     @property
@@ -103,12 +103,12 @@ class ClusterState:
 
     @property
     def controller_id(self) -> int:
-        """The running node with the lowest id, -1 while there is none."""
+        """The running node with the lowest id, -1 if no node runs."""
         return min(self._image.nodes, default=-1)
 
     @property
     def defaults(self) -> BrokerConfig:
-        """The brokers' options, with those that were changed while they ran."""
+        """The brokers' options, with the dynamic options applied."""
         return defaults_of(self._config, self._image.broker_configs)
 
     def topic(self, name: str) -> TopicState | None:
@@ -120,9 +120,10 @@ class ClusterState:
         return image.topics.get(name) if name is not None else None
 
     def coordinator_for(self, key: str) -> int:
-        """The node that looks after a group or a transactional id; -1 while no node runs.
+        """The node that coordinates a group or a transactional id; -1 if no node runs.
 
-        Each node draws a number for the key and the highest wins, so a node that comes or goes moves only its own keys.
+        Rendezvous hashing: each node gets a hash for the key and the highest hash wins, so that a node that starts or
+        stops moves only its own keys.
         """
 
         def drawn(node_id: int) -> bytes:
@@ -130,16 +131,16 @@ class ClusterState:
 
         return max(self._image.nodes, key=drawn, default=NO_LEADER)
 
-    # --- being told --------------------------------------------------------------------------------------------------
+    # --- notifications -----------------------------------------------------------------------------------------------
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call *listener* after every change, on the thread that made it or noticed it, without any lock."""
+        """Call *listener* after every change, on the thread that made or detected it, without holding a lock."""
         self._listeners.append(listener)
 
     def refresh(self) -> None:
-        """Look whether another process changed the cluster; cheap when none did.
+        """Check whether another process changed the cluster; cheap if none did.
 
-        :raises ConfigError: the file is damaged. :raises OSError: it cannot be read.
+        :raises ConfigError: if the file is damaged. :raises OSError: if it cannot be read.
         """
         if self._file.changed():
             with self._changing():
@@ -148,14 +149,15 @@ class ClusterState:
     # --- nodes -------------------------------------------------------------------------------------------------------
 
     def nodes_up(self, nodes: Mapping[int, Endpoints]) -> None:
-        """Nodes run, each with its listeners: they take the lead where nobody has it, the preferred replica first."""
+        """Register running nodes; elect leaders for partitions without one, preferred replicas first."""
         with self._changing():
             self._show(self._image.with_nodes({**self._image.nodes, **nodes}))
 
     def node_down(self, node_id: int, still_down: Callable[[], bool] = lambda: True) -> None:
-        """A node is gone: its partitions get other leaders, or none.
+        """Remove a node: its partitions get other leaders, or none.
 
-        *still_down* is asked while nobody can change the cluster: a node that has just come back stays.
+        *still_down* is evaluated while no other thread or process can change the cluster; if it returns False, the node
+        has come back and is kept.
         """
         with self._changing():
             if node_id in self._image.nodes and still_down():
@@ -174,7 +176,7 @@ class ClusterState:
         *,
         validate_only: bool = False,
     ) -> TopicState:
-        """Create a topic; −1 takes the broker's default. It is on the disk when this returns.
+        """Create a topic; −1 selects the broker's default. The topic is on disk when this returns.
 
         *assignment*: the replicas of each partition, instead of the two counts.
 
@@ -196,7 +198,7 @@ class ClusterState:
         return topic
 
     def _replicas(self, partitions: int, factor: int) -> list[tuple[int, ...]]:
-        """Leaders in turn over all nodes, from where the last topic stopped."""
+        """Assign leaders round-robin over all nodes, starting after the last node of the previous topic."""
         partitions = self._config.num_partitions if partitions == -1 else partitions
         factor = self._config.default_replication_factor if factor == -1 else factor
         members = self._image.members
@@ -206,7 +208,7 @@ class ClusterState:
         return spread(members, partitions, factor, start)
 
     def ensure_topic(self, name: str) -> TopicState:
-        """The topic, created with the broker's defaults if need be. Raises as :meth:`create_topic` does."""
+        """The topic, created with the broker's defaults if it does not exist. Raises as :meth:`create_topic` does."""
         try:
             return self.topic(name) or self.create_topic(name)
         except ApiError as error:
@@ -216,11 +218,11 @@ class ClusterState:
             raise
 
     def delete_topic(self, name: str, remove_logs: Callable[[TopicState], None]) -> TopicState:
-        """Forget a topic, then have its logs removed; until that is done nobody can create the name anew.
+        """Delete a topic and then its logs; the name cannot be reused until the logs are removed.
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.
-        :raises OSError: not all of it could be removed. The topic is still there: what was left of it would be taken
-            for records of the next topic of that name.
+        :raises OSError: if not all logs could be removed. The topic then still exists, because the remaining files
+            would otherwise be read as records of the next topic with this name.
         """
         with self._changing():
             topic = self._existing(name)
@@ -236,7 +238,7 @@ class ClusterState:
     def add_partitions(
         self, name: str, count: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
     ) -> None:
-        """Give a topic *count* partitions in all; *assignment*: the replicas of each new one.
+        """Increase the number of a topic's partitions to *count*; *assignment*: the replicas of each new partition.
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, POLICY_VIOLATION.
         """
@@ -265,10 +267,10 @@ class ClusterState:
     # --- leaders -----------------------------------------------------------------------------------------------------
 
     def move_leader(self, partition: TopicPartition, node_id: int) -> None:
-        """Let another replica lead a partition.
+        """Make another replica the leader of a partition.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REPLICA_ASSIGNMENT, the node is no replica;
-            BROKER_NOT_AVAILABLE, it does not run.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REPLICA_ASSIGNMENT if the node is not a replica;
+            BROKER_NOT_AVAILABLE if it does not run.
         """
         with self._changing():
             topic = self._existing(partition.topic)
@@ -281,9 +283,10 @@ class ClusterState:
             self._show(self._image.with_topic(topic.with_partition(partition.partition, state.led_by(node_id))))
 
     def elect_preferred_leader(self, partition: TopicPartition) -> None:
-        """Let the first replica lead a partition.
+        """Make the first replica the leader of a partition.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; ELECTION_NOT_NEEDED, it leads; PREFERRED_LEADER_NOT_AVAILABLE.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; ELECTION_NOT_NEEDED if it already leads;
+            PREFERRED_LEADER_NOT_AVAILABLE.
         """
         with self._changing():
             topic = self._existing(partition.topic)
@@ -297,7 +300,7 @@ class ClusterState:
             self._show(self._image.with_topic(topic.with_partition(partition.partition, state.led_by(preferred))))
 
     def reassign(self, partition: TopicPartition, replicas: Sequence[int]) -> None:
-        """Say anew which nodes may lead a partition, the preferred one first; who leads and still may goes on.
+        """Replace the replicas of a partition, the preferred one first. The leader stays if it is still a replica.
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT.
         """
@@ -314,7 +317,7 @@ class ClusterState:
     # --- settings ----------------------------------------------------------------------------------------------------
 
     def alter_topic_configs(self, name: str, change: ConfigChange, *, validate_only: bool = False) -> None:
-        """Change the settings that a topic has of its own.
+        """Change the topic-level settings of a topic.
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, and what *change* raises.
         """
@@ -327,7 +330,7 @@ class ClusterState:
                 self._show(self._image.with_topic(replace(topic, configs=configs, settings=settings)))
 
     def alter_broker_configs(self, change: ConfigChange, *, validate_only: bool = False) -> None:
-        """Change options of all brokers while they run.
+        """Change the cluster-wide dynamic options of the brokers.
 
         :raises ApiError: INVALID_CONFIG, and what *change* raises.
         """
@@ -345,7 +348,7 @@ class ClusterState:
     # --- producer ids ------------------------------------------------------------------------------------------------
 
     def allocate_producer_id(self) -> int:
-        """A producer id that no process ever got before. :raises OSError: it could not be reserved on the disk."""
+        """Return a producer id that was never allocated before. :raises OSError: if it cannot be reserved on disk."""
         with self._changing():
             if self._next_producer_id >= self._producer_ids_end:
                 first = self._image.next_producer_id
@@ -365,7 +368,7 @@ class ClusterState:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold what is needed to change the cluster, on top of what other processes did; then tell the listeners."""
+        """Lock the cluster for a change, after applying the changes of other processes; then notify the listeners."""
         before = self._image
         try:
             with self._lock:
@@ -375,20 +378,20 @@ class ClusterState:
                         self._load()
                     yield
         finally:
-            # Also when the change was refused: what others did is news all the same.
+            # Also if the change was rejected: the changes of other processes are new to the listeners in any case.
             if self._image is not before:
                 for listener in self._listeners:
                     listener()
 
     def _show(self, image: ClusterImage) -> None:
-        """Store, then show: in this order nobody ever sees a topic that a crash takes away again."""
+        """Store the image, then publish it, so that a crash cannot remove a topic that was already visible."""
         if self._file.shared:
             if image == self._image:
                 return
             image = replace(image, version=image.version + 1)
         data = encode(image, shared=self._file.shared)
         if data != self._stored:
-            # Epochs must not go back when the process does.
+            # Leader epochs must not go back after a restart.
             self._file.write(data)
             self._stored = data
         self._image = image
@@ -407,7 +410,7 @@ class ClusterState:
 
 @contextmanager
 def _config_errors() -> Iterator[None]:
-    """What the option tables refuse, under the protocol's code."""
+    """Translate errors of the option tables into ApiError with the protocol's code."""
     try:
         yield
     except ConfigError as error:

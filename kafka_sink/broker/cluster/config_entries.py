@@ -1,6 +1,7 @@
-"""Settings as DescribeConfigs shows them: their values, where those come from, and what may be changed.
+"""Settings as DescribeConfigs reports them: values, sources, and whether they may be changed.
 
-Used by handlers; pure. It stands on the option tables alone, so a new option is described without anything done here.
+Handlers use it; all functions are pure. The entries are derived from the option tables, so a new option needs no change
+here.
 
 Source: KIP-226 (sources and synonyms), KIP-569 (types and documentation), apache/kafka ``ConfigHelper``.
 """
@@ -17,14 +18,14 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ApiError, ErrorCode
 
-#: Options that may be changed on running brokers.
+#: Options that can be changed on running brokers.
 DYNAMIC_OPTIONS: Final = frozenset(BROKER_SYNONYMS.values())
-#: Kafka's numbers of types; whole numbers have no width here and are called by the larger of Kafka's two.
+#: Kafka's codes of types. Integers have no width here and are reported as the larger of Kafka's two integer types.
 _TYPES: Final = {c.BOOLEAN: 1, c.STRING: 2, c.INT: 5, c.DOUBLE: 6, c.LIST: 7, c.PLUGIN: 8, c.PLUGINS: 7}
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, under the protocol's numbers."""
+    """The source of a value, with the protocol's codes."""
 
     TOPIC = 1
     DYNAMIC_DEFAULT_BROKER = 3
@@ -34,7 +35,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigLevel:
-    """The value at one level, None where it must not be shown."""
+    """The value at one level, None if it must not be shown."""
 
     name: str
     value: str | None
@@ -43,7 +44,7 @@ class ConfigLevel:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting: *levels* from the one that counts to the built-in default."""
+    """One setting: *levels* are in order of precedence, from the effective level to the built-in default."""
 
     name: str
     levels: tuple[ConfigLevel, ...]
@@ -54,7 +55,7 @@ class ConfigEntry:
 
 
 def topic_entries(configs: Mapping[str, str], config: BrokerConfig, changed: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every setting of a topic that has *configs* of its own, on brokers with *config* and what was *changed* on it."""
+    """Every setting of a topic with topic-level *configs*, on brokers with *config* and dynamic options *changed*."""
     entries = []
     for name, (key, _) in c.keys(TopicConfig).items():
         levels = _broker_levels(BROKER_SYNONYMS[name], config, changed)
@@ -65,7 +66,7 @@ def topic_entries(configs: Mapping[str, str], config: BrokerConfig, changed: Map
 
 
 def broker_entries(config: BrokerConfig, changed: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every option of a broker with *config*, and what was *changed* while it ran."""
+    """Every option of a broker with *config* and the dynamic options in *changed*."""
     return [
         _entry(name, key, _broker_levels(name, config, changed), read_only=name not in DYNAMIC_OPTIONS)
         for name, (key, _) in c.keys(BrokerConfig).items()
@@ -73,7 +74,7 @@ def broker_entries(config: BrokerConfig, changed: Mapping[str, str]) -> list[Con
 
 
 def changed_broker_entries(changed: Mapping[str, str]) -> list[ConfigEntry]:
-    """The options that were *changed* on all running brokers, and nothing else."""
+    """Only the dynamic options in *changed*, which apply to all brokers."""
     table = c.keys(BrokerConfig)
     return [
         _entry(name, table[name][0], (ConfigLevel(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),), read_only=False)
@@ -82,7 +83,7 @@ def changed_broker_entries(changed: Mapping[str, str]) -> list[ConfigEntry]:
 
 
 def validate_dynamic(configs: Mapping[str, str]) -> None:
-    """:raises ApiError: INVALID_CONFIG, an unknown option; INVALID_REQUEST, one that a running broker does not read."""
+    """:raises ApiError: INVALID_CONFIG if an option is unknown; INVALID_REQUEST if it cannot be changed dynamically."""
     table = c.keys(BrokerConfig)
     for name in configs:
         if name not in table:

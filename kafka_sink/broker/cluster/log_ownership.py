@@ -1,10 +1,11 @@
-"""Keeps the logs of this process in step with what the cluster says: settings, leaders, topics that went.
+"""Applies the cluster's state to the logs of this process: settings, changes of leaders, deleted topics.
 
-Called after every change of the cluster, on the thread that made or noticed it, and again for what could not be had
-yet. Where several processes share the data, a log is open in one of them at a time: whoever has it open holds its
-directory, from before the first look at its files until the last write is done. So a leader that has not heard yet that
-it was replaced can go on for a moment, and the new one waits; what both acknowledged stands in one order in one log.
-Must never open a log that it does not hold, and must never hold a lock while fetches are answered.
+Called after every change of the cluster, on the thread that made or detected it, and again for logs that could not be
+acquired yet. If several processes share the data, a log is open in one process at a time. That process locks the log's
+directory before it first reads the log's files and keeps the lock until its last write is done. A replaced leader may
+therefore continue for a moment, while the new leader waits; the records that both acknowledge are in one order in one
+log. This module must not open a log without the lock of its directory, and must not hold a lock while delayed fetches
+are answered.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 
-#: Says whose log a directory holds, as in Kafka: names are used again, ids are not.
+#: Stores the topic id of a log's directory, as in Kafka: topic names are reused, topic ids are not.
 METADATA_FILE: Final = "partition.metadata"
 
 
@@ -37,7 +38,7 @@ class _Held:
 
 
 class LogOwnership:
-    """The logs that this process has open, as one of several that share *directory* or alone."""
+    """The logs that this process has open, either alone or as one of several processes that share *directory*."""
 
     def __init__(
         self,
@@ -61,11 +62,12 @@ class LogOwnership:
         self._applied = cluster.image
         self._held: dict[TopicPartition, _Held] = {}
         self._failed: set[TopicPartition] = set()
-        #: Logs that another process still has, or that could not be opened: try again soon.
+        #: Whether some logs are still open in another process or could not be opened; :meth:`sync` must be repeated
+        #: soon.
         self.pending = False
 
     def sync(self) -> None:
-        """Do what the cluster says now; what cannot be done yet is :attr:`pending`."""
+        """Apply the current state of the cluster; set :attr:`pending` if something cannot be applied yet."""
         with self._lock:
             image = self._cluster.image
             before, self._applied = self._applied, image
@@ -79,7 +81,7 @@ class LogOwnership:
         self._answer_fetches(before.topics, changed)
 
     def release(self) -> None:
-        """Let go of all directories; the logs are closed."""
+        """Release the locks of all directories. The logs must be closed."""
         with self._lock:
             for held in self._held.values():
                 held.lock.release()
@@ -92,7 +94,7 @@ class LogOwnership:
                 log.reconfigure(topic.settings.log)
 
     def _answer_fetches(self, before: Mapping[str, TopicState], changed: Collection[TopicState]) -> None:
-        """Whoever waits for records of a partition that is led elsewhere now has to hear of it."""
+        """Complete delayed fetches of partitions whose leader has changed."""
         for topic in changed:
             old = before.get(topic.name)
             if old is not None:
@@ -122,14 +124,14 @@ class LogOwnership:
                 else:
                     self._logs.delete([partition])
             except OSError as error:
-                # Its directory says whose it was, so the next topic of that name does not take it for its own.
+                # The directory stores the topic id, so the next topic with this name does not use the old log.
                 self._log.error("the log of %s, a deleted topic, cannot be removed: %s", partition, error)
                 self._logs.hand_over(partition)
             del self._held[partition]
             held.lock.release()
 
     def _discard_deleted(self, before: ClusterImage, image: ClusterImage) -> None:
-        """Logs of deleted topics that nobody holds: their leader does not run any more, and cannot remove them."""
+        """Remove unlocked logs of deleted topics: their leader has stopped and cannot remove them."""
         for topic in before.topics.values():
             if topic.topic_id not in image.names:
                 for partition in topic.topic_partitions():
@@ -168,7 +170,7 @@ class LogOwnership:
                 raise
         except OSError as error:
             if partition not in self._failed:
-                # Once, and not at every attempt.
+                # Logged once, not on every attempt.
                 self._failed.add(partition)
                 self._log.error("%s cannot be opened, it is tried again: %s", partition, error)
             return False
@@ -180,20 +182,20 @@ class LogOwnership:
         return self._directory / str(partition)
 
     def _lock_of(self, partition: TopicPartition) -> FileLock | None:
-        """Hold a partition's directory; None where there is none, or another process holds it."""
+        """Lock a partition's directory; None if it does not exist or another process holds the lock."""
         path = self._path(partition)
         try:
             lock = FileLock(path, create=False)
         except (BlockingIOError, FileNotFoundError):
             return None
         if not lock.is_at(path):
-            # It was moved away in between, to be deleted.
+            # The directory was moved away for deletion in the meantime.
             lock.release()
             return None
         return lock
 
     def _discard_unless_of(self, partition: TopicPartition, topic_id: UUID | None) -> bool:
-        """Remove a log that is not the one of *topic_id* (None: of any topic there is); says whether it did."""
+        """Remove a log unless it belongs to *topic_id* (None: no topic of this name exists); returns whether it did."""
         path = self._path(partition)
         found = _read_topic_id(path)
         if topic_id is not None and found in (topic_id, None):
@@ -213,5 +215,5 @@ def _read_topic_id(path: Path) -> UUID | None:
         text = (path / METADATA_FILE).read_text(encoding="ascii")
         return UUID(text.partition("topic_id: ")[2].strip())
     except (FileNotFoundError, ValueError):
-        # Written by a process that was alone, or lost with the power: the directory's name has to do.
+        # Written by a single process, or lost in a power failure: the directory's name is the only identification.
         return None

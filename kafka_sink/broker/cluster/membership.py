@@ -1,10 +1,11 @@
-"""The place of this process in its cluster: what it holds of the data directory, and how it hears of other processes.
+"""The membership of this process in its cluster: its locks in the data directory, and changes by other processes.
 
-A process is a cluster of its own, holding the data directory alone, or one node of a cluster whose processes share the
-directory. Shared, everything goes through files: the cluster's state is one that is replaced as a whole, and each node
-holds a file for as long as its process lives, so a kill is noticed by the next look. Started and stopped with the
-process's nodes; :meth:`Membership.look` is the step of its own thread. Must never take a node for dead whose file is
-held, nor keep its own file when its logs are not safe.
+A process is either a whole cluster, with exclusive use of the data directory, or one node of a cluster whose processes
+share the directory. A shared cluster communicates through files: the cluster's state is a file that is replaced as a
+whole, and each node holds a lock on a file for as long as its process lives, so the next check detects a killed
+process. Membership starts and stops with the nodes of the process; a thread of its own calls :meth:`Membership.look`
+periodically. A node whose file is locked must not be considered dead, and a process must not keep its own node's file
+when its logs are not safe.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread
 
-#: How often a process looks at what the others did: metadata is never older than this anywhere.
+#: Interval at which a process checks for changes by other processes: the upper bound of the age of metadata.
 LOOK_INTERVAL_MS: Final = 25
 
 
 class NodeFiles:
-    """One file per node, held by the process that it runs in."""
+    """One lock file per node, held by the process that runs the node."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -41,7 +42,7 @@ class NodeFiles:
         directory.mkdir(parents=True, exist_ok=True)
 
     def hold(self, node_id: int) -> None:
-        """Say that *node_id* runs here. :raises OSError: it runs in another process."""
+        """Register that *node_id* runs in this process. :raises OSError: if it runs in another process."""
         with self._deciding():
             try:
                 self._held[node_id] = FileLock(self._path(node_id))
@@ -50,7 +51,7 @@ class NodeFiles:
                 raise OSError(f"{text} {self._directory.parent}") from None
 
     def is_free(self, node_id: int) -> bool:
-        """Whether *node_id* runs neither here nor in another process."""
+        """Whether *node_id* runs neither in this process nor in another one."""
         if node_id in self._held:
             return False
         with self._deciding():
@@ -61,13 +62,13 @@ class NodeFiles:
         return True
 
     def release(self) -> None:
-        """Let go of all files."""
+        """Release all files."""
         for lock in self._held.values():
             lock.release()
         self._held.clear()
 
     def _deciding(self) -> FileLock:
-        # To look at a file is to hold it for a moment: nobody must take that for a running node.
+        # A check takes the file's lock for a moment: another process must not mistake that for a running node.
         return FileLock(self._directory / "looking.lock", wait=True)
 
     def _path(self, node_id: int) -> Path:
@@ -75,7 +76,7 @@ class NodeFiles:
 
 
 class Membership:
-    """Holds the data directory, and brings cluster state and logs with it.
+    """Holds the lock of the data directory, the cluster state and the logs.
 
     :param shared: whether other processes may be nodes of the same cluster.
     """
@@ -90,8 +91,8 @@ class Membership:
         *,
         shared: bool,
     ) -> None:
-        """:raises OSError: the directory, or the node, is in use by another process, or is not usable.
-        :raises ConfigError: the directory holds something else.
+        """:raises OSError: if the directory or the node is in use by another process, or the directory is not usable.
+        :raises ConfigError: if the directory holds something else.
         """
         self._clock = clock
         self._node_ids = tuple(node_ids)
@@ -127,8 +128,8 @@ class Membership:
         return topic.settings.log
 
     def start(self, purgatory: DelayedOperationPurgatory, follow: Callable[[], None]) -> None:
-        """Follow the cluster from now on; where processes share it, on a thread that looks what the others do, and
-        that calls *follow* each time for what is not in the cluster's state.
+        """Start to follow the cluster. If processes share it, a thread checks for changes by other processes and calls
+        *follow* after each check, for changes that are not part of the cluster's state.
         """
         self._follow = follow
         self._ownership = LogOwnership(
@@ -137,13 +138,13 @@ class Membership:
         self.state.subscribe(self._ownership.sync)
         if self._shared:
             for node_id in self._node_ids:
-                # What an earlier process of this node led is led anew, in new epochs.
+                # Partitions that an earlier process of this node led get new leader epochs.
                 self.state.node_down(node_id)
             self.look()
             self._thread = start_thread("broker-cluster", self._run)
 
     def look(self) -> None:
-        """See which nodes died and what other processes changed, and follow."""
+        """Detect dead nodes and changes by other processes, and apply them."""
         assert self._node_files is not None and self._ownership is not None
         files = self._node_files
         self.state.refresh()
@@ -165,11 +166,12 @@ class Membership:
             try:
                 self.look()
             except Exception:
-                # Without this thread the node would neither follow the cluster nor notice that others are gone.
+                # Without this thread the node would neither follow the cluster nor detect that other nodes have
+                # stopped.
                 self._log.exception("what other brokers do cannot be seen")
 
     def stop(self) -> None:
-        """End the thread; the nodes of this process have left the cluster."""
+        """End the thread. The nodes of this process must have left the cluster."""
         with self._looking:
             self._stopping = True
             self._looking.notify()
@@ -177,7 +179,7 @@ class Membership:
             self._thread.join()
 
     def release(self) -> None:
-        """Let other processes have everything; the logs are closed."""
+        """Release all locks for other processes. The logs must be closed."""
         if self._ownership is not None:
             self._ownership.release()
         if self._node_files is not None:

@@ -1,6 +1,6 @@
-"""Settings of one topic: what it says itself, laid over the brokers' defaults.
+"""The effective settings of a topic: its topic-level settings, and the brokers' defaults for all others.
 
-Used by the cluster state under its lock and by the handlers that describe settings; pure.
+Used by the cluster state under its lock and by the handlers that describe settings; all functions are pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafka_sink.records.validation import BatchRules
 
 @dataclass(frozen=True)
 class TopicConfig:
-    """The settings that a topic may have of its own; None = the broker's."""
+    """Settings that can be set at topic level; None selects the broker's value."""
 
     max_message_bytes: int | None = key(
         "max.message.bytes", INT, None, "largest record batch, in bytes", validator=at_least(0)
@@ -74,8 +74,8 @@ class TopicConfig:
     )
 
 
-#: Which option of the brokers holds for a topic that does not say anything itself. These may be changed on running
-#: brokers: nothing else reads them but what follows here.
+#: Topic setting → the broker option that is its default. These options can be changed on running brokers, because only
+#: the functions below read them.
 BROKER_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "max.message.bytes": "message.max.bytes",
@@ -96,7 +96,7 @@ BROKER_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What holds for a topic."""
+    """The effective settings of a topic."""
 
     batches: BatchRules
     min_insync_replicas: int
@@ -104,7 +104,7 @@ class TopicSettings:
 
 
 def effective_values(configs: Mapping[str, str], broker: BrokerConfig) -> dict[str, Any]:
-    """The value of every setting of a topic. :raises ConfigError: an unknown name or a value not allowed."""
+    """The effective value of every setting. :raises ConfigError: if a name is unknown or a value is not allowed."""
     own = parse(TopicConfig, configs)
     options = keys(BrokerConfig)
     values: dict[str, Any] = {}
@@ -115,7 +115,10 @@ def effective_values(configs: Mapping[str, str], broker: BrokerConfig) -> dict[s
 
 
 def topic_settings(configs: Mapping[str, str], broker: BrokerConfig) -> TopicSettings:
-    """Lay *configs* over the defaults of *broker*. :raises ConfigError: an unknown name or a value not allowed."""
+    """Apply *configs* to the defaults of *broker*.
+
+    :raises ConfigError: if a name is unknown or a value is not allowed.
+    """
     values = effective_values(configs, broker)
     log_append_time = values["message.timestamp.type"] == LOG_APPEND_TIME
     batches = BatchRules(

@@ -1,7 +1,7 @@
-"""What a cluster knows of one topic, and the rules that a topic has to keep.
+"""The state of one topic in the cluster image, and the validation rules for topics.
 
-Made by the cluster state under its lock, read by every thread without one: all of it is immutable. Must never know
-which nodes run or what is on the disk.
+The cluster state creates these objects under its lock; every thread reads them without a lock, as all are immutable.
+This module must not depend on the running nodes or on the content of the disk.
 
 Source: apache/kafka ``Topic`` (names), ``PartitionRegistration``, ``ReplicationControlManager`` (assignments).
 """
@@ -20,27 +20,27 @@ from kafka_sink.common.model import TopicPartition
 
 NO_LEADER: Final = -1
 MAX_TOPIC_NAME_LENGTH: Final = 249
-#: More than anybody tests with; a request for 2·10⁹ must not fill the memory.
+#: More than any test needs; a request for 2·10⁹ partitions must not exhaust the memory.
 MAX_PARTITIONS_PER_TOPIC: Final = 10_000
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Who may lead a partition, who does (:data:`NO_LEADER` = nobody), and how often that changed."""
+    """The replicas of a partition, its leader (:data:`NO_LEADER` if it has none), and its leader epoch."""
 
     replicas: tuple[int, ...]
     leader: int
     leader_epoch: int
 
     def led_by(self, leader: int) -> PartitionState:
-        """With another leader, in an epoch of its own; to lead nobody begins none."""
+        """The partition with another leader and a new leader epoch; NO_LEADER keeps the epoch."""
         if leader == self.leader:
             return self
         return replace(self, leader=leader, leader_epoch=self.leader_epoch + (leader != NO_LEADER))
 
     def elected(self, running: Collection[int]) -> PartitionState:
-        """With a leader that runs, the present one if it does, else the first replica that does."""
+        """The partition with a running leader: the present leader if it runs, else the first replica that runs."""
         if self.leader in running:
             return self
         return self.led_by(next((replica for replica in self.replicas if replica in running), NO_LEADER))
@@ -48,7 +48,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic. *configs* are the settings that it has of its own, *settings* what follows from them."""
+    """A topic. *configs* are its topic-level settings, *settings* its effective settings."""
 
     name: str
     topic_id: UUID
@@ -69,7 +69,7 @@ class TopicState:
         return replace(self, partitions=(*self.partitions[:index], state, *self.partitions[index + 1 :]))
 
     def elected(self, running: Collection[int]) -> TopicState:
-        """With leaders that run; the same object where nothing changes."""
+        """The topic with running leaders for its partitions; the same object if nothing changes."""
         partitions = tuple(partition.elected(running) for partition in self.partitions)
         return self if partitions == self.partitions else replace(self, partitions=partitions)
 
@@ -90,11 +90,11 @@ def validate_topic_name(name: str) -> None:
 
 
 def refuse_taken_name(name: str, taken: Collection[str]) -> None:
-    """:raises ApiError: TOPIC_ALREADY_EXISTS; INVALID_TOPIC_EXCEPTION where '.' and '_' are all that differs."""
+    """:raises ApiError: TOPIC_ALREADY_EXISTS; INVALID_TOPIC_EXCEPTION if a name differs only in '.' and '_'."""
     if name in taken:
         raise ApiError(f"topic {name!r} exists already", ErrorCode.TOPIC_ALREADY_EXISTS)
     if "." in name or "_" in name:
-        # Kafka's metrics cannot tell the two characters apart, so it refuses such pairs; so do we.
+        # Kafka's metric names do not distinguish the two characters, so Kafka rejects such names.
         merged = name.replace(".", "_")
         for other in taken:
             if other.replace(".", "_") == merged:
@@ -118,7 +118,7 @@ def validate_replication_factor(factor: int, nodes: Sequence[int]) -> None:
 
 
 def validate_assignment(assignment: Sequence[Sequence[int]], nodes: Sequence[int], factor: int | None = None) -> None:
-    """Each partition has replicas on distinct *nodes*, and all have as many (*factor*, where that is given).
+    """Check that each partition has replicas on distinct *nodes*, and all the same number (*factor*, if given).
 
     :raises ApiError: INVALID_REPLICA_ASSIGNMENT.
     """
@@ -132,7 +132,7 @@ def validate_assignment(assignment: Sequence[Sequence[int]], nodes: Sequence[int
 
 
 def spread(nodes: Sequence[int], partitions: int, factor: int, start: int) -> list[tuple[int, ...]]:
-    """Replicas for so many partitions: leaders in turn over all *nodes*, from number *start* on."""
+    """Assign replicas to *partitions* partitions, leaders round-robin over all *nodes*, beginning at index *start*."""
     return [
         tuple(nodes[(start + partition + replica) % len(nodes)] for replica in range(factor))
         for partition in range(partitions)

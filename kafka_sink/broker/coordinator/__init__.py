@@ -1,4 +1,4 @@
-"""Who reads what, and how far they are: groups and transactions, as the coordinator of each knows them.
+"""The group coordinator and the transaction coordinator: members, committed offsets and transactions.
 
-Nothing here knows a socket or a request; :mod:`kafka_sink.broker.handlers` stands between.
+This package uses neither sockets nor requests; :mod:`kafka_sink.broker.handlers` translates requests into calls.
 """

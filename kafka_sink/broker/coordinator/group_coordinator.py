@@ -1,9 +1,9 @@
-"""The groups of a cluster: who is in them, how far they have read.
+"""The group coordinator: group membership and committed offsets.
 
-One object for all nodes of a process; it holds the groups that these nodes coordinate. Request handlers call it on any
-thread, the transaction coordinator when a transaction has ended, whoever changes the cluster, and the timer's thread
-when somebody's time is up. One lock guards all groups; what was answered is in the file before. Must never answer, or
-do anything else for others, with the lock held.
+There is one object for all nodes of a process; it holds the groups that these nodes coordinate. Callers are request
+handlers on any thread, the transaction coordinator when a transaction has ended, the threads that change the cluster,
+and the timer's thread when a deadline has passed. One lock guards all groups; a change is in the file before it is
+acknowledged. Answers and other callbacks must never run while the lock is held.
 
 Source: apache/kafka ``GroupCoordinatorService``, ``GroupMetadataManager``, ``OffsetMetadataManager``.
 """
@@ -44,9 +44,9 @@ _MINUTE_MS = 60_000
 
 
 class GroupCoordinator:
-    """The groups that *node_ids*, those of this process, coordinate.
+    """The groups that *node_ids*, the nodes of this process, coordinate.
 
-    Every method raises ApiError with COORDINATOR_NOT_AVAILABLE where the file fails it.
+    :raises ApiError: COORDINATOR_NOT_AVAILABLE, from every method, if the file cannot be read or written.
     """
 
     def __init__(
@@ -71,25 +71,26 @@ class GroupCoordinator:
         self._rebalance = GroupRebalance(config.group_initial_rebalance_delay_ms, self._save)
         self._membership = GroupMembership(self._rebalance, config.group_max_size, self._save)
         self._groups: dict[str, Group] = {}
-        # By which node each group is coordinated, as far as we know.
+        # Group → the node that coordinates it, as of the last call of _catch_up.
         self._placed: dict[str, int] = {}
         self._running: frozenset[int] = frozenset()
         self._wake_ms = FOREVER_MS
 
     def start(self) -> None:
-        """Let offsets expire from now on."""
+        """Start the expiration of offsets."""
         self._timer.schedule(
             self._clock.monotonic_ms() + self._config.offsets_retention_check_interval_ms, self._expire_offsets
         )
 
     def follow(self) -> None:
-        """The cluster has changed. If nodes came or went: let go of groups that moved, take over those that came.
+        """Apply a change of the cluster. If nodes started or stopped, drop groups that moved away and load groups that
+        moved here.
 
-        Who waits in a group that moved is sent to its new coordinator; members have their whole session time-out to
-        be heard of there.
+        Pending joins and syncs of a group that moved away are answered, so that their members look for the new
+        coordinator. Members of a group that moved here have their full session timeout to send a heartbeat.
         """
         with self._locked():
-            # To have the lock is to have caught up.
+            # Entering _locked() catches up with the cluster.
             pass
 
     def _catch_up(self, now_ms: int) -> None:
@@ -114,7 +115,7 @@ class GroupCoordinator:
     # --- members -----------------------------------------------------------------------------------------------------
 
     def join(self, request: JoinRequest, answer: JoinAnswer) -> None:
-        """*answer* is called, on any thread, when the next generation begins or the member cannot be in it."""
+        """*answer* is called, on any thread, when the next generation begins or if the member cannot be part of it."""
         with self._locked() as now_ms:
             try:
                 self._check_id(request.group_id)
@@ -134,7 +135,7 @@ class GroupCoordinator:
             self._wake_for(group)
 
     def sync(self, request: SyncRequest, answer: SyncAnswer) -> None:
-        """*answer* is called, on any thread, with the member's part or why it gets none."""
+        """*answer* is called, on any thread, with the member's assignment or with an error."""
         with self._locked() as now_ms:
             try:
                 group = self._member_group(request.group_id)
@@ -145,7 +146,7 @@ class GroupCoordinator:
                 self._rebalance.answers.append(lambda: answer(result))
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
-        """The member is still there.
+        """Extend the session of a member.
 
         :raises ApiError: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
             REBALANCE_IN_PROGRESS.
@@ -158,7 +159,7 @@ class GroupCoordinator:
                 self._wake_for(group)
 
     def leave(self, group_id: str, leaving: Sequence[Leaving]) -> list[ErrorCode]:
-        """Let members go; returns what became of each. :raises ApiError: INVALID_GROUP_ID."""
+        """Remove members; returns an error code for each. :raises ApiError: INVALID_GROUP_ID."""
         with self._locked() as now_ms:
             self._check_id(group_id)
             group = self._groups.get(group_id)
@@ -179,10 +180,10 @@ class GroupCoordinator:
         retention_ms: int | None = None,
         unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Store offsets for good; returns what became of each. They are kept for *retention_ms* if that is said.
+        """Store committed offsets; returns an error code for each. They are kept for *retention_ms*, if given.
 
         :raises ApiError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS;
-            *unknown_group* for a member of a group that is not there.
+            *unknown_group* if a member commits to a group that does not exist.
         """
         with self._locked() as now_ms:
             group = self._group_to_commit_to(group_id, committer, unknown_group)
@@ -195,7 +196,7 @@ class GroupCoordinator:
                 self._wake_for(group)
             outcomes, accepted = self._judge(offsets)
             wall_ms = self._clock.wall_ms()
-            # A client may ask for more than any instant can say.
+            # A client may request a retention beyond the largest timestamp.
             expire_ms = min(wall_ms + retention_ms, FOREVER_MS) if retention_ms is not None else None
             self._offsets.commit(group_id, accepted, wall_ms, expire_ms=expire_ms)
             return outcomes
@@ -207,9 +208,9 @@ class GroupCoordinator:
         producer_id: int,
         offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> dict[TopicPartition, ErrorCode]:
-        """Store offsets until :meth:`complete_transaction`; returns what became of each.
+        """Store pending offsets until :meth:`complete_transaction`; returns an error code for each.
 
-        The caller has asked the transaction's coordinator whether the producer may.
+        The caller must have checked with the transaction coordinator that the producer may commit them.
 
         :raises ApiError: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
         """
@@ -224,12 +225,12 @@ class GroupCoordinator:
             return outcomes
 
     def complete_transaction(self, producer_id: int, groups: Collection[str], committed: bool) -> None:
-        """A transaction has ended: its offsets in *groups* count now, or never did."""
+        """Complete a transaction: its pending offsets in *groups* become committed, or are discarded."""
         with self._lock:
             self._offsets.complete(producer_id, groups, committed=committed)
 
     def fetch(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """What is committed; nothing where there is no such group."""
+        """The committed offsets; empty if the group does not exist."""
         with self._lock:
             return self._offsets.fetch(group_id)
 
@@ -239,9 +240,10 @@ class GroupCoordinator:
             return self._offsets.pending(group_id)
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """Forget offsets of topics that nobody in the group reads; returns what became of each.
+        """Delete offsets of topics to which the group is not subscribed; returns an error code for each.
 
-        :raises ApiError: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP, and nobody can tell what they read.
+        :raises ApiError: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP if the group has members whose
+            subscriptions are unknown.
         """
         with self._lock:
             self._check_id(group_id)
@@ -258,7 +260,7 @@ class GroupCoordinator:
             return outcomes
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted, and so is everybody's place in it."""
+        """Delete all offsets of a topic that was deleted."""
         with self._lock:
             self._offsets.forget_topic(topic)
 
@@ -275,7 +277,7 @@ class GroupCoordinator:
             return [describe(group) for group in self._groups.values()]
 
     def delete(self, group_id: str) -> None:
-        """Forget a group without members, and its offsets. :raises ApiError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Delete a group without members, and its offsets. :raises ApiError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         with self._lock:
             if self._known(group_id).state is not GroupState.EMPTY:
                 raise ApiError(f"group {group_id} has members", ErrorCode.NON_EMPTY_GROUP)
@@ -290,7 +292,7 @@ class GroupCoordinator:
         self._check_placed(group_id)
 
     def _check_placed(self, group_id: str) -> None:
-        """A group that moved since the request was let in must not be made anew over what is stored of it."""
+        """Reject a group that has moved since the request was accepted; it must not be created empty over its data."""
         if self._cluster.coordinator_for(group_id) not in self._node_ids:
             raise ApiError(f"group {group_id} is coordinated elsewhere", ErrorCode.NOT_COORDINATOR)
 
@@ -301,7 +303,7 @@ class GroupCoordinator:
         return group
 
     def _member_group(self, group_id: str) -> Group:
-        """The group that somebody says to be in."""
+        """The group of which the caller claims to be a member."""
         self._check_id(group_id)
         group = self._groups.get(group_id)
         if group is None:
@@ -319,7 +321,7 @@ class GroupCoordinator:
 
     @staticmethod
     def _check_committer(group: Group, committer: Committer) -> None:
-        """Members commit in their generation; others only while the group has no members."""
+        """Members must commit in the current generation; others may commit only while the group has no members."""
         if committer.generation < 0 and group.state is GroupState.EMPTY:
             return
         group.check_member(committer.member_id, committer.instance_id)
@@ -329,7 +331,7 @@ class GroupCoordinator:
         self, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> tuple[dict[TopicPartition, ErrorCode], dict[TopicPartition, CommittedOffset]]:
         most = self._config.offset_metadata_max_bytes
-        # The option says bytes, but Kafka counts the characters of a Java string: units of UTF-16.
+        # The option's unit is bytes, but Kafka counts the characters of a Java string: UTF-16 code units.
         accepted = {
             partition: offset
             for partition, offset in offsets.items()
@@ -361,9 +363,10 @@ class GroupCoordinator:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """The lock and the time (monotonic); answers that have become due are given after it is released.
+        """Hold the lock and yield the time (monotonic); answers that became due are given after the lock is released.
 
-        Whoever has it knows the groups that moved here: who asks for one may have heard of that before :meth:`follow`.
+        Catches up with the cluster first, because a client may send a request for a group that moved here before
+        :meth:`follow` is called.
         """
         try:
             with self._lock:
@@ -381,11 +384,11 @@ class GroupCoordinator:
         try:
             answer()
         except Exception:
-            # One client's answer must not cost the others theirs.
+            # A failure of one client's answer must not affect the answers to other clients.
             self._log.exception("an answer could not be given")
 
     def _wake_for(self, group: Group) -> None:
-        """Have the timer look when something of *group* is due, unless it does so before."""
+        """Schedule the timer for the next deadline of *group*, unless it fires earlier anyway."""
         self._wake_at(self._rebalance.next_deadline_ms(group))
 
     def _wake_at(self, deadline_ms: int) -> None:
@@ -396,7 +399,7 @@ class GroupCoordinator:
     def _wake(self) -> None:
         with self._locked() as now_ms:
             if now_ms < self._wake_ms:
-                # An earlier look has put this one off.
+                # An earlier run has postponed this one.
                 return
             self._wake_ms = FOREVER_MS
             next_ms = FOREVER_MS

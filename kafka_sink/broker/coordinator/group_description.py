@@ -1,6 +1,7 @@
-"""A group as administrators see it.
+"""A group as DescribeGroups and ListGroups report it.
 
-Made by :class:`GroupCoordinator` under its lock, read by handlers. Must never point into the group, which goes on.
+:class:`GroupCoordinator` creates descriptions under its lock; handlers read them. They must not reference the group,
+which continues to change.
 
 Source: apache/kafka ``ClassicGroup`` and ``ClassicGroupMember``, their ``describe``.
 """
@@ -14,7 +15,7 @@ from kafka_sink.broker.coordinator.group_metadata import Group, GroupState
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member as administrators see it."""
+    """Description of a member."""
 
     member_id: str
     instance_id: str | None
@@ -26,7 +27,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group as administrators see it; *protocol_name* and what members say are told while it is stable."""
+    """Description of a group; *protocol_name* and the members' metadata are set only while the group is stable."""
 
     group_id: str
     state: GroupState
@@ -36,7 +37,7 @@ class GroupDescription:
 
 
 def describe(group: Group) -> GroupDescription:
-    """What *group* is now."""
+    """Describe the current state of *group*."""
     stable = group.state is GroupState.STABLE
     name = group.protocol_name or "" if stable else ""
     members = tuple(

@@ -1,7 +1,7 @@
-"""What members ask for: to join, their part, to be believed alive, to leave.
+"""The requests of group members: join, sync, heartbeat, leave.
 
-Called by :class:`GroupCoordinator` under its lock. Must never wait: whoever has to wait is remembered with its answer,
-and :mod:`group_rebalance` gives it.
+:class:`GroupCoordinator` calls this module under its lock. It must not block: a member that has to wait is stored with
+its answer callback, and :mod:`group_rebalance` answers it later.
 
 Source: apache/kafka ``GroupMetadataManager`` (classic groups); KIP-345 (static members), KIP-394 (member ids),
 KIP-814 (a static leader that comes back).
@@ -29,12 +29,12 @@ from kafka_sink.broker.coordinator.group_requests import (
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ApiError, ErrorCode
 
-#: A member that waits for its first answer cannot send heartbeats; its client may have gone and come as another one.
+#: A new member cannot send heartbeats while its join waits; its client may have failed and joined again as another one.
 NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 
 class GroupMembership:
-    """*save* stores a group before anybody is told of it, or raises ApiError; no group outgrows *max_size*."""
+    """*save* stores a group before a change is visible, or raises ApiError; a group has at most *max_size* members."""
 
     def __init__(self, rebalance: GroupRebalance, max_size: int, save: Callable[[Group], None]) -> None:
         self._rebalance = rebalance
@@ -44,7 +44,7 @@ class GroupMembership:
     # --- join --------------------------------------------------------------------------------------------------------
 
     def join(self, group: Group, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> None:
-        """Take a member into the next generation. It is answered when all have joined, or when it cannot be."""
+        """Add a member to the next generation. It is answered when all members have joined, or if it cannot join."""
         if not self._has_room(group, request.member_id):
             group.remove(request.member_id)
             self._refuse_join(answer, UNKNOWN_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -67,7 +67,7 @@ class GroupMembership:
             return True
         member = group.members.get(member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
-            # Who waits already stays; the last ones to come back are the ones too many.
+            # Members whose join already waits keep their place; members that rejoin later are rejected.
             return (member is not None and member.join_answer is not None) or group.waiting_joins < self._max_size
         return member is not None or len(group.members) < self._max_size
 
@@ -140,7 +140,7 @@ class GroupMembership:
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
             self._go_on_with_static(group, old, member, leader_before, request)
         elif group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            # The leader was told, or has spoken for, a member id that is not there any more.
+            # The old member id may be in the leader's member list or in its assignments.
             self._rebalance.prepare(group, f"instance {member.instance_id} came back as {member_id}", now_ms)
         else:
             self._rebalance.maybe_complete(group, now_ms)
@@ -148,7 +148,7 @@ class GroupMembership:
     def _go_on_with_static(
         self, group: Group, old: Member, member: Member, leader_before: str | None, request: JoinRequest
     ) -> None:
-        """Nothing changes for the others: the generation goes on with the new id."""
+        """Replace the member id without a rebalance: the generation continues for the other members."""
         try:
             self._save(group)
         except ApiError as error:
@@ -161,14 +161,14 @@ class GroupMembership:
             members = group.joined_members() if leads else ()
             result = self._rebalance.joined(group, member.member_id, members=members, skip_assignment=leads)
         else:
-            # Told that somebody else leads, it does not hand in assignments that nobody asked for.
+            # The answer names another member as leader, so this member does not send new assignments.
             result = self._rebalance.joined(group, member.member_id, leader=leader_before)
         self._rebalance.complete_join(member, result)
 
     # --- sync --------------------------------------------------------------------------------------------------------
 
     def sync(self, group: Group, request: SyncRequest, answer: SyncAnswer, now_ms: int) -> None:
-        """Give the member its part; it is answered when the leader has handed the parts in.
+        """Request the member's assignment; the answer is given once the leader has sent the assignments.
 
         :raises ApiError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
             REBALANCE_IN_PROGRESS.
@@ -211,10 +211,10 @@ class GroupMembership:
     # --- heartbeat and leave -----------------------------------------------------------------------------------------
 
     def heartbeat(self, group: Group, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
-        """The member is still there.
+        """Extend the session of a member.
 
-        :raises ApiError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS, it has to
-            join again.
+        :raises ApiError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS if the member
+            has to join again.
         """
         member = group.check_member(member_id, instance_id)
         group.check_generation(generation)
@@ -223,7 +223,7 @@ class GroupMembership:
             raise ApiError(f"group {group.group_id} rebalances", ErrorCode.REBALANCE_IN_PROGRESS)
 
     def leave(self, group: Group, leaving: Sequence[Leaving], now_ms: int) -> list[ErrorCode]:
-        """Let members go; the outcome of each. The others share what they had."""
+        """Remove members; returns an error code for each. The other members rebalance."""
         outcomes = [self._leave(group, each) for each in leaving]
         if ErrorCode.NONE in outcomes:
             if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
@@ -236,7 +236,7 @@ class GroupMembership:
     def _leave(self, group: Group, leaving: Leaving) -> ErrorCode:
         member_id = leaving.member_id
         if member_id == UNKNOWN_MEMBER:
-            # An administrator names instances, whose member ids only the coordinator knows.
+            # Administrators specify instance ids, because only the coordinator has the member ids.
             known = group.static_members.get(leaving.instance_id) if leaving.instance_id is not None else None
             if known is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID

@@ -1,7 +1,7 @@
-"""One group: its members, its generation, and the states between them.
+"""One group: its members, its generation, and its state machine.
 
-Changed by :mod:`group_membership` under the coordinator's lock. Must never read a clock, store or answer anything: what
-has to be told to somebody is left with whoever called.
+:mod:`group_membership` changes it under the coordinator's lock. This module must not read a clock, store anything or
+send answers; the caller does all of that.
 
 Source: apache/kafka ``ClassicGroup``, ``ClassicGroupMember``, ``ClassicGroupState``; KIP-345 (static members).
 """
@@ -19,12 +19,12 @@ from kafka_sink.broker.coordinator.group_requests import JoinAnswer, JoinedMembe
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ApiError, ErrorCode
 
-#: The protocol type of consumers; what their members say to each other is partly known to the coordinator.
+#: The protocol type of consumers; the coordinator can parse the subscriptions in their metadata.
 CONSUMER: Final = "consumer"
 
 
 class GroupState(Enum):
-    """What a group does; the values are Kafka's names."""
+    """The state of a group; the values are Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -33,7 +33,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-#: The states that each state may follow. Dead is only said of groups that are not there.
+#: The states that may precede each state. Dead is reported only for groups that do not exist.
 _MAY_FOLLOW: Final = {
     GroupState.EMPTY: {GroupState.PREPARING_REBALANCE},
     GroupState.PREPARING_REBALANCE: {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY},
@@ -44,7 +44,7 @@ _MAY_FOLLOW: Final = {
 
 @dataclass(slots=True)
 class Member:
-    """One member. *protocols*: name → what the member says to it, the one it likes best first."""
+    """One member. *protocols*: protocol name → the member's metadata, in order of preference."""
 
     member_id: str
     instance_id: str | None
@@ -54,30 +54,30 @@ class Member:
     session_timeout_ms: int
     protocols: Mapping[str, bytes]
     assignment: bytes = b""
-    #: When it counts as gone (monotonic).
+    #: When its session expires (monotonic).
     deadline_ms: int = FOREVER_MS
-    #: It has not been in a generation yet.
+    #: Whether it has not been part of a generation yet.
     is_new: bool = False
-    #: How its join or sync that waits is answered.
+    #: The callbacks that answer a waiting join or sync.
     join_answer: JoinAnswer | None = None
     sync_answer: SyncAnswer | None = None
 
     @property
     def waits(self) -> bool:
-        """It waits for an answer and so cannot send a heartbeat. A new one is not excused: it may have gone."""
+        """Whether it waits for an answer and cannot send heartbeats. False for a new member: its client may be gone."""
         return not self.is_new and (self.join_answer is not None or self.sync_answer is not None)
 
     def says_the_same(self, protocols: Mapping[str, bytes]) -> bool:
-        """*protocols* are those it has, in the same order."""
+        """Whether *protocols* equal the member's protocols, in the same order."""
         return list(self.protocols.items()) == list(protocols.items())
 
 
 @dataclass(slots=True)
 class Group:
-    """A group. One without a protocol type only has offsets: those of a consumer that needs no members ("simple")."""
+    """A group. One without a protocol type holds only offsets, of a consumer without membership ("simple")."""
 
     group_id: str
-    #: When it became empty or was made (wall clock).
+    #: When the group was created or became empty (wall clock).
     empty_since_ms: int
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -88,24 +88,24 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     #: Instance id → member id.
     static_members: dict[str, str] = field(default_factory=dict)
-    #: Members that were given an id and have to come back with it → until when (monotonic).
+    #: Member ids that were assigned and whose join is awaited → deadline (monotonic).
     pending_joins: dict[str, int] = field(default_factory=dict)
-    #: Members that were told the generation and have not asked for their part.
+    #: Members of the new generation that have not sent a sync yet.
     pending_syncs: set[str] = field(default_factory=set)
-    #: Topics that members read; None while nobody can tell.
+    #: Topics to which members are subscribed; None if that is unknown.
     subscribed_topics: frozenset[str] | None = None
-    #: When the rebalance goes on without the members that are missing (monotonic).
+    #: When the rebalance continues without the missing members (monotonic).
     join_deadline_ms: int = FOREVER_MS
-    #: When members that did not sync are left out (monotonic).
+    #: When members that have not sent a sync are removed (monotonic).
     sync_deadline_ms: int = FOREVER_MS
-    #: How long a first rebalance may still be put off, and whether somebody came while it was.
+    #: By how much a first rebalance may still be delayed. member_came: whether a member joined during the delay.
     initial_delay_left_ms: int = 0
     member_came: bool = False
 
     # --- members -----------------------------------------------------------------------------------------------------
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Take *member* in; the first one leads and says what kind of group this is."""
+        """Add *member*; the first member becomes the leader and determines the group's protocol type."""
         if not self.members:
             self.leader = member.member_id
             self.protocol_type = protocol_type
@@ -115,7 +115,7 @@ class Group:
         self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Forget a member, or one that was only given an id; another member leads if it did."""
+        """Remove a member, or a member id whose join is awaited; a leader is replaced by another member."""
         member = self.members.pop(member_id, None)
         if member is not None and member.instance_id is not None:
             self.static_members.pop(member.instance_id, None)
@@ -125,7 +125,7 @@ class Group:
         self.pending_syncs.discard(member_id)
 
     def replace_static(self, old: Member, new_member_id: str) -> Member:
-        """The same static member, come back under *new_member_id*; it keeps what *old* was assigned."""
+        """Give a static member the new id *new_member_id*; it keeps the assignment of *old*."""
         assert old.instance_id is not None
         new = Member(
             new_member_id,
@@ -137,7 +137,7 @@ class Group:
             old.protocols,
             old.assignment,
         )
-        # In the place of the old one: the order decides who leads next.
+        # The new entry takes the old one's position, because the order determines the next leader.
         self.members = {
             new_member_id if known == old.member_id else known: new if known == old.member_id else member
             for known, member in self.members.items()
@@ -148,7 +148,10 @@ class Group:
         return new
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """The member. :raises ApiError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID, another process is that instance now."""
+        """The member.
+
+        :raises ApiError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if another process uses the instance id now.
+        """
         if instance_id is not None:
             known = self.static_members.get(instance_id)
             if known is not None and known != member_id:
@@ -169,7 +172,7 @@ class Group:
 
     @property
     def waiting_joins(self) -> int:
-        """Members that wait for the others to join."""
+        """Number of members whose join waits for other members."""
         return sum(member.join_answer is not None for member in self.members.values())
 
     @property
@@ -178,19 +181,19 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks to be waited for."""
+        """The longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # --- protocols ---------------------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
-        """A member that speaks *protocols* would have one in common with all others."""
+        """Whether a member with *protocols* has at least one protocol in common with all other members."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in protocols)
         return protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(protocols)
 
     def select_protocol(self) -> str:
-        """The protocol that most members like best, of those that all have. There must be members."""
+        """The protocol that most members prefer, among those that all members support. The group must have members."""
         common = self._common_protocols()
         votes = Counter(next(name for name in member.protocols if name in common) for member in self.members.values())
         return votes.most_common(1)[0][0]
@@ -200,7 +203,7 @@ class Group:
         return set.intersection(*spoken) if spoken else set()
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """What the leader has to know of all members."""
+        """All members, as the leader receives them in its join response."""
         name = self.protocol_name or ""
         return tuple(
             JoinedMember(member.member_id, member.instance_id, member.protocols.get(name, b""))
@@ -210,7 +213,7 @@ class Group:
     # --- states ------------------------------------------------------------------------------------------------------
 
     def transition_to(self, state: GroupState) -> None:
-        """Go on to *state*. :raises AssertionError: it does not follow the present one; a bug of ours."""
+        """Change the state to *state*. :raises AssertionError: if the transition is not allowed, which is a bug."""
         assert self.state in _MAY_FOLLOW[state], f"group {self.group_id} cannot go from {self.state} to {state}"
         self.previous_state, self.state = self.state, state
 
@@ -219,7 +222,7 @@ class Group:
         return self.state in _MAY_FOLLOW[GroupState.PREPARING_REBALANCE]
 
     def next_generation(self) -> None:
-        """All that are coming have come: the members there are now are the new generation."""
+        """Begin the next generation with the present members; all expected members have joined."""
         self.generation += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self.read_subscriptions()
@@ -229,13 +232,13 @@ class Group:
     # --- topics ------------------------------------------------------------------------------------------------------
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Members read *topic*, or they are consumers and nobody can tell what they read."""
+        """Whether members are subscribed to *topic*, or are consumers with unknown subscriptions."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER
         return topic in self.subscribed_topics
 
     def read_subscriptions(self) -> frozenset[str] | None:
-        """The topics that members say they read; None when they are no consumers, or speak a language of their own."""
+        """The topics that members subscribe to; None if they are not consumers or their metadata cannot be parsed."""
         if self.protocol_type != CONSUMER:
             return None
         name = self.protocol_name or ""
@@ -248,7 +251,7 @@ class Group:
 
 
 def _subscription(metadata: bytes) -> list[str]:
-    """The topics of a ConsumerProtocolSubscription; version 0 is the beginning of all versions."""
+    """The topics of a ConsumerProtocolSubscription; the fields of version 0 come first in all versions."""
     _, count = struct.unpack_from(">hi", metadata)
     position = 6
     topics = []

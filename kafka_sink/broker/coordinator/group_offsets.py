@@ -1,7 +1,7 @@
-"""How far groups have read: committed offsets, and those that wait for the end of a transaction.
+"""The offsets of groups: committed offsets, and pending offsets of open transactions.
 
-Nothing is kept in memory: the coordinators' file is asked. Called by :class:`GroupCoordinator` under its lock. Must
-never judge who may commit; that depends on the group's members.
+Nothing is cached in memory: every call reads the coordinators' file. :class:`GroupCoordinator` calls this module under
+its lock. It must not decide who may commit, which depends on the group's members.
 
 Source: apache/kafka ``OffsetMetadataManager``; KIP-98, KIP-447 (pending offsets), KIP-496 (deleting).
 """
@@ -16,25 +16,28 @@ from kafka_sink.broker.coordinator.group_metadata import Group, GroupState
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.common.model import NO_OFFSET, TopicPartition
 
-#: Stands in the file where a transaction's producer id would be.
+#: Stored in place of a producer id for offsets that are committed.
 _COMMITTED: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The next offset to read, the leader epoch of the one before (−1 = not said), and what the group wrote to it."""
+    """The next offset to read, the leader epoch of the record before it (−1 = unknown), and the group's metadata."""
 
     offset: int
     leader_epoch: int
     metadata: str
 
 
-#: What a partition has that nothing was committed for.
+#: The result for a partition without a committed offset.
 NOTHING_COMMITTED: Final = CommittedOffset(NO_OFFSET, -1, "")
 
 
 class GroupOffsets:
-    """Offsets by group and partition. Every method raises ApiError, COORDINATOR_NOT_AVAILABLE, if the file fails it."""
+    """Offsets by group and partition.
+
+    :raises ApiError: COORDINATOR_NOT_AVAILABLE, from every method, if the file cannot be read or written.
+    """
 
     def __init__(self, store: CoordinatorStore) -> None:
         self._store = store
@@ -48,9 +51,9 @@ class GroupOffsets:
         expire_ms: int | None = None,
         producer_id: int = _COMMITTED,
     ) -> None:
-        """Store offsets: all of them or none; for good, or until the transaction of *producer_id* ends.
+        """Store all offsets or none, either committed or pending until the transaction of *producer_id* ends.
 
-        *expire_ms* is when they are forgotten, where the client says so (wall clock, as *now_ms*).
+        *expire_ms* is the time at which they expire, if the client specifies one (wall clock, as *now_ms*).
         """
         rows = [
             (
@@ -77,7 +80,7 @@ class GroupOffsets:
             )
 
     def fetch(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """Everything that is committed."""
+        """All committed offsets of the group."""
         rows = self._store.rows(
             "SELECT topic, partition, offset, leader_epoch, metadata FROM offsets"
             " WHERE group_id = ? AND producer_id = ? ORDER BY topic, partition",
@@ -93,9 +96,10 @@ class GroupOffsets:
         return frozenset(TopicPartition(topic, partition) for topic, partition in rows)
 
     def complete(self, producer_id: int, groups: Collection[str], *, committed: bool) -> None:
-        """The transaction of *producer_id* has ended: its offsets in *groups* count now, or never did.
+        """Complete the transaction of *producer_id*: its pending offsets in *groups* become committed, or are
+        discarded.
 
-        One that was overtaken by a later commit does not come back.
+        A pending offset that is older than a later commit is discarded in either case.
         """
         with self._store.transaction() as connection:
             for group_id in groups:
@@ -117,18 +121,18 @@ class GroupOffsets:
                     connection.execute("DELETE FROM offsets WHERE group_id = ? AND producer_id = ?", mine)
 
     def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what was committed for *partitions*, and what open transactions would commit."""
+        """Delete the committed and the pending offsets of *partitions*."""
         rows = [(group_id, partition.topic, partition.partition) for partition in partitions]
         with self._store.transaction() as connection:
             connection.executemany("DELETE FROM offsets WHERE group_id = ? AND topic = ? AND partition = ?", rows)
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone, and so is everybody's place in it."""
+        """Delete all offsets of a topic that was deleted."""
         with self._store.transaction() as connection:
             connection.execute("DELETE FROM offsets WHERE topic = ?", (topic,))
 
     def expire(self, group: Group, retention_ms: int, now_ms: int) -> bool:
-        """Forget offsets whose time is up (wall clock); True when the group has none left, pending ones included."""
+        """Delete expired offsets (wall clock); returns True if the group has no offsets left, pending ones included."""
         rows = self._store.rows(
             "SELECT topic, partition, commit_ms, expire_ms FROM offsets WHERE group_id = ? AND producer_id = ?",
             (group.group_id, _COMMITTED),

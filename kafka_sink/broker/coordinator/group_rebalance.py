@@ -1,8 +1,8 @@
-"""How a group gets from one generation to the next, and the time that everybody has for it.
+"""The rebalance of a group from one generation to the next, and its deadlines.
 
-The half of the state machine that needs no request: :mod:`group_membership` and the coordinator's timer call it under
-the coordinator's lock. Answers that are due are collected in :attr:`GroupRebalance.answers` and given afterwards.
-Must never wait.
+This is the part of the state machine that needs no request: :mod:`group_membership` and the coordinator's timer call it
+under the coordinator's lock. Answers that are due are collected in :attr:`GroupRebalance.answers` and given after the
+lock is released. This module must not block.
 
 Source: apache/kafka ``GroupMetadataManager`` (classic groups).
 """
@@ -26,7 +26,7 @@ from kafka_sink.common.log_context import ContextLogger
 
 
 class GroupRebalance:
-    """*save* stores a group before anybody is told of it, or raises ApiError."""
+    """*save* stores a group before a change is visible, or raises ApiError."""
 
     def __init__(self, initial_rebalance_delay_ms: int, save: Callable[[Group], None]) -> None:
         self._initial_rebalance_delay_ms = initial_rebalance_delay_ms
@@ -38,14 +38,14 @@ class GroupRebalance:
     # --- rebalance ---------------------------------------------------------------------------------------------------
 
     def rebalance_or_complete(self, group: Group, reason: str, now_ms: int) -> None:
-        """Somebody came or said something new: a rebalance is due, or the one under way may be complete now."""
+        """Start a rebalance after a member joined or changed its metadata, or complete the present one if possible."""
         if group.can_rebalance:
             self.prepare(group, reason, now_ms)
         else:
             self.maybe_complete(group, now_ms)
 
     def prepare(self, group: Group, reason: str, now_ms: int) -> None:
-        """Have everybody join again; the *reason* is logged."""
+        """Start a rebalance: all members have to join again. The *reason* is logged."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self.give_assignments(group, {}, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         group.pending_syncs.clear()
@@ -66,21 +66,23 @@ class GroupRebalance:
             group.join_deadline_ms = now_ms + group.rebalance_timeout_ms
 
     def maybe_complete(self, group: Group, now_ms: int) -> None:
-        """Begin the next generation if all are there."""
-        # A first rebalance is put off on purpose, so that not each of many members causes one.
+        """Begin the next generation if all members have joined."""
+        # A first rebalance is delayed (group.initial.rebalance.delay.ms), so that not every new member causes a
+        # rebalance.
         first = group.previous_state is GroupState.EMPTY
         if group.state is GroupState.PREPARING_REBALANCE and not first and group.all_joined:
             self._complete(group, now_ms)
 
     def _complete(self, group: Group, now_ms: int) -> None:
-        """Begin the next generation with those that have joined; static members may be late."""
+        """Begin the next generation with the members that have joined; static members may rejoin later."""
         group.join_deadline_ms = FOREVER_MS
         for member in list(group.members.values()):
             if member.join_answer is None and member.instance_id is None:
                 self._log.info("group %s goes on without %s", group.group_id, member.member_id)
                 group.remove(member.member_id)
         if group.members and not self._elect_leader(group):
-            # Only static members are left and none of them came; session time-outs tell which of them are gone.
+            # Only static members are left and none of them has joined; session timeouts will remove those that are
+            # gone.
             group.join_deadline_ms = now_ms + group.rebalance_timeout_ms
             return
         group.next_generation()
@@ -97,7 +99,7 @@ class GroupRebalance:
         group.sync_deadline_ms = now_ms + group.rebalance_timeout_ms
 
     def _elect_leader(self, group: Group) -> bool:
-        """Have a leader that has joined; False when nobody has."""
+        """Make sure that the leader has joined; elect another one if necessary. False if no member has joined."""
         if group.leader is not None and group.members[group.leader].join_answer is not None:
             return True
         joined = next((member for member in group.members.values() if member.join_answer is not None), None)
@@ -109,23 +111,23 @@ class GroupRebalance:
         try:
             self._save(group)
         except ApiError:
-            # What is stored is the generation before, whose members will be found to have gone.
+            # The file still has the previous generation; after a restart its members will expire.
             self._log.exception("group %s is empty, which cannot be stored", group.group_id)
 
     def give_assignments(self, group: Group, assignments: Mapping[str, bytes], error: ErrorCode, now_ms: int) -> None:
-        """Answer all that wait for their part: with it, or with *error*."""
+        """Answer all waiting syncs, with the assignment or with *error*."""
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             if member.sync_answer is not None:
                 result = self.synced(group, member) if error is ErrorCode.NONE else SyncResult(error)
                 self.complete_sync(member, result)
-                # While it waited nobody asked whether it was still there.
+                # The deadline is not enforced while a sync waits, so the session starts again.
                 member.deadline_ms = now_ms + member.session_timeout_ms
 
     def remove(self, group: Group, member: Member, why: str) -> None:
-        """Take a member out; what follows for the others is the caller's."""
+        """Remove a member; the caller handles the effect on the other members."""
         self._log.info("%s goes out of group %s: %s", member.member_id, group.group_id, why)
-        # If its client is there in spite of all, it learns that it has to come as a new member.
+        # If the client is still alive, the error tells it to join as a new member.
         self.complete_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
         self.complete_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
@@ -133,7 +135,7 @@ class GroupRebalance:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def expire(self, group: Group, now_ms: int) -> int:
-        """Do what is due; returns when the next thing may be."""
+        """Handle all deadlines that have passed; returns the next deadline."""
         self._expire_members(group, now_ms)
         if group.join_deadline_ms <= now_ms:
             self._expire_join(group, now_ms)
@@ -146,7 +148,7 @@ class GroupRebalance:
 
     @staticmethod
     def next_deadline_ms(group: Group) -> int:
-        """When something of *group* is due."""
+        """The next deadline of *group*."""
         members = min((member.deadline_ms for member in group.members.values()), default=FOREVER_MS)
         pending = min(group.pending_joins.values(), default=FOREVER_MS)
         return min(members, pending, group.join_deadline_ms, group.sync_deadline_ms)
@@ -154,7 +156,7 @@ class GroupRebalance:
     def _expire_join(self, group: Group, now_ms: int) -> None:
         first = group.previous_state is GroupState.EMPTY
         if first and group.member_came and group.initial_delay_left_ms > 0:
-            # Somebody came while it was put off: there may be more on their way.
+            # A member joined during the delay; more may follow.
             group.member_came = False
             delay_ms = min(self._initial_rebalance_delay_ms, group.initial_delay_left_ms)
             group.initial_delay_left_ms = max(group.initial_delay_left_ms - self._initial_rebalance_delay_ms, 0)
@@ -170,7 +172,7 @@ class GroupRebalance:
             if member.waits:
                 member.deadline_ms = FOREVER_MS
             elif group.members.get(member.member_id) is member and member.deadline_ms <= now_ms:
-                # What followed for another one may have taken it out, or have given it time.
+                # Removing another member may have removed this one, or extended its deadline.
                 self.remove(group, member, "it was not heard of in time")
                 self._after_removal(group, member.member_id, now_ms)
 
@@ -187,19 +189,19 @@ class GroupRebalance:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def resign(self, group: Group) -> None:
-        """Somebody else looks after the group now: whoever waits has to ask there."""
+        """Answer all waiting members, because another node coordinates the group now; they retry there."""
         for member in group.members.values():
             self.complete_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
             self.complete_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
 
     def complete_join(self, member: Member, result: JoinResult) -> None:
-        """Answer the member's join, if it waits."""
+        """Answer the member's join, if one waits."""
         if member.join_answer is not None:
             self.answers.append(partial(member.join_answer, result))
             member.join_answer = None
 
     def complete_sync(self, member: Member, result: SyncResult) -> None:
-        """Answer the member's sync, if it waits."""
+        """Answer the member's sync, if one waits."""
         if member.sync_answer is not None:
             self.answers.append(partial(member.sync_answer, result))
             member.sync_answer = None
@@ -213,7 +215,7 @@ class GroupRebalance:
         leader: str | None = None,
         skip_assignment: bool = False,
     ) -> JoinResult:
-        """What a member of the present generation is told."""
+        """The join response for a member of the present generation."""
         return JoinResult(
             ErrorCode.NONE,
             member_id,
@@ -227,5 +229,5 @@ class GroupRebalance:
 
     @staticmethod
     def synced(group: Group, member: Member) -> SyncResult:
-        """What a member is told of its part."""
+        """The sync response for a member: its assignment."""
         return SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)

@@ -1,6 +1,6 @@
-"""What members ask of a group, and what they are told.
+"""Requests of group members and their results.
 
-Made by handlers, and answered on any thread. Values and nothing else.
+Handlers create the requests; answers are given on any thread. Plain values without behaviour.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Final, TypeAlias
 
 from kafka_sink.common.errors import ErrorCode
 
-#: What a member sends that has no id yet.
+#: The member id in requests of a member that has not been assigned one yet.
 UNKNOWN_MEMBER: Final = ""
 NO_LEADER: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """What a member says of itself. *needs_known_id*: without an id it is only given one (KIP-394);
-    *may_skip_assignment*: a static leader that comes back need not hand in assignments (KIP-814)."""
+    """The data of a join request. *needs_known_id*: a member without an id is only assigned one (KIP-394);
+    *may_skip_assignment*: a static leader that comes back does not have to send assignments (KIP-814)."""
 
     group_id: str
     member_id: str
@@ -37,7 +37,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """*assignments* by member id come from the leader; other members send none."""
+    """*assignments* by member id are sent by the leader; other members send none."""
 
     group_id: str
     member_id: str
@@ -50,7 +50,7 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A member that goes, by its id; a static one may be named by its instance id alone."""
+    """A member that leaves, identified by its member id; a static member may be identified by its instance id alone."""
 
     member_id: str
     instance_id: str | None
@@ -59,7 +59,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Committer:
-    """Who commits offsets. Generation −1 with an empty member id is somebody who needs no membership."""
+    """The client that commits offsets. Generation −1 with an empty member id is a client without membership."""
 
     generation: int
     member_id: str
@@ -68,7 +68,7 @@ class Committer:
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as the leader is told of it; *metadata* is what it says to the chosen protocol."""
+    """A member as the leader receives it; *metadata* is the member's metadata for the selected protocol."""
 
     member_id: str
     instance_id: str | None
@@ -77,7 +77,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """The answer to a join; everything but *error* and *member_id* means something only when there is no error."""
+    """The result of a join; fields other than *error* and *member_id* are valid only without an error."""
 
     error: ErrorCode
     member_id: str
@@ -91,7 +91,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """The answer to a sync: the member's part."""
+    """The result of a sync: the member's assignment."""
 
     error: ErrorCode
     protocol_type: str | None = None

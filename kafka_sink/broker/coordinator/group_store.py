@@ -1,7 +1,7 @@
-"""Groups in the coordinators' file: a generation and its members, as a whole.
+"""Stores groups in the coordinators' file; a generation and its members are stored as a whole.
 
-Called by :class:`GroupCoordinator` under its lock. Only the protocol that was chosen is kept of what members say, as in
-Kafka: after a restart nobody votes before all have joined again.
+:class:`GroupCoordinator` calls it under its lock. Of the members' protocols only the selected one is stored, as in
+Kafka: after a restart no protocol is selected before all members have joined again.
 
 Source: apache/kafka ``GroupMetadataValue``.
 """
@@ -13,13 +13,16 @@ from kafka_sink.broker.coordinator.store import CoordinatorStore
 
 
 class GroupStore:
-    """Reads and writes groups. Every method raises ApiError, COORDINATOR_NOT_AVAILABLE, where the file fails it."""
+    """Reads and writes groups.
+
+    :raises ApiError: COORDINATOR_NOT_AVAILABLE, from every method, if the file cannot be read or written.
+    """
 
     def __init__(self, store: CoordinatorStore) -> None:
         self._store = store
 
     def load(self) -> list[Group]:
-        """Every group; one with members is Stable. :raises ConfigError: the file is damaged."""
+        """Load all groups; a group with members is Stable. :raises ConfigError: if the file is damaged."""
         with self._store.reading():
             return self._load()
 
@@ -47,7 +50,7 @@ class GroupStore:
         return list(groups.values())
 
     def save(self, group: Group) -> None:
-        """Store a group as it is."""
+        """Store the current state of a group."""
         name = group.protocol_name or ""
         row = (
             group.group_id,
@@ -77,7 +80,7 @@ class GroupStore:
             connection.executemany("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", members)
 
     def delete(self, group_id: str) -> None:
-        """Forget a group and all its offsets, those of open transactions too."""
+        """Delete a group and all its offsets, including those of open transactions."""
         with self._store.transaction() as connection:
             for table in ("groups", "members", "offsets"):
                 connection.execute(f"DELETE FROM {table} WHERE group_id = ?", (group_id,))

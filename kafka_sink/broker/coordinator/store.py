@@ -1,8 +1,8 @@
-"""What coordinators must not forget, in one SQLite file.
+"""The persistent state of the coordinators, in one SQLite file.
 
-Kafka keeps it in the topics ``__consumer_offsets`` and ``__transaction_state``. Coordinators read it when they start
-and write it before they answer, on any thread: what a client was told is in the file. Must never be written by two
-transactions where one alone would be wrong.
+Kafka stores it in the topics ``__consumer_offsets`` and ``__transaction_state``. Coordinators read the file when they
+start and write it before they answer, on any thread: a change is in the file before it is acknowledged. Changes that
+must be atomic must not be split into two transactions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 
 FILE_NAME: Final = "coordinators.sqlite"
 _FORMAT: Final = 1
-#: Errors of SQLite that say nothing about what is in the file.
+#: SQLite errors that do not depend on the content of the file.
 _PASSING: Final = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -35,7 +35,7 @@ _PASSING: Final = frozenset(
 )
 
 _TABLES: Final = (
-    # A group with its generation; members are there from the moment the leader has handed in their assignments.
+    # A group with its generation; members are stored when the leader has sent their assignments.
     """CREATE TABLE IF NOT EXISTS groups (
         group_id TEXT PRIMARY KEY, protocol_type TEXT, generation INTEGER NOT NULL, protocol_name TEXT, leader TEXT,
         empty_since_ms INTEGER NOT NULL
@@ -46,15 +46,15 @@ _TABLES: Final = (
         metadata BLOB NOT NULL, assignment BLOB NOT NULL,
         PRIMARY KEY (group_id, member_id)
     )""",
-    # producer_id is -1 for what is committed, or that of the open transaction which will commit it.
-    # sequence orders the commits of a partition; expire_ms is null where the broker's retention decides.
+    # producer_id is -1 for committed offsets, or the producer id of the open transaction that will commit them.
+    # sequence orders the commits of a partition; expire_ms is null if the broker's retention applies.
     """CREATE TABLE IF NOT EXISTS offsets (
         group_id TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, producer_id INTEGER NOT NULL,
         offset INTEGER NOT NULL, leader_epoch INTEGER NOT NULL, metadata TEXT NOT NULL, commit_ms INTEGER NOT NULL,
         expire_ms INTEGER, sequence INTEGER NOT NULL,
         PRIMARY KEY (group_id, topic, partition, producer_id)
     ) WITHOUT ROWID""",
-    # One transactional id; participants and groups are JSON, for they are only ever read and written as a whole.
+    # One transactional id; participants and groups are JSON, because they are always read and written as a whole.
     """CREATE TABLE IF NOT EXISTS transactions (
         transactional_id TEXT PRIMARY KEY, producer_id INTEGER NOT NULL, timeout_ms INTEGER NOT NULL,
         last_update_ms INTEGER NOT NULL, producer_epoch INTEGER NOT NULL, last_producer_epoch INTEGER NOT NULL,
@@ -65,13 +65,13 @@ _TABLES: Final = (
 
 
 class CoordinatorStore:
-    """The file in *directory*; made if it is not there.
+    """The file in *directory*; created if it does not exist.
 
-    *flush_writes*: what was written survives a power failure, not only the end of the process. *shared*: other
-    processes write the file as well.
+    *flush_writes*: writes survive a power failure, not only the end of the process. *shared*: other processes write the
+    file as well.
 
-    :raises ConfigError: the file is damaged, or of another format.
-    :raises OSError: it cannot be used now: the disk is full, another program has locked it.
+    :raises ConfigError: if the file is damaged, or has another format.
+    :raises OSError: if the file cannot be used now, because the disk is full or another program has locked it.
     """
 
     def __init__(self, directory: Path, *, flush_writes: bool, shared: bool = False) -> None:
@@ -85,7 +85,8 @@ class CoordinatorStore:
         except sqlite3.Error as error:
             raise OSError(f"{self._path} cannot be opened: {error}") from error
         try:
-            # One process after the other: SQLite lets nobody wait who finds the first one changing the journal's mode.
+            # One process at a time: SQLite's busy timeout does not apply while another process changes the journal
+            # mode.
             with self.exclusive():
                 self._prepare(flush_writes=flush_writes)
         except BaseException:
@@ -95,7 +96,7 @@ class CoordinatorStore:
     def _prepare(self, *, flush_writes: bool) -> None:
         with self.reading():
             self._connection.execute("PRAGMA journal_mode=WAL")
-            # With NORMAL a power failure may take the last writes, but never leaves a file that cannot be read.
+            # With NORMAL a power failure may lose the last writes, but never leaves a corrupt file.
             self._connection.execute(f"PRAGMA synchronous={'FULL' if flush_writes else 'NORMAL'}")
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
             if found not in (0, _FORMAT):
@@ -115,9 +116,10 @@ class CoordinatorStore:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Make sense of what is in the file.
+        """Translate errors while the content of the file is read.
 
-        :raises ConfigError: what is in it makes none. :raises OSError: it cannot be used now, whatever is in it.
+        :raises ConfigError: if the content is invalid. :raises OSError: if the file cannot be used now, whatever it
+            holds.
         """
         try:
             yield
@@ -135,15 +137,16 @@ class CoordinatorStore:
             ) from error
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """What a query finds. :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be read."""
+        """The rows of a query. :raises ApiError: COORDINATOR_NOT_AVAILABLE if the file cannot be read."""
         with self._lock, self._errors():
             return self._connection.execute(sql, parameters).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Statements that are in the file together, or not at all, when this ends. Do nothing slow inside.
+        """Execute the statements of the block atomically; they are in the file when the block ends. Keep the block
+        fast.
 
-        :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be written; nothing has changed.
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE if the file cannot be written; nothing has changed.
         """
         with self._lock, self._errors():
             self._connection.execute("BEGIN IMMEDIATE")
@@ -151,7 +154,7 @@ class CoordinatorStore:
                 yield self._connection
                 self._connection.execute("COMMIT")
             except BaseException:
-                # SQLite may have rolled back by itself, when the disk is full for example.
+                # SQLite may already have rolled back, for example because the disk is full.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
@@ -165,13 +168,13 @@ class CoordinatorStore:
             raise ApiError(text, ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
 
     def exclusive(self) -> AbstractContextManager[object]:
-        """Keep coordinators of other processes from deciding anything meanwhile; waits until they let us."""
+        """Prevent coordinators of other processes from making changes in the meantime; blocks until it is available."""
         return FileLock(self._lock_path, wait=True) if self.shared else nullcontext()
 
     def version(self) -> int:
-        """Another number than before if another process has written since; always 0 where the file is not shared.
+        """A number that changes when another process writes the file; always 0 if the file is not shared.
 
-        :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be read.
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE if the file cannot be read.
         """
         return int(self.rows("PRAGMA data_version")[0][0]) if self.shared else 0
 

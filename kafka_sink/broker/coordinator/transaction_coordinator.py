@@ -1,9 +1,9 @@
-"""Who holds a transactional id, what its transaction does, and how it ends.
+"""The transaction coordinator: the producers of transactional ids, the states of transactions, and their completion.
 
-One object for all nodes of a process. Request handlers call it, and the timer's thread for what nobody asks for: old
-transactions, markers that had to wait, ids that nobody uses. A lock guards the states; a state is in the file before
-anybody is told of it, so a kill at any time changes nothing that was answered. Must never hold its lock while a marker
-is written, and must never undo a decision: from Prepare on only the participants have to hear of it.
+There is one object for all nodes of a process. Request handlers call it, and the timer's thread for work without a
+request: timed-out transactions, markers to retry, and expired transactional ids. A lock guards the states; a state is
+in the file before it is visible, so a kill at any time does not change an acknowledged result. The lock must not be
+held while markers are written, and a decision must never be revoked: from Prepare on, only the markers are missing.
 
 Source: KIP-98, KIP-360, KIP-664, KIP-890; apache/kafka ``TransactionCoordinator`` and ``TransactionStateManager``.
 """
@@ -34,21 +34,21 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 
-#: How long markers that could not be written wait for the next attempt.
+#: Delay before markers that could not be written are retried.
 MARKER_RETRY_MS: Final = 100
-#: What the timer's thread does at a time, for others have deadlines too.
+#: Maximum number of items per run on the timer's thread, so that other timers are not delayed.
 _MOST_AT_A_TIME: Final = 50
-#: TxnOffsetCommit and Produce from these versions on add their partition by themselves (KIP-890).
+#: First versions of TxnOffsetCommit and Produce that add their partition to the transaction implicitly (KIP-890).
 _FIRST_OFFSET_COMMIT_THAT_ADDS: Final = 5
 FIRST_PRODUCE_THAT_ADDS: Final = 12
-#: The first ones whose clients know TRANSACTION_ABORTABLE.
+#: First versions whose clients support TRANSACTION_ABORTABLE.
 _FIRST_OFFSET_COMMIT_WITH_ABORTABLE: Final = 4
 _FIRST_PRODUCE_WITH_ABORTABLE: Final = 11
 _NO_GROUPS: Final[frozenset[str]] = frozenset()
 
 
 def offsets_participant(group_id: str) -> TopicPartition:
-    """What takes part in a transaction when offsets of *group_id* are committed in it."""
+    """The participant of a transaction in which offsets of *group_id* are committed."""
     return TopicPartition(OFFSETS_TOPIC, offsets_partition(group_id))
 
 
@@ -64,7 +64,7 @@ class TransactionCoordinator:
         clock: Clock,
         timer: Timer,
     ) -> None:
-        """Load what is stored. :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be read."""
+        """Load the stored state. :raises ApiError: COORDINATOR_NOT_AVAILABLE if the file cannot be read."""
         self._config = config
         self._clock = clock
         self._timer = timer
@@ -76,7 +76,7 @@ class TransactionCoordinator:
         # Guarded by the lock.
         self._ids: dict[str, TransactionMetadata] = {}
         self._ongoing: set[str] = set()
-        # In the order in which their markers are tried; the value means nothing.
+        # In the order in which their markers are written; the value is not used.
         self._deciding: dict[str, bool] = {}
         self._being_written: set[str] = set()
         self._retry_is_due = False
@@ -89,18 +89,18 @@ class TransactionCoordinator:
 
     @contextmanager
     def _current(self) -> Iterator[None]:
-        """Hold the lock, and know what coordinators of other processes decided up to now."""
+        """Hold the lock, with the decisions of other processes' coordinators loaded."""
         with self._lock, self._store.exclusive():
             if self._store.changed():
                 self._load()
-                # What another process decided may concern logs of this one.
+                # A decision of another process may need markers in logs of this one.
                 self._schedule_retry()
             yield
 
     def follow(self) -> None:
-        """Where other processes decide as well: write the markers for logs of this one. Cheap when nothing happened.
+        """Load decisions of other processes and write the markers for logs of this one. Cheap if there are none.
 
-        :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be read.
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE if the file cannot be read.
         """
         if self._store.changed():
             self._retry_markers()
@@ -110,10 +110,10 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> ProducerIdAndEpoch:
-        """Hand the id to a producer, fencing whoever had it.
+        """Assign the transactional id to a producer, fencing the previous one.
 
         :raises ApiError: INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS while
-            an open transaction of an older producer is aborted; COORDINATOR_NOT_AVAILABLE.
+            an open transaction of the previous producer is aborted; COORDINATOR_NOT_AVAILABLE.
         """
         if not 1 <= timeout_ms <= self._config.transaction_max_timeout_ms:
             text = f"a transaction's time-out is from 1 to {self._config.transaction_max_timeout_ms} ms: {timeout_ms}"
@@ -148,7 +148,7 @@ class TransactionCoordinator:
         *,
         groups: Set[str] = _NO_GROUPS,
     ) -> None:
-        """Let partitions, and the offsets of groups, take part in the transaction that the first of them opens.
+        """Add partitions and the offsets of groups to the transaction; the first addition opens it.
 
         :raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
             COORDINATOR_NOT_AVAILABLE.
@@ -173,7 +173,8 @@ class TransactionCoordinator:
     def end_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, version: int, *, committed: bool
     ) -> ProducerIdAndEpoch:
-        """Decide the outcome; returns what the producer goes on with. Call :meth:`write_markers` after the answer.
+        """Decide the outcome; returns the producer id and epoch for the next transaction. After answering, the caller
+        calls :meth:`write_markers`.
 
         :raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
             INVALID_TXN_STATE, COORDINATOR_NOT_AVAILABLE.
@@ -197,12 +198,12 @@ class TransactionCoordinator:
             raise ApiError(text, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return metadata
 
-    # --- questions of logs and groups --------------------------------------------------------------------------------
+    # --- checks for logs and groups ----------------------------------------------------------------------------------
 
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Set[TopicPartition]
     ) -> Set[TopicPartition]:
-        """Which of *partitions* do not take part in the open transaction.
+        """Returns those of *partitions* that are not part of the open transaction.
 
         :raises ApiError: as :meth:`add_partitions`.
         """
@@ -216,11 +217,12 @@ class TransactionCoordinator:
         partition: TopicPartition,
         request_version: int,
     ) -> None:
-        """Return when a batch may open the transaction in *partition*: it takes part, by itself from Produce 12 on.
+        """Return if a batch may open the transaction in *partition*; from Produce 12 on the partition is added
+        implicitly.
 
-        :raises ApiError: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING; TRANSACTION_ABORTABLE (to clients that
-            do not know it INVALID_TXN_STATE) when it does not take part; CONCURRENT_TRANSACTIONS (to clients that would
-            not repeat it NOT_ENOUGH_REPLICAS).
+        :raises ApiError: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING; TRANSACTION_ABORTABLE (INVALID_TXN_STATE
+            for clients that do not support it) if the partition is not part of the transaction; CONCURRENT_TRANSACTIONS
+            (NOT_ENOUGH_REPLICAS for clients that do not retry it).
         """
         adds = request_version >= FIRST_PRODUCE_THAT_ADDS
         try:
@@ -239,8 +241,8 @@ class TransactionCoordinator:
     def commit_offsets(
         self, transactional_id: str, producer: ProducerIdAndEpoch, group: str, version: int, store: Callable[[], None]
     ) -> ErrorCode:
-        """Call *store* if TxnOffsetCommit in *version* may store offsets of *group*; from version 5 on it adds the
-        group. The transaction cannot end in between, so that nothing is stored that nobody will end.
+        """Call *store* if TxnOffsetCommit in *version* may store offsets of *group*; from version 5 on the group is
+        added implicitly. The transaction cannot end in the meantime, so no pending offsets are left behind.
         """
         participant = offsets_participant(group)
         adds = version >= _FIRST_OFFSET_COMMIT_THAT_ADDS
@@ -259,21 +261,22 @@ class TransactionCoordinator:
         return ErrorCode.NONE
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
-        """What is known of an id."""
+        """The state of a transactional id."""
         with self._current():
             return self._ids.get(transactional_id)
 
     def all(self) -> list[TransactionMetadata]:
-        """Everything that is known."""
+        """The states of all transactional ids."""
         with self._current():
             return list(self._ids.values())
 
     # --- ending transactions -----------------------------------------------------------------------------------------
 
     def write_markers(self, transactional_id: str) -> None:
-        """Tell participants of an outcome that is decided; those that cannot be told now are tried again later.
+        """Write the markers of a decided outcome to the participants; those that are not available now are retried
+        later.
 
-        Any thread; one that comes while another is at it leaves it to that one.
+        Called on any thread. If another thread is already writing the markers, the call returns at once.
         """
         with self._current():
             metadata = self._ids.get(transactional_id)
@@ -302,16 +305,17 @@ class TransactionCoordinator:
                 self._schedule_retry()
 
     def _finish(self, present: TransactionMetadata, told: frozenset[TopicPartition]) -> None:
-        # Offsets here, with the lock: they are stored where the outcome is, and a process that came late with them
-        # would end what the producer's next transaction has stored by then.
+        # Offsets are completed here, under the lock: they are in the same file as the outcome, and a process that
+        # completed them late would complete the pending offsets of the producer's next transaction.
         told |= self._markers.end_offsets(present)
         metadata = present.without_partitions(told)
         self._ids[metadata.transactional_id] = metadata
         if not metadata.partitions:
             self._put(metadata.completed(self._clock.wall_ms()))
         elif told and self._store.shared:
-            # Nobody else needs to know: to tell a participant twice does no harm. But each process tells its own, and
-            # whoever tells the last one has to see that.
+            # A process on its own need not store this: writing a marker twice does no harm. If processes share the
+            # file, each writes the markers of its own logs, and the last one must be able to detect that all are
+            # written.
             self._put(metadata)
 
     def _schedule_retry(self) -> None:
@@ -320,19 +324,19 @@ class TransactionCoordinator:
             self._timer.schedule(self._clock.monotonic_ms() + MARKER_RETRY_MS, self._retry_markers)
 
     def _retry_markers(self) -> None:
-        # First: whatever fails below must not keep the next decision from being told.
+        # First, so that a failure below does not prevent the retry of later decisions.
         self._retry_is_due = False
         with self._current():
             some = [each for each in islice(self._deciding, _MOST_AT_A_TIME) if each not in self._being_written]
             for transactional_id in some:
-                # To the end: what has to wait for long must not keep others from their turn.
+                # Moved to the end, so that markers that have to wait for long do not delay others.
                 self._deciding[transactional_id] = self._deciding.pop(transactional_id)
             self._schedule_retry()
         for transactional_id in some:
             self.write_markers(transactional_id)
 
     def _put(self, metadata: TransactionMetadata) -> None:
-        """Store, then show."""
+        """Store the state, then publish it."""
         self._store.save(metadata)
         transactional_id = metadata.transactional_id
         self._ids[transactional_id] = metadata
@@ -343,10 +347,10 @@ class TransactionCoordinator:
         elif metadata.state.is_deciding:
             self._deciding[transactional_id] = True
 
-    # --- what nobody asks for ----------------------------------------------------------------------------------------
+    # --- periodic work -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Do on the timer, for as long as it runs, what has to be done without a request."""
+        """Start the periodic work on the timer; it continues for as long as the timer runs."""
         config = self._config
         self._repeat(config.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.abort_timed_out)
         self._repeat(config.transaction_remove_expired_transaction_cleanup_interval_ms, self.remove_expired)
@@ -364,7 +368,7 @@ class TransactionCoordinator:
         self._timer.schedule(self._clock.monotonic_ms() + interval_ms, run)
 
     def abort_timed_out(self) -> bool:
-        """Abort transactions that were open for too long; True when there are more than one step may take."""
+        """Abort transactions that exceed their timeout; returns True if more are left than one run may abort."""
         now_ms = self._clock.wall_ms()
 
         def is_over(transactional_id: str) -> bool:
@@ -385,7 +389,7 @@ class TransactionCoordinator:
         return len(over) > _MOST_AT_A_TIME
 
     def remove_expired(self) -> bool:
-        """Forget ids that nobody used for ``transactional.id.expiration.ms``; False, for it takes all at once."""
+        """Delete ids unused for ``transactional.id.expiration.ms``; returns False, as one run deletes all of them."""
         now_ms = self._clock.wall_ms()
         oldest = now_ms - self._config.transactional_id_expiration_ms
         with self._current():
@@ -411,6 +415,6 @@ def _code_for_produce(code: ErrorCode, *, adds: bool) -> ErrorCode:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     retriable = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     if code in retriable or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
-        # Older clients do not send a batch again after the code itself.
+        # Older clients do not retry a batch after CONCURRENT_TRANSACTIONS.
         return ErrorCode.NOT_ENOUGH_REPLICAS
     return code

@@ -1,9 +1,9 @@
-"""Markers: how a transaction's participants hear of its outcome.
+"""Transaction markers, which write the outcome of a transaction to its participants.
 
-Called by the thread that decided the outcome (a request handler, or the timer's thread), after it has answered, or by
-the one that sees what other processes decided. What cannot be told now, because nobody leads a partition or its disk
-fails, is left for the next attempt. Must never touch the coordinator's state, nor take a topic for deleted of which
-this process has only not heard yet.
+Called by the thread that decided the outcome (a request handler, or the timer's thread) after it has answered, or by
+the thread that detects decisions of other processes. Markers that cannot be written now, because a partition has no
+leader or its disk fails, are left for the next attempt. This module must not change the coordinator's state, and must
+not treat a topic as deleted if this process has only not seen its creation yet.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.records.control import EndTransactionMarker
 
-#: What Kafka has here is how often the leader of ``__transaction_state`` changed; ours never does.
+#: In Kafka the leader epoch of the partition of ``__transaction_state``; constant here.
 COORDINATOR_EPOCH: Final = 0
-#: A newer epoch wrote there, so there is nothing left that this marker could end.
+#: A newer epoch has written to the log, so there is no transaction left that this marker could end.
 _OBSOLETE: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
 class GroupOffsets(Protocol):
-    """The side of the group coordinator that transactions end."""
+    """The part of the group coordinator that completes transactions."""
 
     def complete_transaction(self, producer_id: int, groups: Collection[str], committed: bool) -> None:
-        """Let the offsets that *producer_id* committed in its transaction count, or forget them."""
+        """Commit or discard the pending offsets of the transaction of *producer_id*."""
         ...
 
 
 class TransactionMarkers:
-    """Writes markers to the logs of this process, and tells its group coordinator."""
+    """Writes markers to the logs of this process and completes pending offsets in its group coordinator."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class TransactionMarkers:
         clock: Clock,
         on_written: Callable[[TopicPartition], None],
     ) -> None:
-        """*on_written* hears of every partition whose last stable offset may have moved."""
+        """*on_written* is called with every partition whose last stable offset may have moved."""
         self._cluster = cluster
         self._logs = logs
         self._groups = groups
@@ -56,7 +56,7 @@ class TransactionMarkers:
         self._log = ContextLogger(__name__, "transaction markers")
 
     def write(self, metadata: TransactionMetadata) -> frozenset[TopicPartition]:
-        """Tell every participant that is a log; returns those that know now, or are no more."""
+        """Write markers to all participants that are logs; returns those that have the marker or no longer exist."""
         marker = EndTransactionMarker(
             metadata.producer_id, metadata.producer_epoch, metadata.state.is_commit, COORDINATOR_EPOCH
         )
@@ -64,9 +64,10 @@ class TransactionMarkers:
         return frozenset(each for each in logs if self._try_partition(each, marker, metadata.version))
 
     def end_offsets(self, metadata: TransactionMetadata) -> frozenset[TopicPartition]:
-        """Let the offsets that wait for the outcome count, or forget them; returns the participants that this was.
+        """Complete the pending offsets of the transaction; returns the participants that this applies to.
 
-        Only while nobody can note the same: a producer's next transaction has the same producer id.
+        Call it only while the outcome cannot be recorded concurrently, because the producer's next transaction has the
+        same producer id.
         """
         offsets = frozenset(partition for partition in metadata.partitions if partition.topic == OFFSETS_TOPIC)
         if offsets:
@@ -80,13 +81,14 @@ class TransactionMarkers:
     def _try_partition(self, partition: TopicPartition, marker: EndTransactionMarker, version: int) -> bool:
         if self._cluster.topic(partition.topic) is None:
             try:
-                # Another process may have made it since we looked; whoever added it to the transaction knew it.
+                # Another process may have created the topic since the last refresh; it existed when it was added to the
+                # transaction.
                 self._cluster.refresh()
             except (OSError, ConfigError) as error:
                 self._log.warning("whether there is a %s cannot be seen: %s", partition, error)
                 return False
         if not self._logs.serves(partition) and self._cluster.topic(partition.topic) is not None:
-            # Another process has its log: it reads the decision where this one stored it, and writes the marker.
+            # Another process has the log open; it reads the decision from the shared file and writes the marker.
             return False
         try:
             self.write_partition(partition, marker, version)
@@ -103,7 +105,7 @@ class TransactionMarkers:
     def write_partition(self, partition: TopicPartition, marker: EndTransactionMarker, version: int) -> None:
         """Append *marker* of a transaction of that *version* to one log.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (nobody leads), and what
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (there is no leader), and what
             :meth:`~kafka_sink.broker.log.partition_log.PartitionLog.append_marker` raises.
         """
         topic = self._cluster.topic(partition.topic)

@@ -1,7 +1,7 @@
-"""One transactional id as its coordinator knows it: states, the transitions between them, and their epochs.
+"""The coordinator's state of one transactional id: transaction states, transitions and producer epochs.
 
-Plain values, replaced as a whole by the coordinator under its lock. Must never do anything: whether a request may cause
-a transition is :mod:`kafka_sink.broker.coordinator.transaction_rules`' to say.
+Immutable values that the coordinator replaces as a whole under its lock. This module must not have side effects;
+:mod:`kafka_sink.broker.coordinator.transaction_rules` decides whether a request may cause a transition.
 
 Source: KIP-98, KIP-360, KIP-890; apache/kafka ``TransactionMetadata`` and ``TransactionState``.
 """
@@ -18,14 +18,14 @@ from kafka_sink.common.model import NO_TIMESTAMP, TopicPartition
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
-#: The last epoch that a producer is given; the one after it is the coordinator's own, to fence with.
+#: The last epoch that is assigned to a producer; the coordinator reserves the next one for fencing.
 LAST_PRODUCER_EPOCH: Final = 2**15 - 2
-#: The transaction version whose EndTxn begins a new epoch (KIP-890).
+#: The transaction version in which EndTxn bumps the epoch (KIP-890).
 VERSION_WITH_EPOCH_BUMP: Final = 2
 
 
 class TransactionState(StrEnum):
-    """What the transaction does, in the words of DescribeTransactions."""
+    """The state of a transaction, with the names of DescribeTransactions."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -38,12 +38,12 @@ class TransactionState(StrEnum):
 
     @property
     def is_deciding(self) -> bool:
-        """The outcome is decided for good, and not every participant has its marker."""
+        """Whether the outcome is decided, but not every participant has its marker yet."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
     def is_at_rest(self) -> bool:
-        """Nothing is open and nothing is to be done."""
+        """Whether no transaction is open and no marker is missing."""
         return self in _AT_REST
 
     @property
@@ -59,7 +59,7 @@ TRANSITIONS: Final[Mapping[TransactionState, Set[TransactionState]]] = MappingPr
         TransactionState.EMPTY: _AT_REST,
         TransactionState.ONGOING: _AT_REST | {TransactionState.ONGOING},
         TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
-        # From rest: version 2 lets a producer abort what no partition was ever added to.
+        # From rest: in version 2 a producer may abort a transaction to which no partition was added.
         TransactionState.PREPARE_ABORT: _AT_REST | {TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE},
         TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
         TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
@@ -73,9 +73,10 @@ TRANSITIONS: Final[Mapping[TransactionState, Set[TransactionState]]] = MappingPr
 class TransactionMetadata:
     """A transactional id. Times in ms since 1970; *start_ms* is when the first partition was added.
 
-    *previous_producer_id* and *last_producer_epoch* are what its producer had before, to know a repeated request by;
-    *next_producer_id* takes over when the transaction is complete. *partitions* are the participants, once the outcome
-    is decided those without a marker; *groups* are those whose offsets are committed with it.
+    *previous_producer_id* and *last_producer_epoch* are the previous values of its producer and identify a retried
+    request; *next_producer_id* replaces the producer id when the transaction is complete. *partitions* are the
+    participants or, once the outcome is decided, those without a marker; *groups* are those whose offsets are committed
+    in the transaction.
     """
 
     transactional_id: str
@@ -88,7 +89,7 @@ class TransactionMetadata:
     next_producer_id: int = NO_PRODUCER_ID
     state: TransactionState = TransactionState.EMPTY
     start_ms: int = NO_TIMESTAMP
-    #: The transaction version of the requests that made the transaction.
+    #: The transaction version of the requests that opened the transaction.
     version: int = 0
     partitions: frozenset[TopicPartition] = frozenset()
     groups: frozenset[str] = frozenset()
@@ -103,11 +104,11 @@ class TransactionMetadata:
         return replace(self, state=state, last_update_ms=now_ms, **changes)
 
     def with_epoch(self, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> Self:
-        """A producer holds the id from now on, under *epoch*."""
+        """Assign the id to a producer, under *epoch*."""
         return self._emptied(now_ms, timeout_ms, producer_epoch=epoch, last_producer_epoch=last_epoch)
 
     def with_producer_id(self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last_epoch: bool) -> Self:
-        """As :meth:`with_epoch`, under a new producer id, for the epochs of the old one are used up."""
+        """As :meth:`with_epoch`, with a new producer id, because the epochs of the old one are exhausted."""
         last_epoch = self.producer_epoch if keep_last_epoch else NO_PRODUCER_EPOCH
         return self._emptied(
             now_ms,
@@ -130,7 +131,7 @@ class TransactionMetadata:
         )
 
     def fenced(self, version: int, now_ms: int, *, next_producer_id: int = NO_PRODUCER_ID) -> Self:
-        """The open transaction is to be aborted under an epoch that its producer does not have."""
+        """Begin to abort the open transaction, under an epoch that its producer does not have."""
         fence = self._to(TransactionState.PREPARE_EPOCH_FENCE, now_ms)
         last_epoch = self.producer_epoch if version >= VERSION_WITH_EPOCH_BUMP else NO_PRODUCER_EPOCH
         return fence._to(
@@ -143,7 +144,7 @@ class TransactionMetadata:
         )
 
     def with_partitions(self, partitions: Set[TopicPartition], groups: Set[str], version: int, now_ms: int) -> Self:
-        """The transaction is open, and these take part in it."""
+        """The open transaction with these participants added."""
         begun = self.state is TransactionState.ONGOING
         return self._to(
             TransactionState.ONGOING,
@@ -155,7 +156,7 @@ class TransactionMetadata:
         )
 
     def prepared(self, *, committed: bool, version: int, next_producer_id: int, now_ms: int) -> Self:
-        """The outcome is decided. Version 2 begins the epoch of the next transaction here."""
+        """The transaction with a decided outcome. In version 2 this bumps the epoch for the next transaction."""
         bump = version >= VERSION_WITH_EPOCH_BUMP
         return self._to(
             TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
@@ -168,16 +169,16 @@ class TransactionMetadata:
         )
 
     def is_same_transaction(self, other: Self) -> bool:
-        """Both are the transaction that *other* is in, in the same state; participants may differ."""
+        """Whether both are the same transaction in the same state; participants may differ."""
         mine = (self.producer_id, self.producer_epoch, self.start_ms, self.state)
         return mine == (other.producer_id, other.producer_epoch, other.start_ms, other.state)
 
     def without_partitions(self, partitions: Set[TopicPartition]) -> Self:
-        """These have their markers."""
+        """The transaction without these participants, which have their markers."""
         return replace(self, partitions=self.partitions - partitions)
 
     def completed(self, now_ms: int) -> Self:
-        """Every participant has its marker."""
+        """The complete transaction: every participant has its marker."""
         state = TransactionState.COMPLETE_COMMIT if self.state.is_commit else TransactionState.COMPLETE_ABORT
         changes: dict[str, Any] = {"partitions": frozenset(), "groups": frozenset()}
         if self.next_producer_id != NO_PRODUCER_ID:
@@ -190,5 +191,5 @@ class TransactionMetadata:
         return self._to(state, now_ms, **changes)
 
     def dead(self, now_ms: int) -> Self:
-        """Nobody used it for so long that it is forgotten."""
+        """The id in its final state, after it has expired."""
         return self._to(TransactionState.DEAD, now_ms)

@@ -1,7 +1,7 @@
-"""What each request does to a transactional id in each of its states, and which error it is where it may do nothing.
+"""The effect of each request on a transactional id in each state, or the error if the request is not allowed.
 
-Pure functions from a state and a request to the next state; called by the coordinator under its lock. Must never store,
-send or ask anything: a new producer id, if one is needed, comes from the function that is handed in.
+Pure functions from a state and a request to the next state; the coordinator calls them under its lock. They must not
+store or send anything: a new producer id, if one is needed, comes from a function that is passed in.
 
 Source: KIP-98, KIP-360, KIP-890; the answers were measured on Apache Kafka 4.1 and 4.3 at both transaction versions.
 """
@@ -24,7 +24,7 @@ from kafka_sink.common.model import TopicPartition
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who writes: a producer id, and how often it was handed out."""
+    """The identity of a producer: its producer id and its epoch."""
 
     producer_id: int
     epoch: int
@@ -49,19 +49,19 @@ def init_producer_id(
     new_producer_id: Callable[[], int],
     now_ms: int,
 ) -> TransactionMetadata:
-    """Hand the id to a producer; an open transaction is aborted first, and the producer has to ask again.
+    """Assign the id to a producer; an open transaction is aborted first, and the producer has to retry.
 
-    *expected* is what the producer has already (KIP-360); *fence_version* the transaction version by which to abort.
+    *expected* is what the producer has already (KIP-360); *fence_version* is the transaction version of the abort.
 
-    :raises ApiError: PRODUCER_FENCED, another producer has the id by now; CONCURRENT_TRANSACTIONS.
+    :raises ApiError: PRODUCER_FENCED if another producer has the id now; CONCURRENT_TRANSACTIONS.
     """
     if metadata.state.is_deciding:
-        # Before all else, as in add_partitions.
+        # Checked first, as in add_partitions.
         raise _concurrent(metadata)
     if expected is not None and not _may_be_holder(metadata, expected):
         raise _refused(metadata, ErrorCode.PRODUCER_FENCED, f"producer {expected.producer_id} does not hold it")
     if metadata.state is TransactionState.ONGOING:
-        # The epoch in *expected* is not looked at here: so does Kafka, and whoever reckons with it must see it here.
+        # As in Kafka, the epoch in *expected* is not checked here.
         return fenced(metadata, fence_version, new_producer_id, now_ms)
     if metadata.is_epoch_exhausted and (expected is None or expected.epoch == metadata.producer_epoch):
         return metadata.with_producer_id(new_producer_id(), timeout_ms, now_ms, keep_last_epoch=expected is not None)
@@ -74,7 +74,7 @@ def fenced(
 ) -> TransactionMetadata:
     """Abort the open transaction under an epoch that its producer does not have.
 
-    In version 2 its producer may still learn of that epoch. The last one is nobody's: a new producer id follows it.
+    In version 2 the producer may later receive that epoch. The last epoch is never assigned: a new producer id follows.
     """
     rotates = version >= VERSION_WITH_EPOCH_BUMP and metadata.is_epoch_exhausted
     return metadata.fenced(version, now_ms, next_producer_id=new_producer_id() if rotates else NO_PRODUCER_ID)
@@ -83,7 +83,7 @@ def fenced(
 def _may_be_holder(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
     if metadata.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == metadata.producer_id:
         return True
-    # It may not have heard of the new producer id that its last request brought.
+    # The producer may not have received the response to its last request, which had the new producer id.
     return expected.producer_id == metadata.previous_producer_id and expected.epoch >= LAST_PRODUCER_EPOCH
 
 
@@ -94,12 +94,12 @@ def _next_epochs(metadata: TransactionMetadata, expected: ProducerIdAndEpoch | N
     if current == NO_PRODUCER_EPOCH or expected.epoch == current:
         return current + 1, current
     if expected.epoch == metadata.last_producer_epoch:
-        # A repeated request, whose answer was lost.
+        # A retried request whose response was lost.
         return current, metadata.last_producer_epoch
     raise _refused(metadata, ErrorCode.PRODUCER_FENCED, f"epoch {expected.epoch} is not {current}")
 
 
-# --- adding and asking for partitions --------------------------------------------------------------------------------
+# --- AddPartitionsToTxn ----------------------------------------------------------------------------------------------
 
 
 def _check_holder(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> None:
@@ -119,12 +119,13 @@ def add_partitions(
     version: int,
     now_ms: int,
 ) -> TransactionMetadata:
-    """Open the transaction if need be, and let *partitions* and *groups* take part; itself when they do already.
+    """Open the transaction if necessary and add *partitions* and *groups*; returns *metadata* if all are part of it
+    already.
 
     :raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
     if metadata.state.is_deciding:
-        # Before all else: what the producer has may be the new producer id that takes over with the last marker.
+        # Checked first: the producer may have the new producer id, which takes effect only with the last marker.
         raise _concurrent(metadata)
     _check_holder(metadata, producer)
     known = partitions <= metadata.partitions and groups <= metadata.groups
@@ -136,7 +137,7 @@ def add_partitions(
 def missing_partitions(
     metadata: TransactionMetadata, producer: ProducerIdAndEpoch, partitions: Set[TopicPartition]
 ) -> Set[TopicPartition]:
-    """Which of *partitions* do not take part. Raises as :func:`add_partitions` does."""
+    """Those of *partitions* that are not part of the transaction. Raises as :func:`add_partitions` does."""
     _check_holder(metadata, producer)
     if metadata.state.is_deciding:
         raise _concurrent(metadata)
@@ -155,7 +156,7 @@ def end_transaction(
     *,
     committed: bool,
 ) -> TransactionMetadata:
-    """Decide the outcome; itself when the request is one that was carried out already.
+    """Decide the outcome; returns *metadata* if the request is a retry of one that was carried out.
 
     :raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
@@ -167,13 +168,13 @@ def end_transaction(
         from_rest = False
     else:
         if metadata.state.is_deciding:
-            # Before all else: the producer was told of its next epoch, or producer id, with the outcome, and may have
-            # to abort again before the markers are written (KAFKA-18464).
+            # Checked first: the producer received its next epoch or producer id with the outcome, and may have to abort
+            # again before the markers are written (KAFKA-18464).
             raise _concurrent(metadata)
         repeated = _is_repeated(metadata, producer)
         _check_holder_of_version_2(metadata, producer, repeated=repeated)
-        # No epoch is used twice in version 2, so at rest a request of the present epoch is a new one; nothing was
-        # written in that epoch, and only an abort makes sense of it.
+        # In version 2 no epoch is used twice, so at rest a request with the present epoch is not a retry. Nothing was
+        # written in that epoch, so only an abort is valid.
         from_rest = not repeated and not _is_open(metadata) and not committed
     if _is_open(metadata) or from_rest:
         exhausted = version >= VERSION_WITH_EPOCH_BUMP and metadata.is_epoch_exhausted
@@ -190,14 +191,14 @@ def _is_open(metadata: TransactionMetadata) -> bool:
 
 
 def _is_repeated(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
-    """The producer did not hear of the epoch that its EndTxn brought."""
+    """Whether the producer did not receive the epoch that its EndTxn returned, and so retries the request."""
     if metadata.state is TransactionState.ONGOING or metadata.state is TransactionState.EMPTY:
         return False
     return metadata.producer_epoch == producer.epoch + 1 or _is_repeated_over_rotation(metadata, producer)
 
 
 def _is_repeated_over_rotation(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
-    """It did not hear of the producer id either."""
+    """As :func:`_is_repeated`, if the response also had a new producer id."""
     last = ProducerIdAndEpoch(metadata.previous_producer_id, LAST_PRODUCER_EPOCH)
     return producer == last and metadata.producer_epoch == 0
 

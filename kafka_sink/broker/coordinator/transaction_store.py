@@ -1,7 +1,7 @@
 """Transactional ids in the coordinators' file.
 
-Called by the transaction coordinator under its lock. Must never decide anything: what it is handed is what is stored,
-and what was stored is there after a kill.
+The transaction coordinator calls it under its lock. It must not make decisions: it stores what it receives, and stored
+values survive a kill.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ class TransactionStore:
 
     @property
     def shared(self) -> bool:
-        """Coordinators of other processes decide on what is stored as well."""
+        """Whether coordinators of other processes change the stored state as well."""
         return self._store.shared
 
     def exclusive(self) -> AbstractContextManager[object]:
-        """Keep coordinators of other processes from deciding anything meanwhile."""
+        """Prevent coordinators of other processes from making changes in the meantime."""
         return self._store.exclusive()
 
     def changed(self) -> bool:
-        """Another process has written since :meth:`load`. :raises ApiError: COORDINATOR_NOT_AVAILABLE."""
+        """Whether another process has written since :meth:`load`. :raises ApiError: COORDINATOR_NOT_AVAILABLE."""
         return self._store.version() != self._loaded_version
 
     def load(self) -> list[TransactionMetadata]:
-        """Everything there is.
+        """Load all transactional ids.
 
-        :raises ApiError: COORDINATOR_NOT_AVAILABLE, the file cannot be read. :raises ConfigError: it is damaged.
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE if the file cannot be read. :raises ConfigError: if it is damaged.
         """
-        # Asked for before and noted after: what comes in between, or keeps us from reading, is read the next time.
+        # Read before the rows and stored after them: a concurrent write, or a failed read, leads to another load.
         version = self._store.version()
         with self._store.reading():
             found = list(self._load())
@@ -88,12 +88,12 @@ class TransactionStore:
             )
 
     def save(self, metadata: TransactionMetadata) -> None:
-        """Store one id. :raises ApiError: COORDINATOR_NOT_AVAILABLE, nothing has changed."""
+        """Store one id. :raises ApiError: COORDINATOR_NOT_AVAILABLE; nothing has changed."""
         with self._store.transaction() as connection:
             connection.execute(_SAVE, _row(metadata))
 
     def delete(self, transactional_ids: Collection[str]) -> None:
-        """Forget ids. :raises ApiError: COORDINATOR_NOT_AVAILABLE, nothing has changed."""
+        """Delete ids. :raises ApiError: COORDINATOR_NOT_AVAILABLE; nothing has changed."""
         with self._store.transaction() as connection:
             connection.executemany(
                 "DELETE FROM transactions WHERE transactional_id = ?", [(each,) for each in transactional_ids]

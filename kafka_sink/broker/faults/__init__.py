@@ -1,1 +1,1 @@
-"""Faults on demand: what a broker, its network or its disk may do to a client, made to happen when it is asked for."""
+"""Fault injection: failures of the broker, the network or the disk that clients may see, triggered on demand."""

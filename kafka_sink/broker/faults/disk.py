@@ -1,8 +1,8 @@
-"""A disk that fails when a fault says so: full in the middle of a write, or unable to flush.
+"""A file system that fails when a fault is due: the disk is full in the middle of a write, or a flush fails.
 
-Stands between the logs and the real file system of an embedded cluster. Called under a partition's lock by handler
-threads, and by the housekeeping thread. Reading costs nothing more than without it, writing one look at an empty tuple.
-Must never change a byte that it does not refuse.
+It wraps the real file system of an embedded cluster. Called under a partition's lock by handler threads, and by the
+housekeeping thread. Reads have no overhead; a write costs one check of an empty tuple. Operations that do not fail must
+be passed on unchanged.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kafka_sink.common.buffers import Buffer
 
 
 class FaultyFileSystem:
-    """*disk*, with the faults of *faults* in the files that logs append to."""
+    """*disk*, with the faults of *faults* applied to the files to which logs append."""
 
     def __init__(self, disk: FileSystem, faults: Faults) -> None:
         self._disk = disk
         self._faults = faults
-        # Everything but open() is the disk's own.
+        # All methods except open() are those of *disk*.
         self.make_directories = disk.make_directories
         self.list_directory = disk.list_directory
         self.read_file = disk.read_file

@@ -1,9 +1,10 @@
-"""Error answers to any request, made from the declarations of its messages; and requests of which only part fails.
+"""Error responses to any request, derived from the message declarations, and requests that fail only in part.
 
-Pure; called by handler threads for requests that a fault befalls. A request is cut along its topics and partitions into
-what fails and what is handled, and the two answers are joined. Must never touch the records that a request carries.
+Pure functions; handler threads call them for requests to which a fault applies. A request is split by topics and
+partitions into a part that fails and a part that is handled, and the two responses are merged. This module must not
+access the records in a request.
 
-Source: apache/kafka ``AbstractRequest.getErrorResponse``: each partition's own code where there are partitions.
+Source: apache/kafka ``AbstractRequest.getErrorResponse``: an error code per partition if the response has partitions.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import INT32, INT64, RECORDS, Struct
 
-#: Says whether a partition of a topic is meant; the partition is None where a request names topics alone.
+#: Whether a fault applies to a partition of a topic; the partition is None if a request names only topics.
 Wanted: TypeAlias = Callable[[str | None, int | None], bool]
 #: The name of the topic with an id.
 TopicName: TypeAlias = Callable[[uuid.UUID], str | None]
 
 MESSAGE: Final = "an injected fault"
 
-#: Their clients act on the code of the group as a whole, which is where Kafka puts it.
+#: APIs whose clients check the error code of the whole group, where Kafka sets it.
 _WHOLE: Final = frozenset({ApiKey.OFFSET_FETCH, ApiKey.LEAVE_GROUP})
 
 
@@ -59,7 +60,7 @@ def _names(key: ApiKey, version: int) -> bool:
 
 
 def error_response(key: ApiKey, version: int, body: Struct, code: ErrorCode) -> Struct:
-    """The answer that refuses all of *body* with *code*."""
+    """The response that rejects all of *body* with *code*."""
     return _Refusal(version, code, whole=key in _WHOLE).answer(api(key).response, body)
 
 
@@ -70,7 +71,7 @@ class _Refusal:
         self._whole = whole
 
     def answer(self, response: type[Struct], body: Struct) -> Struct:
-        """What refuses a request, or a struct in it."""
+        """The response that rejects a request, or one of its nested structs."""
         values = self._blank(response)
         own = [field.name for field in fields_of(response, self._version) if is_error_code(field)]
         if not (self._whole and own):
@@ -96,7 +97,7 @@ class _Refusal:
         return built
 
     def _blank(self, kind: type[Struct]) -> dict[str, Any]:
-        """Values that say "none" where the default would say something: offset 0, node 0."""
+        """Values that mean "none", for fields whose default is a valid value: offset 0, node 0."""
         values: dict[str, Any] = {}
         for field in fields_of(kind, self._version):
             is_place = field.type is INT64 and ("offset" in field.name or "watermark" in field.name)
@@ -110,7 +111,7 @@ class _Refusal:
 
 
 def metadata_with_errors(answer: MetadataResponse, wanted: Wanted, code: ErrorCode) -> MetadataResponse:
-    """*answer* with *code* for the topics meant. Brokers stay: without them a client would know nobody to ask again."""
+    """*answer* with *code* for the selected topics. Brokers are kept, because clients need one to retry."""
     topics = [
         dataclasses.replace(topic, error_code=code, partitions=[]) if wanted(topic.name, None) else topic
         for topic in answer.topics
@@ -121,7 +122,7 @@ def metadata_with_errors(answer: MetadataResponse, wanted: Wanted, code: ErrorCo
 def split(
     key: ApiKey, version: int, body: Struct, wanted: Wanted, topic_name: TopicName
 ) -> tuple[Struct | None, Struct | None]:
-    """*body* as two requests: with what is meant, and with the rest; None for one that would be about nothing."""
+    """*body* as two requests, with the selected part and with the rest; None for a part that is empty."""
     return _Cut(version, wanted, topic_name).struct(body, pairs(api(key).response, api(key).request, version), None)
 
 
@@ -142,7 +143,7 @@ class _Cut:
                     if half is not None:
                         side.setdefault(pair.question, []).append(half)
         if not hit and not rest:
-            # It names nothing, or everything there is: nothing that could be meant in particular.
+            # The request names nothing, or everything: no part can be selected.
             return None, body
         questions = {pair.question for pair in level}
         return self._half(body, questions, hit), self._half(body, questions, rest)
@@ -174,7 +175,7 @@ class _Cut:
 
 
 def joined(key: ApiKey, version: int, handled: Struct, refused: Struct) -> Struct:
-    """One answer out of that to the rest of a request and that to what failed of it."""
+    """Merge the response to the handled part of a request with the response to the failed part."""
     answer: Struct = _join(version, handled, refused, pairs(api(key).response, api(key).request, version))
     return answer
 

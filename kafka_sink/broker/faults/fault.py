@@ -1,6 +1,6 @@
-"""What a fault is: which requests (or writes to the disk) it befalls, how often, and what happens to them.
+"""The description of a fault: the requests or disk operations to which it applies, how often, and its effect.
 
-Plain values, made by whoever sets faults, read by handler threads. They never act themselves.
+Immutable values, created by the code that sets faults and read by handler threads. They have no behaviour.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from kafka_sink.common.errors import ConfigError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.registry import APIS
 
-#: Instead of an API's name: every request.
+#: Target that matches every request, in place of an API's name.
 ANY: Final = "any"
-#: Instead of an API's name: a write to a partition's files, which finds the disk full; a flush of them, which fails.
+#: Targets for the disk: a write to a partition's files finds the disk full; a flush of them fails.
 DISK_WRITE: Final = "disk.write"
 DISK_FLUSH: Final = "disk.flush"
 
-#: Answered before a request reaches its handler: there is nothing to make fail there.
+#: APIs whose requests are answered before they reach a handler, so faults cannot apply to them.
 _NOT_HANDLED: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 DROPPED: Final = ("request", "answer")
@@ -29,29 +29,29 @@ CLOSED: Final = ("request", "answer", "half")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The request is not handled and answered with *code*: for each partition it names, where the API has any."""
+    """The request is not handled but answered with *code*, for each of its partitions if the API has any."""
 
     code: ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """The answer waits for *delay_ms*; the request is handled at once."""
+    """The answer is delayed by *delay_ms*; the request is handled at once."""
 
     delay_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """*what* is lost: the request, which is never handled, or the answer. The connection is silent from then on, as
-    that of a broker which hangs, until the client gives it up."""
+    """*what* is lost: the request, which is never handled, or the answer. The connection is then silent, as with a
+    broker that hangs, until the client closes it."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The connection is closed on the request, before it is handled; on the answer, instead of it; or after half of the
+    """The connection is closed on the request, before it is handled; instead of the answer; or after half of the
     answer's bytes."""
 
     at: str
@@ -59,19 +59,19 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The request is handled twice, one after the other, and answered once: with the second answer."""
+    """The request is handled twice, in sequence, and answered once, with the second answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """The answer's bytes leave in small pieces over *over_ms*."""
+    """The answer's bytes are sent in small pieces over *over_ms*."""
 
     over_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class FailDisk:
-    """A write that finds the disk full after half of its bytes, a flush that fails."""
+    """A write fails with a full disk after half of its bytes; a flush fails."""
 
 
 Effect: TypeAlias = Answer | Delay | Drop | Close | Duplicate | Slow | FailDisk
@@ -79,9 +79,9 @@ Effect: TypeAlias = Answer | Delay | Drop | Close | Duplicate | Slow | FailDisk
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """*effect* befalls what *target* (an API's name in lower case, ``any``, ``disk.write``, ``disk.flush``), *topic*,
-    *partition* of it and *node* (a broker's id) say. Of that only the *nth*, one of *every* so many, or each with a
-    *probability* (from *seed*); *times* times at most.
+    """*effect* applies to operations that match *target* (an API's name in lower case, ``any``, ``disk.write``,
+    ``disk.flush``), *topic*, its *partition* and *node* (a broker's id). Of these it applies to the *nth*, to one of
+    *every* so many, or to each with a *probability* (from *seed*); at most *times* times.
     """
 
     target: str
@@ -96,7 +96,7 @@ class Fault:
     times: int | None = None
 
     def __post_init__(self) -> None:
-        """:raises ConfigError: it says nothing that could happen."""
+        """:raises ConfigError: if the fault can never apply."""
         _check_target(self.target)
         self._check_effect()
         self._check_partition()
@@ -144,7 +144,7 @@ class Fault:
 
 
 def target_names() -> list[str]:
-    """Everything that a fault may befall."""
+    """All valid targets of a fault."""
     return [*(key.name.lower() for key in APIS if key not in _NOT_HANDLED), ANY, DISK_WRITE, DISK_FLUSH]
 
 

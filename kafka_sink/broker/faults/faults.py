@@ -1,6 +1,6 @@
-"""The faults of one cluster: set and removed by any thread, asked about by handler threads for every request.
+"""The faults of one cluster: any thread sets and removes them; handler threads check them for every request.
 
-With none set that question is one look at an empty tuple. Must never act on a fault: it only says which are due.
+Without faults the check reads one empty tuple. This module must not apply faults: it only determines which are due.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafka_sink.common.errors import ConfigError, ErrorCode
 
 
 class FaultHandle:
-    """One fault that was set. As a context manager it removes the fault at the end of the block."""
+    """One fault that is set. As a context manager it removes the fault at the end of the block."""
 
     def __init__(self, fault: Fault, remove: Callable[[FaultHandle], None]) -> None:
         self.fault: Final = fault
@@ -29,15 +29,15 @@ class FaultHandle:
 
     @property
     def hits(self) -> int:
-        """How often it has happened."""
+        """How often the fault was applied."""
         return self._hits
 
     def remove(self) -> None:
-        """Let it happen no more. Removing it again does nothing."""
+        """Remove the fault. A second call does nothing."""
         self._remove(self)
 
     def is_due(self) -> bool:
-        """One more of what it may befall is here: whether it befalls this one, which then counts."""
+        """Count one matching operation; returns whether the fault applies to it, which counts as a hit."""
         with self._lock:
             self._seen += 1
             due = self._is_chosen() and (self.fault.times is None or self._hits < self.fault.times)
@@ -62,7 +62,7 @@ class FaultHandle:
 
 
 class Faults:
-    """What a cluster does wrong on purpose."""
+    """The fault injection of a cluster."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -89,22 +89,24 @@ class Faults:
         duplicate: bool = False,
         slow_ms: int | None = None,
     ) -> FaultHandle:
-        """Make something go wrong from now on::
+        """Set a fault::
 
             with cluster.faults.on("produce", topic="orders", nth=3, error=ErrorCode.NOT_LEADER_OR_FOLLOWER) as fault:
                 ...
             assert fault.hits == 1
 
         *target*: the API's name in lower case; ``any``; ``disk.write`` or ``disk.flush`` of partitions' files, which
-        need no effect. *topic*, *partition*, *node* (a broker's id) narrow it down. Of what is left it befalls all,
-        only the *nth*, one of *every* so many, or each with a *probability* (from *seed*); *times* times at most.
+        need no effect. *topic*, *partition*, *node* (a broker's id) restrict it. Of the matching operations it applies
+        to all, to the *nth*, to one of *every* so many, or to each with a *probability* (from *seed*); at most *times*
+        times.
 
-        What happens, one of: *error*, the request is not handled and answered with this code, partition by partition
-        where it names any; *delay_ms*, the answer waits; *drop*, the ``request`` or its ``answer`` is lost, and the
-        connection silent from then on; *close* of the connection on the ``request``, on its ``answer`` or after
-        ``half`` of that; *duplicate*, it is handled twice; *slow_ms*, the answer trickles out over this time.
+        The effect is one of: *error*, the request is not handled but answered with this code, for each of its
+        partitions if it has any; *delay_ms*, the answer is delayed; *drop*, the ``request`` or its ``answer`` is lost,
+        and the connection is silent from then on; *close* of the connection on the ``request``, on its ``answer`` or
+        after ``half`` of the answer; *duplicate*, the request is handled twice; *slow_ms*, the answer is sent in small
+        pieces over this time.
 
-        :raises ConfigError: it says nothing that could happen.
+        :raises ConfigError: if the fault can never apply.
         """
         effects: list[Effect] = []
         if error is not None:
@@ -131,7 +133,7 @@ class Faults:
         )
 
     def set(self, fault: Fault) -> FaultHandle:
-        """Make *fault* happen from now on."""
+        """Set *fault*."""
         handle = FaultHandle(fault, self._forget)
         with self._lock:
             if fault.is_of_disk:
@@ -152,11 +154,11 @@ class Faults:
 
     @property
     def of_requests(self) -> tuple[FaultHandle, ...]:
-        """Faults that requests may meet; mostly none."""
+        """Faults that apply to requests; usually none."""
         return self._requests
 
     def may_befall(self, api_name: str, node_id: int) -> list[FaultHandle]:
-        """The faults of requests to this API on this node, whatever topics they are for."""
+        """The faults for requests of this API on this node, for any topic."""
         return [
             handle
             for handle in self._requests
@@ -164,7 +166,7 @@ class Faults:
         ]
 
     def disk_fails(self, target: str, topic: str, partition: int) -> bool:
-        """Whether this write to (or flush of) a partition's file is to fail; asking counts."""
+        """Whether this write to (or flush of) a partition's file has to fail; each call counts as an operation."""
         for handle in self._disk:
             fault = handle.fault
             if (
@@ -178,5 +180,5 @@ class Faults:
 
     @property
     def of_disk(self) -> tuple[FaultHandle, ...]:
-        """Faults of the disk; mostly none."""
+        """Faults that apply to the disk; usually none."""
         return self._disk

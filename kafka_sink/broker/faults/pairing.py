@@ -1,8 +1,9 @@
-"""Which lists of a response answer which lists of its request, found out from the declarations of both.
+"""Matches the lists of a response to the lists of its request, based on the declarations of both.
 
-Pure; asked by whoever builds error answers, on any thread. A list of a response belongs to a list of the request when
-its elements carry an error code (or hold lists whose elements do) and share with the request's what tells them apart:
-topic, partition, group, transactional id and the like. Must never be told about an API by name.
+Pure functions; called by the code that builds error responses, on any thread. A list of a response matches a list of
+the request if its elements have an error code (or contain lists whose elements do) and share identifying fields with
+the request's elements: topic, partition, group, transactional id and the like. This module must not treat any API
+specially.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ TOPIC: Final = "topic"
 TOPIC_ID: Final = "topic_id"
 PARTITION: Final = "partition"
 
-#: Fields that tell elements of a list apart, by what they mean; the messages call the same thing by several names.
+#: Fields that identify the elements of a list → their meaning; messages use several names for the same meaning.
 _IDENTITIES: Final = {
     "name": TOPIC,
     "topic": TOPIC,
@@ -39,9 +40,9 @@ _IDENTITIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A list of the response and the list of the request it answers, in one version.
+    """A list of the response and the matching list of the request, in one version.
 
-    *request_element* is None where the request lists plain values, whose meaning is then *plain*.
+    *request_element* is None if the request lists plain values, whose meaning is then *plain*.
     """
 
     answer: str
@@ -60,7 +61,7 @@ def fields_of(kind: type[Struct], version: int) -> Iterator[Field]:
 
 
 def identities(kind: type[Struct], version: int) -> dict[str, str]:
-    """What tells elements apart: meaning → the field's name in *kind*."""
+    """The identifying fields of elements: meaning → the field's name in *kind*."""
     return {
         _IDENTITIES[field.name]: field.name
         for field in fields_of(kind, version)
@@ -69,7 +70,7 @@ def identities(kind: type[Struct], version: int) -> dict[str, str]:
 
 
 def pairs(response: type[Struct], request: type[Struct], version: int) -> tuple[Pair, ...]:
-    """The pairs directly in *response* and *request*; those inside their elements are asked for with the elements."""
+    """The pairs directly in *response* and *request*; for those inside their elements see :func:`inner_pairs`."""
     found = (_partner(field, request, version) for field in fields_of(response, version))
     return tuple(pair for pair in found if pair is not None)
 
@@ -112,7 +113,7 @@ def _carries_errors(kind: type[Struct], version: int) -> bool:
 
 
 def _meaning(plain: Any, element: type[Struct], version: int) -> str:
-    """What plain values of a request's list are: the first identity of their type in what answers them."""
+    """The meaning of plain values in a request's list: the first identity of their type in the response's elements."""
     if plain is INT32:
         return PARTITION if PARTITION in identities(element, version) else ""
     if plain is not STRING:

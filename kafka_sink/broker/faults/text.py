@@ -1,6 +1,7 @@
-"""Faults as text, for the command line: ``produce:topic=orders,every=10,close=half``.
+"""Parses faults from text, for the command line: ``produce:topic=orders,every=10,close=half``.
 
-Called on the main thread when a process starts. Must never guess: what is misspelt is refused, with the nearest name.
+Called on the main thread when a process starts. Misspelt names are rejected, never guessed; the error suggests the
+nearest name.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from kafka_sink.common.errors import ConfigError, ErrorCode
 
 
 def set_fault(faults: Faults, text: str) -> FaultHandle:
-    """Set the fault that *text* describes: the target, a colon, and arguments of :meth:`Faults.on` by name.
+    """Set the fault that *text* describes: the target, a colon, and keyword arguments of :meth:`Faults.on`.
 
-    :raises ConfigError: it cannot be read, or says nothing that could happen.
+    :raises ConfigError: if the text cannot be parsed, or the fault can never apply.
     """
     target, _, rest = text.partition(":")
     arguments: dict[str, Any] = {}

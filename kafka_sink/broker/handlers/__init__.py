@@ -1,4 +1,4 @@
-"""What the broker does with a request: one module per API, which owns the versions it serves.
+"""The request handlers: one module per API, which defines the versions that it serves.
 
-Run by handler threads. Handlers know logs and cluster state; they must never know a processor, a socket or a selector.
+Handler threads run them. Handlers use logs and cluster state; they must not use processors, sockets or selectors.
 """

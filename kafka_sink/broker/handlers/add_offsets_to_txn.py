@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (key 25): a transaction is going to commit offsets of a group (KIP-98)."""
+"""AddOffsetsToTxn (key 25): adds the offsets of a group to a transaction (KIP-98)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VERSION_1: Final = 1
 
 
 def handle(context: BrokerContext, request: ApiRequest[AddOffsetsToTxnRequest]) -> None:
-    """Let the group's offsets take part."""
+    """Add the group's offsets as a participant."""
     body = request.body
     producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
     code = ErrorCode.NONE

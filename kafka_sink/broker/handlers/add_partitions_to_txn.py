@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn (key 24): partitions that a transaction is going to write to.
+"""AddPartitionsToTxn (key 24): adds partitions to a transaction before it writes to them.
 
-Clients use versions up to 3, about one transaction. Versions 4 and up are for brokers, which ask about several, and may
-only want to know whether the partitions take part already (KIP-890).
+Clients use versions up to 3, for one transaction. Versions 4 and up are for brokers, which send several transactions
+and may only verify whether the partitions are part of them already (KIP-890).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _add_known(
     topics: Sequence[AddPartitionsToTxnTopic],
     add: Callable[[frozenset[TopicPartition]], ErrorCode],
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """All of them or none: one that does not exist keeps the others from being added."""
+    """Add all partitions or none: if one does not exist, none is added."""
     unknown = {partition for partition in _partitions(topics) if not _exists(context, partition)}
     if unknown:
         return _results(

@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33): all settings of a topic, or all changed options of brokers, in place of what there was."""
+"""AlterConfigs (key 33): replaces all settings of a topic, or all dynamic options of brokers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSIONS: Final = VersionRange(0, 2)
 
 
 def handle(context: BrokerContext, request: ApiRequest[AlterConfigsRequest]) -> None:
-    """Replace the settings of each resource, or only judge."""
+    """Replace the settings of each resource, or only validate them."""
     body = request.body
     outcomes = alter(context, body.resources, _replacement, validate_only=body.validate_only)
     request.respond(

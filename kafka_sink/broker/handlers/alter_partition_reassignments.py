@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments (key 45): which nodes may lead a partition, the preferred one first (KIP-455).
+"""AlterPartitionReassignments (key 45): changes the replicas of partitions, the preferred one first (KIP-455).
 
-Data is stored once and every node can open it, so nothing is copied: what is accepted has happened.
+Data is stored once and every node can open it, so nothing is copied and a reassignment is complete at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSIONS: Final = VersionRange(0, 1)
 
 
 def handle(context: BrokerContext, request: ApiRequest[AlterPartitionReassignmentsRequest]) -> None:
-    """Reassign each partition; one that fails does not keep others from it."""
+    """Reassign each partition; a failure does not affect the others."""
     may_grow = request.body.allow_replication_factor_change
     responses = [_reassign_topic(context, topic, may_grow=may_grow) for topic in request.body.topics]
     response = AlterPartitionReassignmentsResponse(

@@ -1,6 +1,7 @@
-"""ApiVersions (key 18): what this broker serves, and the transaction version that the cluster has settled on (KIP-584).
+"""ApiVersions (key 18): the versions that this broker serves, and the cluster's finalized transaction version
+(KIP-584).
 
-Answers versions it does not know as well (KIP-511).
+Requests of unknown versions are answered as well (KIP-511).
 """
 
 from __future__ import annotations
@@ -22,30 +23,30 @@ from kafka_sink.protocol.messages.api_versions import (
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(0, 4)
-#: What a client may call itself (KIP-511); versions below 3 do not say.
+#: Valid names and versions of client software (KIP-511); versions below 3 do not have them.
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _FIRST_WITH_SOFTWARE: Final = 3
-#: Versions that are told of and not served, as Kafka does it (KAFKA-18659): older clients of librdkafka do not compress
-#: where Produce 0 is missing.
+#: Lowest versions that are advertised although they are not served, as in Kafka (KAFKA-18659): older clients of
+#: librdkafka do not compress if Produce 0 is missing.
 _LEAST: Final = {ApiKey.PRODUCE: 0}
 _TRANSACTION_VERSION: Final = "transaction.version"
 
 
 def handle(context: BrokerContext, request: ApiRequest[ApiVersionsRequest]) -> None:
-    """Answer with the versions of every API; of an unknown version the body is not looked at."""
+    """Answer with the versions of every API; the body of an unknown version is not read."""
     response, version = answer(context, request.body, request.version)
     request.respond_in_version(response, version)
 
 
 def answer(context: BrokerContext, body: ApiVersionsRequest, version: int) -> tuple[ApiVersionsResponse, int]:
-    """The answer and its version: to a version that is not known, 0, which every client can read."""
+    """The answer and its version: version 0, which every client can read, if the requested version is unknown."""
     if version not in VERSIONS:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys(context)), 0
     names = (body.client_software_name, body.client_software_version)
     if version >= _FIRST_WITH_SOFTWARE and not all(_SOFTWARE.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST), version
     level = context.config.transaction_version
-    # Clients of version 3 take a level of 0 for damage (KIP-1022).
+    # Clients of version 3 treat a minimum level of 0 as an error (KIP-1022).
     lowest = 0 if version > _FIRST_WITH_SOFTWARE else 1
     response = ApiVersionsResponse(
         api_keys=_api_keys(context),

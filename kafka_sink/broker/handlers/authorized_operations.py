@@ -1,6 +1,6 @@
-"""What clients are told they may do: everything that there is, because this broker has no ACLs.
+"""The authorized operations that clients receive: all of them, because this broker has no ACLs.
 
-Pure; used by the handlers that describe topics, groups and the cluster. Bit n of a number stands for the operation with
+Pure; used by the handlers that describe topics, groups and the cluster. Bit n of a number represents the operation with
 code n (KIP-430): 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe, 9 cluster action, 10 describe configs,
 11 alter configs, 12 idempotent write.
 """

@@ -1,10 +1,10 @@
-"""Which topic or broker a request about settings means, and how its settings are changed.
+"""The resources of requests about settings, and changes of their settings.
 
-Shared by the handlers of IncrementalAlterConfigs, AlterConfigs and DescribeConfigs; called by handler threads. Running
-logs follow a change at once. Only those options of brokers can be changed that hold for topics without a setting of
-their own, and only for all brokers together (an empty name): they share topics and data.
+Shared by the handlers of IncrementalAlterConfigs, AlterConfigs and DescribeConfigs; called by handler threads. Open
+logs apply a change at once. Of the broker options only those can be changed that are defaults of topic settings, and
+only for all brokers together (an empty name), because brokers share topics and data.
 
-Source: KIP-339; apache/kafka ``ConfigAdminManager`` and ``ConfigurationControlManager`` for what is refused.
+Source: KIP-339; apache/kafka ``ConfigAdminManager`` and ``ConfigurationControlManager`` for the validation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BROKER: Final = 4
 
 
 class Resource(Protocol):
-    """What both requests say about whose settings they change."""
+    """The fields that identify the resource in both requests."""
 
     resource_type: int
     resource_name: str
@@ -43,14 +43,14 @@ def named_topic(context: BrokerContext, name: str) -> TopicState:
 
 
 def unsupported(resource_type: int) -> ApiError:
-    """There are no settings of such things here."""
+    """The error for a resource type that has no settings in this broker."""
     return ApiError(f"resources of type {resource_type} have no settings here", ErrorCode.INVALID_REQUEST)
 
 
 def alter(
     context: BrokerContext, resources: Sequence[R], change_of: Callable[[R], ConfigChange], *, validate_only: bool
 ) -> list[tuple[ErrorCode, str | None]]:
-    """Change each of *resources*; one that fails does not keep others from it. Returns how each one went."""
+    """Change each of *resources*; a failure does not affect the others. Returns the result of each."""
     times_named = Counter((item.resource_type, item.resource_name) for item in resources)
     outcomes: list[tuple[ErrorCode, str | None]] = []
     for item in resources:
@@ -86,14 +86,14 @@ def _alter_one(context: BrokerContext, resource: Resource, change: ConfigChange,
 
 
 def refuse_repeated(names: Sequence[str]) -> None:
-    """:raises ApiError: INVALID_REQUEST, a setting is named twice."""
+    """:raises ApiError: INVALID_REQUEST if a setting is named twice."""
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         raise ApiError(f"the request names {', '.join(repeated)} twice", ErrorCode.INVALID_REQUEST)
 
 
 def given(name: str, value: str | None) -> str:
-    """:raises ApiError: INVALID_REQUEST, there is no value."""
+    """:raises ApiError: INVALID_REQUEST if there is no value."""
     if value is None:
         raise ApiError(f"{name} cannot be set to null", ErrorCode.INVALID_REQUEST)
     return value

@@ -1,6 +1,6 @@
-"""What a handler is given: the broker it works for, and the request with the ways to answer it.
+"""The context of a handler: the broker's state, and the request with the methods that answer it.
 
-Used by handler threads, and by whoever completes a delayed answer. Every request is answered exactly once.
+Used by handler threads, and by the threads that complete delayed answers. Every request is answered exactly once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from kafka_sink.protocol.messages.fetch import FetchRequest
 from kafka_sink.protocol.messages.produce import ProduceRequest
 from kafka_sink.protocol.schema import Struct, VersionRange
 
-#: Of Produce and of Fetch.
+#: First versions of Produce and of Fetch with topic ids.
 FIRST_WITH_TOPIC_IDS: Final = 13
 S = TypeVar("S", bound=Struct)
 S_co = TypeVar("S_co", bound=Struct, covariant=True)
@@ -50,7 +50,7 @@ S_co = TypeVar("S_co", bound=Struct, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class BrokerContext:
-    """One node, as its handlers see it."""
+    """One node as handlers use it."""
 
     node_id: int
     config: BrokerConfig
@@ -66,16 +66,16 @@ class BrokerContext:
     transactions: TransactionCoordinator
     markers: TransactionMarkers
     faults: Faults
-    #: What this node says it serves.
+    #: The versions that this node advertises.
     versions: Mapping[ApiKey, VersionRange]
 
     def check_coordinates(self, key: str) -> None:
-        """Return if this node looks after *key*, a group or a transactional id.
+        """Return if this node coordinates *key*, a group or a transactional id.
 
-        It looks first whether nodes came or went: this process may have been held up for any time, and what clients
-        sent meanwhile is answered before anything else is done.
+        Refreshes the cluster first: this process may have been suspended for any time, and the requests that arrived
+        in the meantime are handled before any other refresh.
 
-        :raises ApiError: NOT_COORDINATOR; COORDINATOR_NOT_AVAILABLE, nobody can tell.
+        :raises ApiError: NOT_COORDINATOR; COORDINATOR_NOT_AVAILABLE if the cluster's state cannot be read.
         """
         try:
             self.cluster.refresh()
@@ -87,7 +87,7 @@ class BrokerContext:
             raise ApiError(text, ErrorCode.NOT_COORDINATOR)
 
     def transactions_for(self, transactional_id: str) -> TransactionCoordinator:
-        """The coordinator, if this node is where *transactional_id* is looked after.
+        """The transaction coordinator, if this node coordinates *transactional_id*.
 
         :raises ApiError: INVALID_REQUEST (it is empty), NOT_COORDINATOR.
         """
@@ -97,17 +97,17 @@ class BrokerContext:
         return self.transactions
 
     def groups_for(self, group_id: str) -> GroupCoordinator:
-        """The coordinator, if this node is where *group_id* is looked after. :raises ApiError: NOT_COORDINATOR."""
+        """The group coordinator, if this node coordinates *group_id*. :raises ApiError: NOT_COORDINATOR."""
         self.check_coordinates(group_id)
         return self.groups
 
     def has_partition(self, partition: TopicPartition) -> bool:
-        """There is such a partition, whoever leads it."""
+        """Whether the partition exists, whoever leads it."""
         topic = self.cluster.topic(partition.topic)
         return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
     def led_partition(self, topic: TopicState, index: int, leader_epoch: int = -1) -> PartitionState:
-        """The partition, if this node leads it and the client's *leader_epoch* (−1 = not said) is the present one.
+        """The partition, if this node leads it and the client's *leader_epoch* (−1 = not given) is the present one.
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
         """
@@ -131,9 +131,9 @@ class BrokerContext:
         return partition
 
     def log_of(self, topic: TopicState, index: int) -> PartitionLog:
-        """The partition's log, made now if nothing was written yet.
+        """The partition's log, created if nothing was written yet.
 
-        :raises ApiError: KAFKA_STORAGE_ERROR; UNKNOWN_TOPIC_OR_PARTITION when the topic was deleted meanwhile.
+        :raises ApiError: KAFKA_STORAGE_ERROR; UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted in the meantime.
         """
 
         def still_wanted() -> bool:
@@ -147,13 +147,13 @@ class BrokerContext:
 
 
 class ApiRequest(Generic[S_co]):
-    """A decoded request and the ways to answer it. Any thread may answer."""
+    """A decoded request and the methods that answer it. Any thread may answer."""
 
     __slots__ = ("body", "request", "sink")
 
     def __init__(self, request: Request, sink: ResponseSink, body: S_co) -> None:
         self.request = request
-        #: Where answers go.
+        #: Receives the responses.
         self.sink = sink
         self.body = body
 
@@ -163,7 +163,7 @@ class ApiRequest(Generic[S_co]):
 
     @property
     def size_in_bytes(self) -> int:
-        """The whole frame, header included: what quotas count."""
+        """The size of the whole frame, header included, which counts towards quotas."""
         return self.request.payload.nbytes
 
     @property
@@ -172,42 +172,42 @@ class ApiRequest(Generic[S_co]):
 
     @property
     def client_host(self) -> str:
-        """Where the client is, as Java writes an address."""
+        """The client's address, in the format of Java."""
         return f"/{self.request.context.client_address}"
 
     @property
     def principal(self) -> str:
-        """Who the client is, as its connection has shown: ``User:name``."""
+        """The authenticated principal of the connection: ``User:name``."""
         return self.request.context.principal
 
     @property
     def listener_name(self) -> str:
-        """The listener the client came by; it is told the addresses of that one."""
+        """The listener of the connection; clients receive the advertised addresses of this listener."""
         return self.request.context.listener_name
 
     def respond(self, body: Struct, on_complete: Callable[[], None] | None = None) -> None:
-        """Send *body* as the answer; *on_complete* runs when it has left or the connection is gone.
+        """Send *body* as the answer; *on_complete* runs when it has been sent or the connection is closed.
 
-        :raises ValueError: it does not fit the request's version.
+        :raises ValueError: if *body* cannot be encoded in the request's version.
         """
         self.respond_in_version(body, self.version, on_complete)
 
     def respond_in_version(self, body: Struct, version: int, on_complete: Callable[[], None] | None = None) -> None:
-        """As :meth:`respond`, in another version than was asked for (ApiVersions may have to, KIP-511)."""
+        """As :meth:`respond`, in another version than the request's (for ApiVersions, KIP-511)."""
         header = self.request.context.header
         segments = encode_response(header.api_key, version, header.correlation_id, body)
         self.sink.send_response(SendResponse(self.request, segments, on_complete))
 
     def respond_nothing(self) -> None:
-        """Done, and the client expects no answer (acks=0)."""
+        """End the request without an answer, which the client does not expect (acks=0)."""
         self.sink.send_response(NoOpResponse(self.request))
 
     def close_connection(self) -> None:
-        """Close the connection instead of an answer."""
+        """Close the connection instead of answering."""
         self.sink.send_response(CloseConnectionResponse(self.request))
 
     def throttle(self, throttle_ms: int, timer: Timer, now_ms: int) -> None:
-        """Read nothing more of this client for *throttle_ms*; call it before the answer. 0 does nothing."""
+        """Mute the client's connection for *throttle_ms*; call it before answering. 0 does nothing."""
         if throttle_ms > 0:
             self.request.throttle_ms = throttle_ms
             self.sink.send_response(StartThrottlingResponse(self.request))
@@ -216,7 +216,7 @@ class ApiRequest(Generic[S_co]):
 
 @dataclass(frozen=True, slots=True)
 class ApiHandler:
-    """One API: the versions it serves and what it does."""
+    """One API: the versions it serves and its handler function."""
 
     key: ApiKey
     versions: VersionRange
@@ -225,7 +225,7 @@ class ApiHandler:
 
 @contextmanager
 def storage_errors(what: str) -> Iterator[None]:
-    """Say in the protocol's words that the disk refused *what*. :raises ApiError: KAFKA_STORAGE_ERROR."""
+    """Translate errors of the disk during *what*. :raises ApiError: KAFKA_STORAGE_ERROR."""
     try:
         yield
     except OSError as error:
@@ -233,26 +233,26 @@ def storage_errors(what: str) -> Iterator[None]:
 
 
 def endpoint_of(context: BrokerContext, node_id: int, listener_name: str) -> EndPoint | None:
-    """Where clients of *listener_name* reach a node; None when it does not run or has no such listener."""
+    """The advertised address of a node on *listener_name*; None if it does not run or has no such listener."""
     return context.cluster.nodes.get(node_id, {}).get(listener_name)
 
 
 def asked_topic(
     context: BrokerContext, request: ApiRequest[ProduceRequest | FetchRequest], name: str, topic_id: UUID
 ) -> TopicState | None:
-    """The topic that a request means: by *topic_id* where its version knows ids, else by *name* (KIP-516)."""
+    """The topic of a request: by *topic_id* if its version has ids, else by *name* (KIP-516)."""
     by_id = request.version >= FIRST_WITH_TOPIC_IDS
     return context.cluster.topic_by_id(topic_id) if by_id else context.cluster.topic(name)
 
 
 def no_such_topic(request: ApiRequest[ProduceRequest | FetchRequest]) -> ApiError:
-    """What :func:`asked_topic` did not find."""
+    """The error if :func:`asked_topic` found no topic."""
     by_id = request.version >= FIRST_WITH_TOPIC_IDS
     code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ApiError("there is no such topic", code)
 
 
 def leaders_named(context: BrokerContext, leaders: Iterable[int], listener_name: str) -> list[tuple[int, str, int]]:
-    """Id, host and port of those of *leaders* that run, for answers that name a new leader (KIP-951)."""
+    """Id, host and port of those of *leaders* that run, for answers that include a new leader (KIP-951)."""
     found = ((leader, endpoint_of(context, leader, listener_name)) for leader in sorted(set(leaders) - {NO_LEADER}))
     return [(leader, endpoint.host, endpoint.port) for leader, endpoint in found if endpoint is not None]

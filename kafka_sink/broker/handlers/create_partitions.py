@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37): more partitions for topics that exist (KIP-195)."""
+"""CreatePartitions (key 37): adds partitions to existing topics (KIP-195)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSIONS: Final = VersionRange(0, 3)
 
 
 def handle(context: BrokerContext, request: ApiRequest[CreatePartitionsRequest]) -> None:
-    """Add partitions to each topic (or only judge); one that fails does not keep others from it."""
+    """Add partitions to each topic (or only validate the request); a failure does not affect the others."""
     body = request.body
     times_named = Counter(topic.name for topic in body.topics)
     results = []

@@ -1,4 +1,4 @@
-"""CreateTopics (key 19). Any node does it: they share what they know of the cluster."""
+"""CreateTopics (key 19). Any node handles it, because the nodes share the cluster's state."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kafka_sink.protocol.messages.create_topics import (
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(2, 7)
-#: Where a setting comes from, in the answer: the topic itself.
+#: Source of a setting in the answer: topic-level.
 _TOPIC_CONFIG: Final = 1
 
 
 def handle(context: BrokerContext, request: ApiRequest[CreateTopicsRequest]) -> None:
-    """Create (or only judge) each topic; one that fails does not keep others from it."""
+    """Create (or only validate) each topic; a failure does not affect the others."""
     body = request.body
     times_named = Counter(topic.name for topic in body.topics)
     results = []

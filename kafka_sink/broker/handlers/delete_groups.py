@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42): groups without members are forgotten, with their offsets (KIP-229)."""
+"""DeleteGroups (key 42): deletes groups without members, and their offsets (KIP-229)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSIONS: Final = VersionRange(0, 2)
 
 
 def handle(context: BrokerContext, request: ApiRequest[DeleteGroupsRequest]) -> None:
-    """Delete each group; one that cannot be does not keep others from it."""
+    """Delete each group; a failure does not affect the others."""
     results = [DeletableGroupResult(group_id, _delete(context, group_id)) for group_id in request.body.groups_names]
     request.respond(DeleteGroupsResponse(results=results))
 

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21): let logs begin later (KIP-107)."""
+"""DeleteRecords (key 21): advances the start offset of logs (KIP-107)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kafka_sink.protocol.messages.delete_records import (
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(0, 2)
-#: Stands for the end of the log.
+#: Selects the end of the log.
 _HIGH_WATERMARK: Final = -1
 
 
 def handle(context: BrokerContext, request: ApiRequest[DeleteRecordsRequest]) -> None:
-    """Delete for each partition; one that fails does not keep others from it."""
+    """Delete records of each partition; a failure does not affect the others."""
     topics = [
         DeleteRecordsTopicResult(topic.name, [_delete(context, topic.name, asked) for asked in topic.partitions])
         for topic in request.body.topics

@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20): forget topics and remove their data; from version 6 on by id as well."""
+"""DeleteTopics (key 20): deletes topics and their data; version 6 and up support topic ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIRST_WITH_IDS: Final = 6
 
 
 def handle(context: BrokerContext, request: ApiRequest[DeleteTopicsRequest]) -> None:
-    """Delete each topic; one that fails does not keep others from it."""
+    """Delete each topic; a failure does not affect the others."""
     body = request.body
     asked = body.topics if request.version >= _FIRST_WITH_IDS else [DeleteTopicState(name) for name in body.topic_names]
     times = Counter((topic.name, topic.topic_id) for topic in asked)
@@ -51,7 +51,7 @@ def _delete(context: BrokerContext, asked: DeleteTopicState) -> DeletableTopicRe
     with storage_errors("the topic could not be removed"):
         topic = context.cluster.delete_topic(name, lambda gone: context.logs.delete(gone.topic_partitions()))
     for partition in topic.topic_partitions():
-        # Fetches that wait for more of it get their answer now.
+        # Complete the delayed fetches of the partition.
         context.purgatory.check(partition)
     context.groups.forget_topic(topic.name)
     return DeletableTopicResult(topic.name, topic.topic_id, ErrorCode.NONE)

@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60): the brokers as the client's listener shows them (KIP-700)."""
+"""DescribeCluster (key 60): the brokers and their addresses on the client's listener (KIP-700)."""
 
 from __future__ import annotations
 

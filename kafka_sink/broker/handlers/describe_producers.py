@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61): who writes to a partition, and since which offset a transaction is open (KIP-664)."""
+"""DescribeProducers (key 61): the producers of a partition, and the start offsets of their transactions (KIP-664)."""
 
 from __future__ import annotations
 

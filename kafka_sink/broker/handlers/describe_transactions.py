@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65): what the coordinator knows of transactional ids (KIP-664)."""
+"""DescribeTransactions (key 65): the coordinator's state of transactional ids (KIP-664)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From a request's API key to its handler.
+"""Dispatches a request to the handler of its API key.
 
-Called by handler threads for every request. A request that cannot be decoded, or that asks for an API or a version that
-is not there, costs its connection: there is no answer a client could read. ApiVersions is the exception (KIP-511).
+Handler threads call it for every request. If a request cannot be decoded, or its API or version is not supported, the
+connection is closed, because the client could not read any answer. ApiVersions is the exception (KIP-511).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = MappingProxyType(
 
 
 def dispatcher(context: BrokerContext, channel: RequestChannel) -> RequestHandler:
-    """What the handler threads of *channel* do with a request."""
+    """The function that the handler threads of *channel* call with each request."""
     log = ContextLogger(__name__, f"broker {context.node_id}")
 
     def handle(request: Request) -> None:

@@ -1,7 +1,7 @@
-"""ElectLeaders (key 43): give partitions back to their first replica (KIP-183).
+"""ElectLeaders (key 43): makes the first replica of partitions the leader (KIP-183).
 
-The other kind, the election of a leader that may lack records (KIP-460), never has anything to do here: data is stored
-once, so a replica that runs takes over at once and lacks nothing.
+Unclean elections (KIP-460) are never necessary here: data is stored once, so a running replica takes over at once and
+has all records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNCLEAN: Final = 1
 
 
 def handle(context: BrokerContext, request: ApiRequest[ElectLeadersRequest]) -> None:
-    """Elect for each partition; one that fails does not keep others from it."""
+    """Elect a leader for each partition; a failure does not affect the others."""
     body = request.body
     if body.election_type not in (_PREFERRED, _UNCLEAN):
         request.respond(ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST))
@@ -37,7 +37,7 @@ def handle(context: BrokerContext, request: ApiRequest[ElectLeadersRequest]) -> 
         asked = {name: range(len(topic.partitions)) for name, topic in context.cluster.topics.items()}
         results = _elect(context, body.election_type, asked)
         for result in results:
-            # Of everything that was not named, only what was to be done is of interest.
+            # If the request names no partitions, only those that needed an election are reported.
             result.partition_result = [
                 item for item in result.partition_result if item.error_code != ErrorCode.ELECTION_NOT_NEEDED
             ]

@@ -1,7 +1,7 @@
-"""EndTxn (key 26): commit or abort a transaction.
+"""EndTxn (key 26): commits or aborts a transaction.
 
-The answer means that the outcome is decided for good; participants hear of it after that. Version 5 is that of
-transactions with an epoch each (KIP-890), and tells the next one.
+The answer means that the outcome is decided permanently; markers are written after it. Version 5 is for transactions
+with an epoch each (KIP-890), and returns the next epoch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VERSION_1: Final = 1
 
 
 def handle(context: BrokerContext, request: ApiRequest[EndTxnRequest]) -> None:
-    """Decide, answer, and tell the participants."""
+    """Decide the outcome, answer, and write the markers."""
     body = request.body
     bumps = request.version >= _FIRST_WITH_EPOCH_BUMP
     try:

@@ -1,8 +1,8 @@
-"""Fetch (key 1): bytes of the log, from an offset on.
+"""Fetch (key 1): reads batches from logs.
 
-There are no fetch sessions: every answer says session 0, which tells a client to name all its partitions each time
-(KIP-227). A fetch that wants more than there is waits in the purgatory, not on a thread. Versions 13 and up name topics
-by id, 16 and up are told a new leader.
+There are no fetch sessions: every answer has session id 0, so that a client sends all its partitions each time
+(KIP-227). A fetch that needs more data than there is waits in the purgatory, not on a thread. Versions 13 and up
+identify topics by id; answers of versions 16 and up include a new leader.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from kafka_sink.protocol.messages.fetch import (
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(4, 18)
-#: Epochs of fetches that name all their partitions (KIP-227).
+#: Session epochs of full fetch requests, which name all partitions (KIP-227).
 _FIRST_OF_A_SESSION: Final = 0
 _NO_SESSION: Final = -1
 _NOWHERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _FIRST_WITH_NEW_LEADER: Final = 12
 _FIRST_WITH_ENDPOINTS: Final = 16
 _READ_COMMITTED: Final = 1
-#: A fetch outlives its connection for as long as it waits, so nobody may make it wait for days.
+#: Limit on max_wait_ms: a delayed fetch outlives its connection, so clients must not make it wait for days.
 _LONGEST_WAIT_MS: Final = 60_000
 _log: Final = ContextLogger(__name__, "")
 
@@ -57,17 +57,17 @@ class _Reading:
     responses: list[FetchableTopicResponse]
     size: int
     failed: bool
-    #: Bytes ever readable in each log at the moment it was read, to see later whether more came.
+    #: Appended bytes of each log at the time it was read, to detect later appends.
     appended: dict[TopicPartition, int]
-    #: Whether nothing of open transactions may be shown.
+    #: Whether records of open transactions are excluded (read_committed).
     committed: bool
 
 
 def handle(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
-    """Answer at once if there is enough or something is wrong, else when there is, or when the time is up."""
+    """Answer at once if there are enough bytes or there is an error, else when there are, or after the maximum wait."""
     body = request.body
     if body.session_epoch not in (_FIRST_OF_A_SESSION, _NO_SESSION):
-        # It goes on with a session, and we never gave one out.
+        # The client continues a fetch session, which does not exist.
         request.respond(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         return
     reading = _read(context, request)
@@ -79,7 +79,7 @@ def handle(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
 
 
 def _most_bytes(context: BrokerContext, request: ApiRequest[FetchRequest]) -> int:
-    # More than its quota holds would only get the client throttled, again and again.
+    # More bytes than the quota allows would only throttle the client again and again.
     quota = context.consumer_quota.most_bytes(request.client_id)
     return min(request.body.max_bytes, context.config.fetch_max_bytes, quota)
 
@@ -87,7 +87,7 @@ def _most_bytes(context: BrokerContext, request: ApiRequest[FetchRequest]) -> in
 def _delay(context: BrokerContext, request: ApiRequest[FetchRequest], missing: int, reading: _Reading) -> None:
     seen, committed = reading.appended, reading.committed
 
-    # What was read so far is not kept: it is read again when the answer is made.
+    # The bytes read so far are not kept; they are read again for the answer.
     def satisfied() -> bool:
         return _more_than(context, seen, missing, committed=committed) or not _still_led(context, request)
 
@@ -95,7 +95,7 @@ def _delay(context: BrokerContext, request: ApiRequest[FetchRequest], missing: i
         try:
             _respond(context, request, _read(context, request))
         except Exception:
-            # This runs on the thread of whoever appended; our trouble must not become theirs.
+            # This runs on the appending thread, which must not be affected by an error here.
             _log.exception("a delayed fetch of %s failed, closing its connection", request.client_id)
             request.close_connection()
 
@@ -104,7 +104,7 @@ def _delay(context: BrokerContext, request: ApiRequest[FetchRequest], missing: i
 
 
 def _more_than(context: BrokerContext, seen: dict[TopicPartition, int], missing: int, *, committed: bool) -> bool:
-    """Since they were read, *missing* bytes came in, or a log went away."""
+    """Whether *missing* bytes were appended since the read, or a log was deleted."""
     more = 0
     for partition, before in seen.items():
         log = context.logs.get(partition)
@@ -157,7 +157,8 @@ def _read_partition(
     key = TopicPartition(topic.name, asked.partition)
     log = context.logs.get(key)
     if log is not None:
-        # The first batch of an answer comes whole, whatever the limits: a reader with a small buffer gets on.
+        # The first batch of an answer is complete regardless of limits, so that a reader with a small buffer makes
+        # progress.
         limit = max(min(budget, asked.partition_max_bytes), 0)
         found = log.read(asked.fetch_offset, limit, whole_first_batch=reading.size == 0, committed=committed)
     elif asked.fetch_offset == 0:
@@ -186,7 +187,7 @@ def _failed(asked: FetchPartition, error: ApiError) -> PartitionData:
         partition_index=asked.partition,
         error_code=error.code,
         high_watermark=-1,
-        # As Kafka does: empty where there is no log, null where reading it failed.
+        # As in Kafka: empty if there is no log, null if reading it failed.
         aborted_transactions=[] if error.code in _NOWHERE else None,
         records=b"",
     )
@@ -203,7 +204,8 @@ def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], reading:
     throttle_ms = context.consumer_quota.record(request.client_id, reading.size, now_ms)
     request.throttle(throttle_ms, context.timer, now_ms)
     if throttle_ms and reading.size <= context.consumer_quota.most_bytes(request.client_id):
-        # KIP-219: the client asks again when it may. What is too large for any quota it gets now, or it never would.
+        # KIP-219: the client fetches again after the throttle time. A batch larger than any quota is sent now;
+        # otherwise it would never be sent.
         context.consumer_quota.unrecord(request.client_id, reading.size)
         request.respond(FetchResponse(throttle_time_ms=throttle_ms))
         return

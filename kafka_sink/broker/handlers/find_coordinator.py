@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): the node that looks after a group or a transactional id."""
+"""FindCoordinator (key 10): the node that coordinates a group or a transactional id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12): a member of a group is still there, and learns whether it has to join again."""
+"""Heartbeat (key 12): extends the session of a group member; the answer tells it whether it has to join again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSIONS: Final = VersionRange(0, 4)
 
 
 def handle(context: BrokerContext, request: ApiRequest[HeartbeatRequest]) -> None:
-    """Tell the group's coordinator."""
+    """Pass the heartbeat to the group coordinator."""
     body = request.body
     code = ErrorCode.NONE
     try:

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44): change single settings of topics, or options of all running brokers (KIP-339)."""
+"""IncrementalAlterConfigs (key 44): changes single settings of topics, or options of all running brokers (KIP-339)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SUBTRACT: Final = 3
 
 
 def handle(context: BrokerContext, request: ApiRequest[IncrementalAlterConfigsRequest]) -> None:
-    """Change each resource, or only judge."""
+    """Change each resource, or only validate the changes."""
     body = request.body
     outcomes = alter(context, body.resources, _change, validate_only=body.validate_only)
     request.respond(

@@ -1,6 +1,7 @@
-"""InitProducerId (key 22): a producer id and an epoch. Ids are never given out twice, restarts included.
+"""InitProducerId (key 22): allocates a producer id and an epoch. Ids are never reused, even after a restart.
 
-With a transactional id the coordinator hands out the id's own, fencing whoever had it before (KIP-98, KIP-360).
+With a transactional id the coordinator assigns the producer id of that id and fences its previous producer (KIP-98,
+KIP-360).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest,
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(0, 5)
-#: Clients of older versions do not know PRODUCER_FENCED.
+#: Clients of older versions do not support PRODUCER_FENCED.
 _FIRST_WITH_PRODUCER_FENCED: Final = 4
 _log: Final = ContextLogger(__name__, "")
 

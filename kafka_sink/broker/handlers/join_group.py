@@ -1,4 +1,4 @@
-"""JoinGroup (key 11): become or stay a member of a group; answered when all others have joined too."""
+"""JoinGroup (key 11): a client joins or rejoins a group; it is answered when all other members have joined too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIRST_THAT_SKIPS_ASSIGNMENT: Final = 9
 
 
 def handle(context: BrokerContext, request: ApiRequest[JoinGroupRequest]) -> None:
-    """Hand the member to its group's coordinator."""
+    """Pass the request to the group coordinator."""
     body, version = request.body, request.version
     longer = version >= _FIRST_WITH_REBALANCE_TIMEOUT
     asked = JoinRequest(

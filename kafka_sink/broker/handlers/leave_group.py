@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13): members go, by themselves or because an administrator says so (version 3 and up)."""
+"""LeaveGroup (key 13): removes members, at their own or an administrator's request (version 3 and up)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIRST_WITH_SEVERAL: Final = 3
 
 
 def handle(context: BrokerContext, request: ApiRequest[LeaveGroupRequest]) -> None:
-    """Let each member go; one that cannot does not keep others from it."""
+    """Remove each member; a failure does not affect the others."""
     body = request.body
     several = request.version >= _FIRST_WITH_SEVERAL
     members = body.members if several else [MemberIdentity(member_id=body.member_id)]

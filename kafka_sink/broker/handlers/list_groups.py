@@ -1,4 +1,4 @@
-"""ListGroups (key 16): the groups that this node coordinates, by state and by type (KIP-518, KIP-848)."""
+"""ListGroups (key 16): the groups that this node coordinates, filtered by state and type (KIP-518, KIP-848)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kafka_sink.protocol.messages.list_groups import ListedGroup, ListGroupsRequ
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(0, 5)
-#: The type of every group here: members share the work out among themselves.
+#: The type of all groups here: the members compute the assignments.
 _CLASSIC: Final = "classic"
 
 
 def handle(context: BrokerContext, request: ApiRequest[ListGroupsRequest]) -> None:
-    """List what passes both filters; they know no upper and lower case."""
+    """List the groups that match both filters, which are case-insensitive."""
     states = {state.strip().lower() for state in request.body.states_filter}
     types = {kind.strip().lower() for kind in request.body.types_filter}
     listed = [

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2): the offset of a partition's start, its end, a point in time, or its newest timestamp."""
+"""ListOffsets (key 2): the start or end offset of a partition, or the offset for a time or the largest timestamp."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ VERSIONS: Final = VersionRange(1, 11)
 _FIRST_WITH_LEADER_EPOCH: Final = 4
 _MAX_TIMESTAMP: Final = -3
 _EARLIEST_LOCAL_TIMESTAMP: Final = -4
-#: Both ask about remote storage, in which there is nothing: the last offset there, and the first that it does not have.
+#: Both refer to remote storage, which is empty: the last offset there, and the first offset that is only local.
 _LATEST_TIERED_TIMESTAMP: Final = -5
 _EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
-#: Timestamps that are no times, and the versions that know them (KIP-734, KIP-405, KIP-1005, KIP-1023).
+#: Special timestamps → the first versions that support them (KIP-734, KIP-405, KIP-1005, KIP-1023).
 _FIRST_WITH: Final = {
     EARLIEST_TIMESTAMP: 1,
     LATEST_TIMESTAMP: 1,
@@ -85,7 +85,7 @@ def _look_up(context: BrokerContext, partition: TopicPartition, timestamp: int, 
     if log is None or timestamp in (_LATEST_TIERED_TIMESTAMP, _EARLIEST_PENDING_UPLOAD_TIMESTAMP):
         return _NOT_FOUND
     found = log.max_timestamp_record() if timestamp == _MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    # What a reader of committed records cannot see yet must not be where it is sent to.
+    # A read_committed consumer must not be given an offset that it cannot read yet.
     return found if found is not None and found.offset < _end(log, committed=committed) else _NOT_FOUND
 
 

@@ -1,6 +1,7 @@
 """ListTransactions (key 66): the transactional ids that a node coordinates (KIP-664, KIP-994, KIP-1152).
 
-Patterns are RE2's, as in Kafka, and matched by it (inside Arrow): Python's own would let a pattern take for ever.
+Patterns have RE2's syntax, as in Kafka, and are matched by RE2 (inside Arrow), because some patterns take exponential
+time in Python's ``re``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _KNOWN_STATES: Final = frozenset(TransactionState)
 
 
 def handle(context: BrokerContext, request: ApiRequest[ListTransactionsRequest]) -> None:
-    """Answer with what passes every filter."""
+    """Answer with the ids that match all filters."""
     body = request.body
     now_ms = context.clock.wall_ms()
     found = [
@@ -40,12 +41,12 @@ def handle(context: BrokerContext, request: ApiRequest[ListTransactionsRequest])
 
 
 def _matching(found: list[TransactionMetadata], pattern: str) -> list[TransactionMetadata]:
-    """Those whose whole id matches. :raises ValueError: it is no pattern."""
-    # Here, because nothing else in a broker needs Arrow, and a start need not wait for it.
+    """The transactions whose whole id matches *pattern*. :raises ValueError: if the pattern is not valid."""
+    # Imported here, because nothing else in the broker needs Arrow and its import would delay the start.
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # By itself first: with brackets round it, "a)|(b" would become one.
+    # Validated without the added brackets, with which an invalid pattern such as "a)|(b" would be valid.
     pc.match_substring_regex(pa.array([""]), pattern=pattern)
     ids = pa.array([each.transactional_id for each in found], pa.string())
     matches = pc.match_substring_regex(ids, pattern=rf"\A(?:{pattern})\z").to_pylist()

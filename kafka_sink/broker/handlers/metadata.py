@@ -1,4 +1,4 @@
-"""Metadata (key 3): nodes, topics and leaders; unknown topics are created when both sides allow it."""
+"""Metadata (key 3): nodes, topics and leaders; unknown topics are created if both client and broker allow it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _FIRST_WITH_LOOKUP_BY_ID: Final = 12
 
 
 def handle(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None:
-    """Answer with the cluster as the client's listener shows it."""
+    """Answer with the cluster's metadata and the addresses of the client's listener."""
     body = request.body
-    # Version 0 has no null: its empty list asks for everything.
+    # Version 0 has no null; its empty list selects all topics.
     everything = body.topics is None or (request.version == 0 and not body.topics)
     if everything:
         topics = [_describe(context, topic) for topic in context.cluster.topics.values()]
@@ -64,7 +64,7 @@ def _look_up(
 ) -> MetadataResponseTopic:
     if asked.name is None or asked.topic_id != ZERO_UUID:
         if version < _FIRST_WITH_LOOKUP_BY_ID:
-            # The field is there before it may be used: an unknown id could not be answered, names are not null yet.
+            # Earlier versions have the field, but no null name in the answer, which an unknown id needs.
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "")
         return _by_id(context, asked.topic_id)
     name = asked.name

@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8): how far a group has read. Versions 10 and up name topics by id."""
+"""OffsetCommit (key 8): commits offsets of a group. Versions 10 and up identify topics by id."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_RETENTION: Final = -1
 
 
 def handle(context: BrokerContext, request: ApiRequest[OffsetCommitRequest]) -> None:
-    """Store what is known to exist; what is not keeps nothing else from it."""
+    """Commit the offsets of partitions that exist; unknown partitions do not affect the others."""
     body = request.body
     names = [_name(context, topic, request.version) for topic in body.topics]
     offsets = {

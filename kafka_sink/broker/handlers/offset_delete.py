@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47): offsets of topics that a group does not read any more are forgotten (KIP-496)."""
+"""OffsetDelete (key 47): deletes offsets of topics to which a group is no longer subscribed (KIP-496)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSIONS: Final = VersionRange(0, 0)
 
 
 def handle(context: BrokerContext, request: ApiRequest[OffsetDeleteRequest]) -> None:
-    """Forget what may be; each partition has its own outcome."""
+    """Delete the offsets where this is allowed; each partition has its own error code."""
     body = request.body
     asked = [
         TopicPartition(topic.name, partition.partition_index) for topic in body.topics for partition in topic.partitions

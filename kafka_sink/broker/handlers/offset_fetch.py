@@ -1,7 +1,7 @@
-"""OffsetFetch (key 9): how far groups have read.
+"""OffsetFetch (key 9): the committed offsets of groups.
 
-Version 8 and up ask for several groups, 10 and up name topics by id, and 7 and up may refuse offsets that an open
-transaction is about to change (KIP-447).
+Versions 8 and up support several groups, versions 10 and up identify topics by id, and versions 7 and up can reject
+partitions with pending offsets of an open transaction (KIP-447).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FIRST_WITH_TOPIC_IDS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Partitions of one topic; *name* is None for an id that nobody knows."""
+    """Partitions of one topic; *name* is None for an unknown id."""
 
     name: str | None
     topic_id: UUID
@@ -46,7 +46,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What one partition has, or why it is not said."""
+    """The committed offset of one partition, or an error."""
 
     partition: int
     committed: CommittedOffset
@@ -55,7 +55,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """One group's offsets by topic, or why they are not said."""
+    """One group's offsets by topic, or an error."""
 
     group_id: str
     topics: list[tuple[_Asked, list[_Found]]]
@@ -78,7 +78,7 @@ def handle(context: BrokerContext, request: ApiRequest[OffsetFetchRequest]) -> N
 
 
 def _asked(context: BrokerContext, group: OffsetFetchRequestGroup, version: int) -> list[_Asked] | None:
-    """Null asks for everything."""
+    """The requested partitions; None selects all."""
     if group.topics is None:
         return None
     asked = []

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): where the records of a leader epoch end, for clients that check whether a log was cut
+"""OffsetForLeaderEpoch (key 23): the end offset of a leader epoch, with which clients detect the truncation of a log
 (KIP-320)."""
 
 from __future__ import annotations

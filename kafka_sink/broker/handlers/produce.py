@@ -1,7 +1,8 @@
-"""Produce (key 0): append batches to the logs of the partitions this node leads.
+"""Produce (key 0): appends batches to the logs of the partitions that this node leads.
 
-An answer with an offset means that the operating system has the batch; with ``log.flush.interval.messages=1`` that the
-disk has it. Versions 13 and up name topics by id (KIP-516), 10 and up are told a new leader (KIP-951).
+An answer with an offset means that the operating system has the batch; with ``log.flush.interval.messages=1``, that it
+is on disk. Versions 13 and up identify topics by id (KIP-516); answers of versions 10 and up include a new leader
+(KIP-951).
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ _log: Final = ContextLogger(__name__, "")
 
 
 def handle(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
-    """Append everything, then answer for each partition (or not at all with acks=0)."""
+    """Append all batches, then answer for each partition (with acks=0 there is no answer)."""
     responses = [_produce_topic(context, request, topic) for topic in request.body.topic_data]
     now_ms = context.clock.monotonic_ms()
     throttle_ms = context.producer_quota.record(request.client_id, request.size_in_bytes, now_ms)
     failed = [part for topic in responses for part in topic.partition_responses if part.error_code]
     if request.body.acks == _NO_ACKS:
         if failed:
-            # The client listens to no answer; only a lost connection makes it look for what is wrong.
+            # The client expects no answer; only a closed connection shows the error.
             _log.info("closing a connection of %s: its acks=0 write failed: %s", request.client_id, failed[0])
             request.close_connection()
             return
@@ -70,7 +71,7 @@ def handle(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
 
 
 def _wake_fetches(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
-    # After the answer: whoever waits for these records must not make their producer wait.
+    # After the answer, so that completing delayed fetches does not delay the producer.
     for data in request.body.topic_data:
         topic = asked_topic(context, request, data.name, data.topic_id)
         if topic is not None:
@@ -109,7 +110,7 @@ def _produce_partition(
         in_sync = sum(replica in context.cluster.nodes for replica in partition.replicas)
         if in_sync < topic.settings.min_insync_replicas:
             raise ApiError(f"{in_sync} replicas are in sync", ErrorCode.NOT_ENOUGH_REPLICAS)
-    # Decoding gives a view or nothing; what a client builds (several buffers) never arrives here.
+    # Decoding returns a memoryview or None; record sets of several buffers occur only in clients that encode requests.
     assert data.records is None or isinstance(data.records, memoryview)
     batch, header = validate_batch(data.records, topic.settings.batches, context.clock.wall_ms(), request.version)
     log = context.log_of(topic, data.index)
@@ -132,7 +133,7 @@ def _admitted(
     log: PartitionLog,
     header: BatchHeader,
 ) -> Iterator[VerificationGuard | None]:
-    """Have the coordinator say that a transaction's first batch in *log* belongs to it (KIP-890)."""
+    """Verify with the coordinator that a transaction's first batch in *log* belongs to the transaction (KIP-890)."""
     if not header.is_transactional:
         yield None
         return

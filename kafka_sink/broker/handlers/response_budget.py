@@ -1,7 +1,7 @@
-"""Bounds the bytes of fetch responses that wait to be sent, whatever clients ask for and never read.
+"""Limits the bytes of fetch responses that wait to be sent, even if clients request data and never read it.
 
-Handlers reserve on any thread, network threads release when a response has left or its connection is gone. Must never
-refuse anything: a reader always gets its next batch, only not more than that while others hold the memory.
+Handlers reserve on any thread; network threads release when a response was sent or its connection is closed. A
+reservation must never fail: a consumer always gets its next batch, but nothing beyond it while the limit is reached.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 
 
 class ResponseBudget:
-    """Counts bytes against *limit_bytes*."""
+    """Counts reserved bytes, with a limit of *limit_bytes*."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -19,16 +19,16 @@ class ResponseBudget:
 
     @property
     def available_bytes(self) -> int:
-        """How much more there should be; 0 when the limit is reached."""
+        """The bytes left below the limit; 0 when the limit is reached."""
         return max(self._limit_bytes - self._reserved, 0)
 
     def reserve(self, size: int) -> None:
-        """Count *size* bytes, whatever the limit says."""
+        """Reserve *size* bytes, even beyond the limit."""
         with self._lock:
             self._reserved += size
 
     def release(self, size: int) -> None:
-        """Give back what was reserved. :raises ValueError: it never was."""
+        """Release reserved bytes. :raises ValueError: if more bytes are released than were reserved."""
         with self._lock:
             if size > self._reserved:
                 raise ValueError(f"{size} bytes released, {self._reserved} are reserved")

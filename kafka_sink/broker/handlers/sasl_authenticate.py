@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36) of a client that cannot use it now: its listener has no SASL, or it is let in already."""
+"""SaslAuthenticate (key 36) in a wrong state: the listener has no SASL, or the client is already authenticated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSIONS: Final = VersionRange(0, 2)
 
 
 def handle(context: BrokerContext, request: ApiRequest[SaslAuthenticateRequest]) -> None:
-    """Refuse: what can be answered otherwise never comes here, but to the connection's authenticator."""
+    """Reject the request; the connection's authenticator handles requests in the right state."""
     request.respond(
         SaslAuthenticateResponse(
             error_code=ErrorCode.ILLEGAL_SASL_STATE,

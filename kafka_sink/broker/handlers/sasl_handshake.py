@@ -1,4 +1,4 @@
-"""SaslHandshake (key 17) of a client that cannot use it now: its listener has no SASL, or it is let in already."""
+"""SaslHandshake (key 17) in a wrong state: the listener has no SASL, or the client is already authenticated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSIONS: Final = VersionRange(0, 1)
 
 
 def handle(context: BrokerContext, request: ApiRequest[SaslHandshakeRequest]) -> None:
-    """Refuse: what can be answered otherwise never comes here, but to the connection's authenticator."""
+    """Reject the request; the connection's authenticator handles requests in the right state."""
     request.respond(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
 
 

@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): the leader hands in who reads what, and every member is told its part."""
+"""SyncGroup (key 14): the leader sends the assignments, and every member receives its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIRST_WITH_PROTOCOL: Final = 5
 
 
 def handle(context: BrokerContext, request: ApiRequest[SyncGroupRequest]) -> None:
-    """Hand the request to the group's coordinator, which answers when the leader has spoken."""
+    """Pass the request to the group coordinator, which answers when the leader has sent the assignments."""
     body = request.body
 
     def answer(result: SyncResult) -> None:

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (key 28): offsets of a group that count once the transaction is committed."""
+"""TxnOffsetCommit (key 28): offsets of a group that are committed together with a transaction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERSIONS: Final = VersionRange(0, 5)
 
 
 def handle(context: BrokerContext, request: ApiRequest[TxnOffsetCommitRequest]) -> None:
-    """Store what is known to exist, if the producer's transaction may; what is not keeps nothing else from it."""
+    """Store offsets of existing partitions if the transaction allows it; the others get an error code each."""
     body = request.body
     offsets = {
         TopicPartition(topic.name, partition.partition_index): CommittedOffset(

@@ -1,6 +1,6 @@
-"""WriteTxnMarkers (key 27): how transactions ended, for partitions that this node leads.
+"""WriteTxnMarkers (key 27): the outcome of transactions, for partitions that this node leads.
 
-Brokers tell each other; an operator ends with it a transaction that no coordinator knows of any more (KIP-664).
+Brokers send it to each other; operators use it to end a transaction that no coordinator has any longer (KIP-664).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VERSIONS: Final = VersionRange(1, 2)
 
 
 def handle(context: BrokerContext, request: ApiRequest[WriteTxnMarkersRequest]) -> None:
-    """Write every marker that may be written, and answer for each partition."""
+    """Write all valid markers, and answer for each partition."""
     results = [_write(context, marker) for marker in request.body.markers]
     request.respond(WriteTxnMarkersResponse(markers=results))
 

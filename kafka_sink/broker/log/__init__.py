@@ -1,5 +1,5 @@
-"""The log on disk: segments of record batches, their indexes and what they say about producers.
+"""The log on disk: segments of record batches, their indexes, and producer state.
 
-Called by request handlers (any handler thread) and by the log manager's own housekeeping thread; every partition is
-guarded by its own lock. Must never know a socket, a request or a handler.
+Request handlers (any handler thread) and the log manager's housekeeping thread call it; each partition has its own
+lock. This package must not use sockets, requests or handlers.
 """

@@ -1,7 +1,7 @@
-"""A checksum behind the content of a small file, so that damage is noticed when it is read.
+"""A checksum at the end of a small file, with which damage is detected when the file is read.
 
-Called by whoever stores or loads such a file, under that one's lock; pure. Must never let a file through that differs
-in any bit from what was stored.
+Called by the code that stores or loads such a file, under that code's lock; pure. A file that differs in any bit from
+what was stored must be rejected.
 """
 
 from __future__ import annotations
@@ -20,6 +20,6 @@ def with_checksum(content: bytes) -> bytes:
 
 
 def without_checksum(data: bytes) -> bytes | None:
-    """The content of a file that :func:`with_checksum` made, None when it is damaged."""
+    """The content of a file that :func:`with_checksum` created, None if it is damaged."""
     content = data[:-_TRAILER_BYTES]
     return content if with_checksum(content) == data else None

@@ -1,8 +1,9 @@
-"""How many files of logs are open at the same time, whatever number of segments there is.
+"""Limits the number of open log files, whatever the number of segments.
 
-A file is opened when it is used and stays open until others need its place: the least recently used one that nobody is
-at goes first. Used by handler threads and the housekeeping thread, each under its partition's lock or, for a flush,
-under none. Must never close a descriptor that somebody is using: its number may be another file's a moment later.
+A file is opened when it is used and stays open until its descriptor is needed for another file: the least recently used
+file that is not in use is closed first. Used by handler threads and the housekeeping thread, each under its partition's
+lock or, for a flush, without a lock. A descriptor that is in use must not be closed, because the operating system may
+assign its number to another file at once.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from typing import Final
 
 from kafka_sink.common.threads import at_fork
 
-#: With fewer than these no log could be rolled, copied and read at once.
+#: The minimum with which a log can be rolled, copied and read at the same time.
 _FEWEST: Final = 16
 _MOST: Final = 1 << 15
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
 def allowed_descriptors() -> int:
-    """Half of what the process may open: the other half is for connections."""
+    """Half of the process's limit on open files; the other half is for connections."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if soft == resource.RLIM_INFINITY else min(max(soft // 2, _FEWEST), _MOST)
 
 
 class Descriptor:
-    """One file of :class:`Descriptors`: ``with`` it, it is open, under the number that the block is given.
+    """One file of :class:`Descriptors`. A ``with`` block opens it, receives its descriptor and keeps it open.
 
-    :raises OSError: it was closed (EBADF), or cannot be opened again.
+    :raises OSError: if it was closed (EBADF), or cannot be reopened.
     """
 
     __slots__ = ("_all", "closed", "fd", "path", "users")
@@ -53,22 +54,22 @@ class Descriptor:
         self._all.release(self)
 
     def close(self) -> None:
-        """Nobody uses it any more from now on; who does at the moment ends undisturbed. May be called again."""
+        """Close the file for new users; present users are not affected. May be called again."""
         self._all.close(self)
 
 
 class Descriptors:
-    """At most *limit* open files beside those that are being used."""
+    """At most *limit* open files, not counting those in use."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        # Guarded by the lock: what is open, least recently used first.
+        # Guarded by the lock: the open files, least recently used first.
         self._open: OrderedDict[Descriptor, None] = OrderedDict()
         at_fork(self, Descriptors._forked)
 
     def create(self, path: Path) -> Descriptor:
-        """The file at *path*, made if need be. :raises OSError: it cannot be opened."""
+        """The file at *path*, created if it does not exist. :raises OSError: if it cannot be opened."""
         entry = Descriptor(path, self)
         with self._lock:
             self._make_room()
@@ -77,7 +78,10 @@ class Descriptors:
         return entry
 
     def acquire(self, entry: Descriptor) -> int:
-        """Open *entry* if it is not, and keep it open until :meth:`release`. :raises OSError: as its own block does."""
+        """Open *entry* if necessary, and keep it open until :meth:`release`.
+
+        :raises OSError: as :class:`Descriptor`.
+        """
         with self._lock:
             if entry.closed:
                 raise OSError(errno.EBADF, f"{entry.path} is closed")
@@ -91,7 +95,7 @@ class Descriptors:
             return entry.fd
 
     def release(self, entry: Descriptor) -> None:
-        """Whoever acquired it is done."""
+        """End one use of *entry*."""
         with self._lock:
             entry.users -= 1
             if entry.closed and not entry.users:
@@ -118,7 +122,7 @@ class Descriptors:
             entry.fd = -1
 
     def _forked(self) -> None:
-        # The logs are the parent's: the child neither writes to them nor keeps the space of deleted ones.
+        # The logs belong to the parent: the child must neither write to them nor keep the space of deleted files.
         self._lock = threading.Lock()
         for entry in tuple(self._open):
             entry.closed = True

@@ -1,8 +1,8 @@
-"""The seam between the log and the disk: everything the log does to files goes through :class:`FileSystem`.
+"""The interface between the log and the disk: the log accesses files only through :class:`FileSystem`.
 
-Called under a partition's lock by handler threads, and by the housekeeping thread. Must never interpret the bytes it
-moves, and must never report an append as done before the operating system has all of it: what was handed to
-``write()`` survives the death of the process, and acknowledgements stand on that.
+Called under a partition's lock by handler threads, and by the housekeeping thread. Implementations must not interpret
+the bytes, and must not report an append as complete before the operating system has all bytes: data passed to
+``write()`` survives the death of the process, and acknowledgements rely on that.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _flush_to_disk: Final = getattr(os, "fdatasync", os.fsync)
 
 
 class LogFile(Protocol):
-    """One append-only file that is read at any position; once it is closed, OSError is all it answers."""
+    """One append-only file that can be read at any position; after it is closed, all methods raise OSError."""
 
     @property
     def size(self) -> int:
-        """Bytes in the file, as far as appends through this object went."""
+        """The number of bytes in the file, as of the appends through this object."""
         ...
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Write all *buffers* at the end.
 
-        :raises OSError: not everything was written; what arrived is still in the file, call :meth:`truncate`.
+        :raises OSError: if not everything was written; the written part is still in the file, call :meth:`truncate`.
         """
         ...
 
@@ -46,33 +46,33 @@ class LogFile(Protocol):
         ...
 
     def flush(self) -> None:
-        """Return when everything appended is on the disk itself, and the file's name with it."""
+        """Return when all appended bytes and the file's name are on disk."""
         ...
 
     def close(self) -> None:
-        """Give the file back to the operating system. A second call does nothing."""
+        """Close the file. A second call does nothing."""
         ...
 
 
 class FileSystem(Protocol):
-    """What the log needs from a disk."""
+    """The file operations that the log needs."""
 
     def open(self, path: Path) -> LogFile:
-        """Open *path* for appending and reading; created when it does not exist."""
+        """Open *path* for appending and reading; the file is created if it does not exist."""
         ...
 
     def make_directories(self, path: Path) -> None: ...
 
     def list_directory(self, path: Path) -> list[str]:
-        """Names in *path*, sorted; empty when there is no such directory."""
+        """The names in *path*, sorted; empty if the directory does not exist."""
         ...
 
     def read_file(self, path: Path) -> bytes | None:
-        """The whole of a small file, None when there is none."""
+        """The content of a small file, None if it does not exist."""
         ...
 
     def replace_file(self, path: Path, data: bytes) -> None:
-        """Put *data* at *path* so that a crash at any time leaves either the old or the new content, whole."""
+        """Replace the file at *path* atomically: after a crash it has the complete old or new content."""
         ...
 
     def remove_file(self, path: Path) -> None:
@@ -82,12 +82,12 @@ class FileSystem(Protocol):
     def rename(self, source: Path, target: Path) -> None: ...
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory with all it holds, if it exists."""
+        """Remove a directory and its content, if it exists."""
         ...
 
 
 def flush_directory(path: Path) -> None:
-    """Return when the names in *path* are on the disk: new ones and renamed ones are only certain then."""
+    """Return when the names in *path* are on disk; new and changed names are durable only after this."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -103,7 +103,7 @@ class _OsLogFile:
         self._descriptor = descriptors.create(path)
         with self._descriptor as fd:
             self._size = os.fstat(fd).st_size
-        # A file that was empty may be new, and its directory as well: their names are on the disk after a flush only.
+        # An empty file may be new, and so may its directory: their names are on disk only after a flush.
         self._name_flushed = self._size > 0
 
     @property
@@ -143,10 +143,10 @@ class _OsLogFile:
 
 
 class OsFileSystem:
-    """The real disk."""
+    """The real file system."""
 
     def __init__(self, open_files: int | None = None) -> None:
-        """*open_files*: how many files of logs stay open at most; half of what the process may open by default."""
+        """*open_files*: the maximum number of open log files; by default half of the process's limit."""
         self._descriptors = Descriptors(open_files or allowed_descriptors())
 
     def open(self, path: Path) -> LogFile:

@@ -1,8 +1,8 @@
 """All partition logs of a data directory.
 
-Called by handler threads (look-ups, first appends, deletions) and by its housekeeping step. Directories are named as
-Kafka names them, ``topic-partition``; topic names are validated before they get here. Must never hold its own lock
-while a log does work.
+Called by handler threads (lookups, first appends, deletions) and by its housekeeping thread. Directories have Kafka's
+names, ``topic-partition``; the caller has validated topic names. The log manager must not hold its own lock while a log
+does I/O.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread
 
-#: Ends the name of a directory that is being removed.
+#: Suffix of a directory that is being removed.
 DELETED_SUFFIX: Final = "-delete"
 
 
 class LogManager:
-    """Opens, finds, tends and deletes the logs below *directory*."""
+    """Opens, finds, maintains and deletes the logs in *directory*."""
 
     def __init__(self, directory: Path, filesystem: FileSystem, clock: Clock, *, shared: bool = False) -> None:
-        """*shared*: other processes have logs in *directory* as well, so none is opened but by :meth:`open`."""
+        """*shared*: other processes have logs in *directory* as well, so logs are opened only by :meth:`open`."""
         self._directory = directory
         self._shared = shared
         self._filesystem = filesystem
@@ -44,9 +44,9 @@ class LogManager:
         filesystem.make_directories(directory)
 
     def open_existing(self, configs: Callable[[TopicPartition], LogConfig | None]) -> int:
-        """Open every log on the disk that *configs* knows; returns how many bytes recovery had to cut off.
+        """Open every log on disk for which *configs* returns a config; returns the bytes that recovery truncated.
 
-        What it does not know (a topic whose deletion was interrupted) is removed.
+        Other logs (of topics whose deletion was interrupted) are removed.
         """
         truncated = 0
         for name in self._filesystem.list_directory(self._directory):
@@ -66,21 +66,21 @@ class LogManager:
         return truncated
 
     def get(self, partition: TopicPartition) -> PartitionLog | None:
-        """The log of *partition*; None while nothing was ever written to it, or while another process has it."""
+        """The log of *partition*; None if nothing was written to it yet, or another process has it open."""
         return self._logs.get(partition)
 
     def serves(self, partition: TopicPartition) -> bool:
-        """Whether what this process says of *partition*'s log is the truth: no other process has it, or may have."""
+        """Whether this process is authoritative for *partition*'s log: no other process has it open, or may have."""
         return not self._shared or partition in self._logs
 
     def open(self, partition: TopicPartition, config: LogConfig) -> None:
-        """Open the log of *partition*, which no other process has open. :raises OSError: that is not possible."""
+        """Open the log of *partition*, which no other process has open. :raises OSError: if it cannot be opened."""
         log = PartitionLog(self._directory / str(partition), self._filesystem, config, self._clock.wall_ms())
         with self._lock:
             self._logs[partition] = log
 
     def hand_over(self, partition: TopicPartition) -> None:
-        """Close one log, so that another process may open it."""
+        """Close one log, so that another process can open it."""
         with self._lock:
             found = self._logs.pop(partition, None)
         if found is not None:
@@ -92,13 +92,13 @@ class LogManager:
     def get_or_create(
         self, partition: TopicPartition, config: LogConfig, still_wanted: Callable[[], bool]
     ) -> PartitionLog | None:
-        """The log of *partition*, made if nothing was written yet; None when it is not *still_wanted*.
+        """The log of *partition*, created if nothing was written yet; None if *still_wanted* returns False.
 
-        That is asked under the lock that deletions take: a request that was looked up before its topic was deleted
-        must not leave a log for the next topic of that name.
+        *still_wanted* is called under the lock that deletions take: a request that was resolved before its topic was
+        deleted must not create a log for the next topic with that name.
 
-        :raises OSError: the log's directory cannot be made.
-        :raises ApiError: NOT_LEADER_OR_FOLLOWER, where processes share the directory and another one has the log.
+        :raises OSError: if the log's directory cannot be created.
+        :raises ApiError: NOT_LEADER_OR_FOLLOWER if processes share the directory and another one has the log open.
         """
         found = self._logs.get(partition)
         if found is not None:
@@ -114,9 +114,9 @@ class LogManager:
             return found
 
     def delete(self, partitions: list[TopicPartition]) -> None:
-        """Delete logs with all their data; their names are free for re-use when this returns.
+        """Delete logs and all their data; their names can be reused when this returns.
 
-        :raises OSError: some could not be removed and are as they were, all others are gone.
+        :raises OSError: if some logs could not be removed; these are unchanged, and all others are removed.
         """
         failure: OSError | None = None
         for partition in partitions:
@@ -135,7 +135,7 @@ class LogManager:
             found = self._logs.get(partition)
             if found is None and (self._shared or not self._filesystem.list_directory(directory)):
                 return
-            # A rename happens or does not; a tree that is half removed would come back as a damaged log.
+            # A rename is atomic; a partly removed directory would be opened as a damaged log.
             if found is None:
                 self._filesystem.rename(directory, target)
             else:
@@ -144,9 +144,9 @@ class LogManager:
         self._filesystem.remove_tree(target)
 
     def start_housekeeping(self, name: str, interval_ms: int, flush_interval_ms: int) -> None:
-        """Tend the logs every *interval_ms* on a thread of their own, which may take seconds.
+        """Call :meth:`housekeep` every *interval_ms* on a thread of its own; a run may take seconds.
 
-        Every *flush_interval_ms* it looks which logs are to be flushed.
+        Every *flush_interval_ms* the thread also flushes logs that are due.
         """
 
         def run() -> None:
@@ -166,7 +166,7 @@ class LogManager:
         self._housekeeper = start_thread(name, run)
 
     def stop_housekeeping(self) -> None:
-        """End the thread; returns when it has."""
+        """End the thread; returns when it has ended."""
         with self._tending:
             self._stopping = True
             self._tending.notify()
@@ -174,18 +174,18 @@ class LogManager:
             self._housekeeper.join()
 
     def flush_due(self, monotonic_ms: int) -> None:
-        """Flush what has waited for as long as its topic allows (``flush.ms``)."""
+        """Flush logs whose unflushed data has reached the age of ``flush.ms``."""
         with self._lock:
             logs = list(self._logs.values())
         for log in logs:
             try:
                 log.flush_if_older(monotonic_ms)
             except Exception:
-                # A mistake in one log must not end the thread that tends them all.
+                # An error in one log must not end the thread that maintains all logs.
                 self._log.exception("flushing %s failed", log.directory)
 
     def housekeep(self) -> None:
-        """Seal rolled segments and apply retention, log by log; a log that fails does not keep others from it."""
+        """Seal rolled segments and apply retention, log by log; a failure of one log does not affect the others."""
         with self._lock:
             logs = list(self._logs.items())
         for partition, log in logs:
@@ -202,7 +202,7 @@ class LogManager:
                 self._log.info("retention deleted %d segments of %s", deleted, partition)
 
     def abandon(self) -> None:
-        """Close all logs without a thought for their data."""
+        """Close all logs without flushing their data."""
         with self._lock:
             logs, self._logs = self._logs, {}
         for log in logs.values():

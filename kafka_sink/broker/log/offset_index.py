@@ -1,11 +1,11 @@
 """Sparse index of one segment: offset → position, timestamp → position, leader epoch → first offset.
 
-Owned by its segment and guarded by the partition's lock. Must never be needed for correctness: it only says where to
-start walking batch headers, and it can always be rebuilt from the segment.
+Owned by its segment and guarded by the partition's lock. Correctness must not depend on it: it only determines where a
+scan of batch headers begins, and it can always be rebuilt from the segment.
 
 On disk an index file is also the *seal* of its segment: it is written only after the segment's bytes were flushed, and
-says how many of them it vouches for. Bytes beyond that (or a segment without a valid index file) are checked batch by
-batch when the log is opened.
+stores the number of bytes that it covers. Bytes beyond that (or a segment without a valid index file) are verified
+batch by batch when the log is opened.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from crc32c import crc32c
 from kafka_sink.common.model import NO_TIMESTAMP
 
 _MAGIC: Final = b"KLX2"
-# magic, CRC-32C of all that follows; sealed bytes, next offset, largest timestamp, its offset, number of entries and of
-# leader epochs
+# magic, CRC-32C of all following bytes; sealed bytes, next offset, largest timestamp, its offset, number of entries and
+# number of leader epochs
 _PREFIX: Final = struct.Struct(">4sI")
 _FIELDS: Final = struct.Struct(">qqqqii")
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What an index file vouches for about its segment."""
+    """The state of a segment that its index file guarantees."""
 
     sealed_bytes: int
     next_offset: int
@@ -43,10 +43,10 @@ def _int64s() -> array[int]:
 
 @dataclass(slots=True)
 class OffsetIndex:
-    """Every *interval_bytes* of segment one entry: base offset, position and largest timestamp of a batch.
+    """One entry per *interval_bytes* of the segment: base offset, position and largest timestamp of a batch.
 
-    An entry's timestamp is the largest one *before* its position, so the entries are sorted by it as well. Beside them
-    stands every leader epoch under which the segment was written, with its first offset here.
+    The timestamp of an entry is the largest one *before* its position, so the entries are sorted by timestamp as well.
+    The index also has every leader epoch of the segment, with its first offset here.
     """
 
     interval_bytes: int
@@ -60,7 +60,7 @@ class OffsetIndex:
         return len(self._offsets)
 
     def add(self, base_offset: int, position: int, max_timestamp_before: int) -> None:
-        """Tell of the batch at *position*; remembered when the last entry is an interval away."""
+        """Record the batch at *position*; an entry is added if the last entry is at least an interval away."""
         if self._positions and position - self._positions[-1] < self.interval_bytes:
             return
         self._offsets.append(base_offset)
@@ -68,18 +68,18 @@ class OffsetIndex:
         self._timestamps.append(max_timestamp_before)
 
     def add_epoch(self, epoch: int, base_offset: int) -> None:
-        """Tell of the leader epoch of the batch at *base_offset*; remembered when it is a new one."""
+        """Record the leader epoch of the batch at *base_offset*; an entry is added if the epoch is new."""
         if not self._epochs or epoch > self._epochs[-1]:
             self._epochs.append(epoch)
             self._epoch_starts.append(base_offset)
 
     @property
     def last_epoch(self) -> int:
-        """The newest leader epoch, -1 while there is none."""
+        """The newest leader epoch, -1 if there is none."""
         return self._epochs[-1] if self._epochs else -1
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch under which the record at *offset* was written, -1 when nothing that old is here."""
+        """The leader epoch of the record at *offset*, -1 if the index has no epoch that old."""
         entry = bisect_right(self._epoch_starts, offset) - 1
         return self._epochs[entry] if entry >= 0 else -1
 
@@ -88,7 +88,7 @@ class OffsetIndex:
         return list(zip(self._epochs, self._epoch_starts, strict=True))
 
     def entry_for_offset(self, offset: int) -> tuple[int, int] | None:
-        """(base offset, position) of a batch at or before the one that holds *offset*, None in an empty segment."""
+        """(base offset, position) of a batch at or before the one with *offset*, None for an empty segment."""
         entry = bisect_right(self._offsets, offset) - 1
         return (self._offsets[entry], self._positions[entry]) if entry >= 0 else None
 
@@ -98,7 +98,7 @@ class OffsetIndex:
         return self._positions[entry] if entry >= 0 else 0
 
     def to_bytes(self, seal: Seal) -> bytes:
-        """The index file for a segment whose first ``seal.sealed_bytes`` bytes are on the disk."""
+        """The content of the index file for a segment whose first ``seal.sealed_bytes`` bytes are on disk."""
         count, epochs = len(self), len(self._epochs)
         places = seal.sealed_bytes, seal.next_offset, seal.max_timestamp, seal.max_timestamp_offset
         columns = *self._offsets, *self._positions, *self._timestamps, *self._epochs, *self._epoch_starts
@@ -107,7 +107,7 @@ class OffsetIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes, interval_bytes: int) -> tuple[OffsetIndex, Seal] | None:
-        """Read an index file; None when it is damaged in any way (the caller rebuilds it)."""
+        """Parse an index file; None if it is damaged in any way (the caller rebuilds it)."""
         if len(data) < _PREFIX.size + _FIELDS.size:
             return None
         magic, checksum = _PREFIX.unpack_from(data)
@@ -127,5 +127,5 @@ class OffsetIndex:
 
 
 def no_seal(base_offset: int) -> Seal:
-    """The seal of a segment that nothing vouches for."""
+    """The seal of a segment without a valid index file."""
     return Seal(0, base_offset, NO_TIMESTAMP, base_offset)

@@ -1,8 +1,8 @@
-"""The log of one partition: segments in order of offset, the newest one open for appends.
+"""The log of one partition: segments in offset order, the newest one open for appends.
 
-Called by any handler thread and by the housekeeping thread; one lock guards all of it. Must never acknowledge before
-``write()`` has returned, must never decode records to store or to serve them, must never show an offset at or beyond
-the end of the log, and to readers of committed records none at or beyond the last stable offset.
+Called by any handler thread and by the housekeeping thread; one lock guards the whole log. An append must not be
+acknowledged before ``write()`` has returned, and records must not be decoded to store or to serve them. No offset at or
+beyond the log end offset may be visible, and to read_committed readers none at or beyond the last stable offset.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kafka_sink.records.reader import read_batches
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Settings of one log, after topic settings were laid over the broker's."""
+    """The effective settings of one log: topic settings and, where they are not set, the broker's."""
 
     segment_bytes: int
     index_interval_bytes: int
@@ -50,7 +50,7 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True)
 class AppendInfo:
-    """Where a batch is: its first and last offset, the log's time if that rules (else −1), and the log's start."""
+    """The result of an append: first and last offset, log append time if used (else −1), and log start offset."""
 
     base_offset: int
     last_offset: int
@@ -61,14 +61,14 @@ class AppendInfo:
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """What a read found, with the state of the log at that moment (see :meth:`PartitionLog.appended_bytes`)."""
+    """The result of a read, with the state of the log at that moment (see :meth:`PartitionLog.appended_bytes`)."""
 
     records: bytes
     end_offset: int
     start_offset: int
     appended_bytes: int
     last_stable_offset: int
-    #: For readers of committed records only: whose records among *records* to leave out.
+    #: For read_committed readers only: the aborted transactions among *records*.
     aborted: tuple[AbortedTransaction, ...] = ()
 
 
@@ -76,9 +76,9 @@ class PartitionLog:
     """An append-only sequence of record batches, addressed by offset."""
 
     def __init__(self, directory: Path, filesystem: FileSystem, config: LogConfig, wall_ms: int) -> None:
-        """Open *directory*, whatever state it was left in; what a crash tore off the end is cut away.
+        """Open *directory* in any state; an incomplete tail, left by a crash, is truncated.
 
-        Where a marker is damaged, every use answers KAFKA_STORAGE_ERROR and names the file.
+        If a marker is damaged, every operation fails with KAFKA_STORAGE_ERROR, and the error names the file.
         """
         self.directory = directory
         self._filesystem = filesystem
@@ -90,15 +90,15 @@ class PartitionLog:
         recovered = recovery.open_log(
             directory, filesystem, config.index_interval_bytes, config.producer_expiration_ms, wall_ms
         )
-        #: Bytes that were cut off because they were no whole, sound batches.
+        #: Bytes that recovery truncated, because they were not complete, valid batches.
         self.truncated_bytes = recovered.truncated_bytes
         self._segments: Segments = recovered.segments
         self._producers: ProducerStateManager = recovered.producers
         self._unflushed_messages = 0
-        # When :meth:`flush_if_older` first saw that something is to be flushed.
+        # When :meth:`flush_if_older` first found unflushed data.
         self._unflushed_since_ms: int | None = None
         self._appended_bytes = 0
-        # First offset of an open transaction → bytes appended before it, for those begun since the log was opened.
+        # First offset of an open transaction → bytes appended before it, for transactions since the log was opened.
         self._appended_before: dict[int, int] = {}
         self._failure: ApiError | None = None
         if recovered.damage is not None:
@@ -116,14 +116,14 @@ class PartitionLog:
         wall_ms: int,
         guard: VerificationGuard | None = None,
     ) -> AppendInfo:
-        """Store one validated batch at the end; when this returns, the operating system has it.
+        """Append one validated batch; when this returns, the operating system has it.
 
-        A transactional batch that opens a transaction here needs a *guard* from :meth:`begin_verification` under which
-        the coordinator has said yes.
+        A transactional batch that begins a transaction in this log needs a *guard* from :meth:`begin_verification`
+        under which the coordinator has confirmed the transaction.
 
-        :raises ApiError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH; INVALID_TXN_STATE when the batch is of
-            no open transaction; KAFKA_STORAGE_ERROR when the disk refused it (nothing of it stays);
-            UNKNOWN_TOPIC_OR_PARTITION when the log was deleted meanwhile.
+        :raises ApiError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH; INVALID_TXN_STATE if the batch does not
+            belong to an open transaction; KAFKA_STORAGE_ERROR if the disk failed (no part of the batch remains);
+            UNKNOWN_TOPIC_OR_PARTITION if the log was deleted in the meantime.
         """
         if self._config.log_append_time:
             stamped = bytearray(batch)
@@ -168,9 +168,9 @@ class PartitionLog:
     def append_marker(
         self, marker: EndTransactionMarker, leader_epoch: int, wall_ms: int, *, bumps_epoch: bool = False
     ) -> AppendInfo:
-        """End a producer's transaction here with a control batch; fences older epochs even when none is open.
+        """End a producer's transaction with a control batch; this also fences older epochs if no transaction is open.
 
-        *bumps_epoch*: each transaction has an epoch of its own, and the marker that of the next one.
+        *bumps_epoch*: each transaction has its own epoch, and the marker has the epoch of the next transaction.
 
         :raises ApiError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; else as :meth:`append`.
         """
@@ -191,11 +191,11 @@ class PartitionLog:
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, wall_ms: int, *, bumps_epoch: bool = False
     ) -> VerificationGuard | None:
-        """What :meth:`append` needs to open a transaction here, None when this one is open already (KIP-890).
+        """A guard for :meth:`append`, to begin a transaction in this log; None if it is open already (KIP-890).
 
-        Ask the coordinator after this call, and append only if it says that the partition is in the transaction.
-        Call :meth:`end_verification` when that is done. *sequence* is the batch's first one. *bumps_epoch*: each
-        transaction of this client has an epoch of its own.
+        The caller then asks the coordinator, and appends only if the partition is part of the transaction. It calls
+        :meth:`end_verification` afterwards. *sequence* is the first sequence number of the batch. *bumps_epoch*: each
+        transaction of this client has its own epoch.
 
         :raises ApiError: INVALID_PRODUCER_EPOCH.
         """
@@ -205,7 +205,7 @@ class PartitionLog:
             return self._producers.begin_verification(producer_id, epoch, sequence, wall_ms, bumps_epoch=bumps_epoch)
 
     def end_verification(self, guard: VerificationGuard) -> None:
-        """The batch is appended, or will not be; another one that comes under *guard* is refused from now on."""
+        """End the verification after the batch was appended or rejected; later appends under *guard* are rejected."""
         with self._lock:
             self._producers.end_verification(guard)
 
@@ -223,10 +223,11 @@ class PartitionLog:
                 recovery.write_snapshot(self.directory, self._filesystem, base_offset, self._producers)
                 active = self._segments.roll()
                 size = active.size
-            # A writer that looked at its epoch before the leader changed may come last; epochs never go back, as
-            # recovery takes one that does for damage.
+            # The leader may have changed after this writer read its epoch. Epochs must not go back, because recovery
+            # treats that as damage.
             leader_epoch = max(leader_epoch, self._segments.last_epoch)
-            # Offset and epoch lie before what the checksum covers: the batch itself goes to the file as received.
+            # Offset and epoch precede the bytes that the checksum covers, so the batch is written to the file as
+            # received.
             placed = SIZE_PREFIX.pack(base_offset, header.batch_length) + INT32.pack(leader_epoch)
             active.append(header, base_offset, leader_epoch, (placed, batch[MAGIC_AT : header.size_in_bytes]))
         except OSError as error:
@@ -239,7 +240,7 @@ class PartitionLog:
         try:
             active.truncate(size)
         except OSError as error:
-            # Whatever came next would stand behind half a batch, where no reader gets to.
+            # Later batches would follow an incomplete batch, where readers cannot reach them.
             self._failure = ApiError(f"a torn write could not be undone: {error}", ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _flush_if_due(self, messages: int) -> None:
@@ -253,7 +254,8 @@ class PartitionLog:
         self._unflushed_messages = 0
 
     def _flush_failed(self, error: OSError) -> ApiError:
-        # After a failed fsync nobody knows what is on the disk, and asking again may lie (fsyncgate): stop here.
+        # After a failed fsync the content of the disk is unknown, and another fsync may succeed wrongly (fsyncgate):
+        # stop.
         self._failure = ApiError(f"flush failed: {error}", ErrorCode.KAFKA_STORAGE_ERROR)
         return self._failure
 
@@ -265,29 +267,29 @@ class PartitionLog:
 
     @property
     def start_offset(self) -> int:
-        """Offset of the oldest record that is kept."""
+        """The offset of the oldest record that is kept."""
         with self._lock:
             return self._segments.start_offset
 
     @property
     def end_offset(self) -> int:
-        """Offset that the next record gets."""
+        """The offset of the next record."""
         with self._lock:
             return self._segments.end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Where readers of committed records stop: the first record of the oldest open transaction, else the end."""
+        """The limit for read_committed: the first record of the oldest open transaction, else the log end offset."""
         with self._lock:
             return self._last_stable_offset()
 
     def _last_stable_offset(self) -> int:
         unstable = self._producers.first_unstable_offset
-        # An open transaction may have begun with records that were deleted (DeleteRecords).
+        # The first records of an open transaction may have been deleted (DeleteRecords).
         return self._segments.end_offset if unstable is None else max(unstable, self._segments.start_offset)
 
     def producers(self) -> dict[int, ProducerState]:
-        """A copy of what is known of the producers, by id (DescribeProducers)."""
+        """A copy of the producer states, by producer id (DescribeProducers)."""
         with self._lock:
             return {producer: replace(state) for producer, state in self._producers.states.items()}
 
@@ -298,22 +300,23 @@ class PartitionLog:
             return self._segments.size
 
     def appended_bytes(self, *, committed: bool = False) -> int:
-        """Bytes appended since the log was opened; with *committed* those below the last stable offset. Grows only."""
+        """Bytes appended since the log was opened; with *committed*, below the last stable offset. Never decreases."""
         with self._lock:
             return self._readable_bytes(committed=committed)
 
     def _readable_bytes(self, *, committed: bool) -> int:
         unstable = self._producers.first_unstable_offset if committed else None
-        # A transaction that was open when the log was opened came before all that was appended since.
+        # A transaction that was open when the log was opened precedes all later appends.
         return self._appended_bytes if unstable is None else self._appended_before.get(unstable, 0)
 
     def read(self, offset: int, max_bytes: int, *, whole_first_batch: bool, committed: bool = False) -> LogRead:
-        """Batches from the one that holds *offset* on, straight from a segment's bytes.
+        """Batches from the one with *offset* on, as the stored bytes of one segment.
 
-        With *committed* it ends at the last stable offset, and tells the aborted transactions among the batches.
+        With *committed* the result ends at the last stable offset and includes the aborted transactions among the
+        batches.
 
-        :raises ApiError: OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR when the disk fails; UNKNOWN_TOPIC_OR_PARTITION when
-            the log was deleted meanwhile.
+        :raises ApiError: OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR if the disk fails; UNKNOWN_TOPIC_OR_PARTITION if
+            the log was deleted in the meantime.
         """
         with self._reading():
             start, end = self._segments.start_offset, self._segments.end_offset
@@ -329,37 +332,39 @@ class PartitionLog:
         candidates = self._producers.aborted_between(offset, self._segments.end_offset)
         if not candidates:
             return ()
-        # Those that only concern later batches come with them: a log may hold more than an answer should.
+        # Aborted transactions of later batches are returned with those batches, as a log may have more than fit an
+        # answer.
         end = max((batch.last_offset + 1 for batch in read_batches(records)), default=offset)
         return tuple(aborted for aborted in candidates if aborted.first_offset < end)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record with at least this timestamp (ms), None when all are older.
+        """The first record with at least this timestamp (ms), None if all records are older.
 
-        :raises ApiError: CORRUPT_MESSAGE when the batch in question cannot be unpacked; else as :meth:`read`.
+        :raises ApiError: CORRUPT_MESSAGE if the batch with the record cannot be decompressed; else as :meth:`read`.
         """
         with self._reading():
             return self._segments.offset_for_timestamp(timestamp)
 
     def max_timestamp_record(self) -> TimestampOffset | None:
-        """The first record that bears the largest timestamp of the log, None when the log is empty.
+        """The first record with the largest timestamp of the log, None if the log is empty.
 
-        :raises ApiError: CORRUPT_MESSAGE when its batch cannot be unpacked; else as :meth:`read`.
+        :raises ApiError: CORRUPT_MESSAGE if its batch cannot be decompressed; else as :meth:`read`.
         """
         with self._reading():
             return self._segments.max_timestamp_record()
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest leader epoch up to *epoch* under which records were written, and the offset after its last one.
+        """The largest leader epoch up to *epoch* that has records, and the offset after its last record.
 
-        *epoch* itself and the log's start when all that is kept was written under later ones. Raises as :meth:`read`.
+        Returns *epoch* itself and the log start offset if all remaining records have later epochs. Raises as
+        :meth:`read`.
         """
         with self._reading():
             return self._segments.end_of_epoch(epoch)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Hold the lock, and say in Kafka's words what goes wrong meanwhile."""
+        """Hold the lock, and translate errors into ApiError."""
         with self._lock:
             self._raise_if_failed()
             try:
@@ -373,22 +378,26 @@ class PartitionLog:
     # --- housekeeping ------------------------------------------------------------------------------------------------
 
     def seal_rolled_segments(self) -> None:
-        """Flush segments that were rolled since the last call and write their indexes. OSErrors are the caller's."""
+        """Flush segments that were rolled since the last call and write their indexes. OSErrors propagate."""
         while True:
             with self._lock:
                 if self._failure is not None or not self._segments.unsealed:
                     return
                 segment = self._segments.unsealed[0]
-            # Outside the lock: a flush may take seconds, and nobody appends to a rolled segment.
+            # Without the lock: a flush may take seconds, and rolled segments are not appended to.
             flushed = self._flush_if_there(segment)
             with self._lock:
-                # It may be deleted by now, and another topic's log be in its directory: no index must get there.
+                # The segment may be deleted by now, and its directory may hold another topic's log: write no index
+                # there.
                 if flushed and self._failure is None and segment in self._segments.unsealed:
                     segment.seal()
                     self._segments.unsealed.remove(segment)
 
     def _flush_if_there(self, segment: Segment) -> bool:
-        """Flush without the lock; False for a segment that was closed meanwhile. :raises OSError: it was not."""
+        """Flush without the lock; False if the segment was closed in the meantime.
+
+        :raises OSError: if the flush failed.
+        """
         try:
             segment.flush()
         except OSError:
@@ -399,7 +408,10 @@ class PartitionLog:
         return True
 
     def flush_if_older(self, monotonic_ms: int) -> None:
-        """Flush what has waited for ``flush.ms`` since a call first saw it. A failure ends the log, as in an append."""
+        """Flush data that is older than ``flush.ms``, counted from the first call that found it unflushed.
+
+        A failure ends the log, as in an append.
+        """
         with self._lock:
             if self._failure is not None or not self._unflushed_messages:
                 self._unflushed_since_ms = None
@@ -411,7 +423,7 @@ class PartitionLog:
             pending = [*self._segments.unsealed, self._segments.active]
             messages, self._unflushed_since_ms = self._unflushed_messages, None
         try:
-            # Outside the lock: it may take seconds, and nobody's answer waits for it.
+            # Without the lock: a flush may take seconds, and no answer waits for it.
             for segment in pending:
                 self._flush_if_there(segment)
         except OSError as error:
@@ -423,9 +435,10 @@ class PartitionLog:
             self._unflushed_messages = max(0, self._unflushed_messages - messages)
 
     def delete_records_before(self, offset: int) -> int:
-        """Let the log begin at *offset* (DeleteRecords, KIP-107); returns its start, which never goes back.
+        """Advance the log start offset to *offset* (DeleteRecords, KIP-107); returns the log start offset, which never
+        goes back.
 
-        −1 stands for the end of the log. What is gone stays gone: it is on the disk when this returns.
+        −1 selects the log end offset. The change is on disk when this returns.
 
         :raises ApiError: OFFSET_OUT_OF_RANGE beyond the end; KAFKA_STORAGE_ERROR; UNKNOWN_TOPIC_OR_PARTITION.
         """
@@ -439,7 +452,7 @@ class PartitionLog:
             return self._segments.start_offset
 
     def apply_retention(self, wall_ms: int) -> int:
-        """Delete the oldest segments that time or size no longer keeps; returns how many. The active one stays."""
+        """Delete the oldest segments that exceed retention time or size, never the active one; returns their number."""
         with self._lock:
             if self._failure is not None:
                 return 0
@@ -452,14 +465,14 @@ class PartitionLog:
             return expired
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Settings that hold from now on; segments that exist keep the index they have."""
+        """Replace the settings; existing segments keep their index interval."""
         with self._lock:
             self._config = config
 
     def hand_over(self) -> None:
-        """Close for another process to open; whoever still wants to use it is told to look for the new leader.
+        """Close the log so that another process can open it; later operations fail and clients look for the new leader.
 
-        It is closed even if that fails. :raises OSError: not everything is on the disk.
+        It is closed even if an error is raised. :raises OSError: if not all data is on disk.
         """
         try:
             self.close()
@@ -468,9 +481,9 @@ class PartitionLog:
                 self._release("handed over", ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def close(self) -> None:
-        """Flush everything, seal it and release the files; the next start need not check what is vouched for.
+        """Flush and seal all segments and close the files; the next start need not verify sealed bytes.
 
-        It is closed even if that fails. :raises OSError: not everything is on the disk.
+        It is closed even if an error is raised. :raises OSError: if not all data is on disk.
         """
         with self._lock:
             try:
@@ -483,17 +496,17 @@ class PartitionLog:
                 self._release("closed")
 
     def move_away(self, target: Path) -> None:
-        """Give the directory another name, to be removed there, and release the files.
+        """Rename the directory, so that it can be removed under its new name, and close the files.
 
-        :raises OSError: it cannot be renamed; the log is as it was.
+        :raises OSError: if it cannot be renamed; the log is unchanged.
         """
         with self._lock:
-            # In one go: nobody must find an open log whose directory is gone.
+            # Both under the lock: no other thread may find an open log whose directory is gone.
             self._filesystem.rename(self.directory, target)
             self._release("removed")
 
     def abandon(self) -> None:
-        """Release the files as they are: they are about to be removed."""
+        """Close the files without flushing, because they are about to be removed."""
         with self._lock:
             self._release("removed")
 

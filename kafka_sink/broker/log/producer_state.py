@@ -1,7 +1,7 @@
-"""What a partition remembers of its producers: the last five batches of each, and the transactions.
+"""The producer state of a partition: the last five batches of each producer, and transactions.
 
-Guarded by the partition's lock. Rebuilt from the log when it is opened, from the newest snapshot onwards. Must never
-change on a check: only a batch that is in the log counts (:meth:`ProducerStateManager.check`, then append, then
+Guarded by the partition's lock. Rebuilt when the log is opened, from the newest snapshot and the batches after it. A
+check must not change the state: only batches in the log count (:meth:`ProducerStateManager.check`, then append, then
 :meth:`ProducerStateManager.update` or :meth:`ProducerStateManager.complete`).
 
 Source: KIP-98, KIP-890, KIP-1228; apache/kafka ``ProducerAppendInfo``, ``ProducerStateEntry``, ``VerificationGuard``.
@@ -20,7 +20,7 @@ from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP
 from kafka_sink.records.batch import BatchHeader
 from kafka_sink.records.control import EndTransactionMarker
 
-#: As many as a client may have in flight with idempotence (max.in.flight.requests.per.connection).
+#: The maximum number of in-flight requests of an idempotent producer (max.in.flight.requests.per.connection).
 BATCHES_REMEMBERED: Final = 5
 NO_COORDINATOR_EPOCH: Final = -1
 _SEQUENCES: Final = 2**31
@@ -29,7 +29,7 @@ _FORMAT: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class AppendedBatch:
-    """Where a batch of a producer went: its sequences and its offsets, first and last, and its newest time stamp."""
+    """A batch of a producer in the log: its first and last sequences and offsets, and its largest timestamp."""
 
     first_sequence: int
     last_sequence: int
@@ -40,7 +40,7 @@ class AppendedBatch:
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """Records of *producer_id* from *first_offset* up to the marker at *last_offset* are not for read_committed."""
+    """Records of *producer_id* from *first_offset* to the marker at *last_offset* are hidden from read_committed."""
 
     producer_id: int
     first_offset: int
@@ -53,24 +53,24 @@ class ProducerState:
 
     epoch: int
     last_wall_ms: int
-    #: The newest ones, at most :data:`BATCHES_REMEMBERED`; a deque would take half a kilobyte.
+    #: The newest batches, at most :data:`BATCHES_REMEMBERED`; a list, because a deque takes half a kilobyte.
     batches: list[AppendedBatch] = field(default_factory=list)
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
-    #: Of its newest record or marker, ms since 1970.
+    #: Timestamp of its newest record or marker, ms since 1970.
     last_timestamp: int = NO_TIMESTAMP
-    #: Where its open transaction begins here; :data:`NO_OFFSET` while none is open.
+    #: First offset of its open transaction in this log; :data:`NO_OFFSET` if none is open.
     transaction_first_offset: int = NO_OFFSET
 
     @property
     def last_sequence(self) -> int:
-        """The sequence that the next batch follows; −1 when the epoch has none yet."""
+        """The last sequence number; −1 if the epoch has none yet."""
         return self.batches[-1].last_sequence if self.batches else -1
 
 
 class VerificationGuard:
-    """Stands for one question to the transaction coordinator; only its identity counts.
+    """Represents one verification with the transaction coordinator; guards are compared by identity.
 
-    *bumps_epoch*: the batch is of a client whose transactions have an epoch each.
+    *bumps_epoch*: the batch is from a client whose transactions have an epoch each.
     """
 
     __slots__ = ("bumps_epoch", "epoch", "producer_id")
@@ -81,13 +81,13 @@ class VerificationGuard:
         self.bumps_epoch = bumps_epoch
 
     def is_about_the_next(self, marker: EndTransactionMarker) -> bool:
-        """*marker* ends the transaction before the one that is asked about."""
+        """Whether *marker* ends the transaction before the one that is being verified."""
         return self.bumps_epoch and self.epoch == marker.producer_epoch
 
 
 @dataclass(slots=True)
 class _AskedAbout:
-    """What the coordinator was asked about and has not let in yet: the lowest sequence of an epoch."""
+    """Batches that are being verified and are not appended yet: the lowest sequence of an epoch."""
 
     epoch: int
     lowest_sequence: int
@@ -95,34 +95,34 @@ class _AskedAbout:
 
 
 class ProducerStateManager:
-    """Decides whether a producer's batch is the next one, one that is already there, or has lost its predecessor.
+    """Decides whether a producer's batch is the next one, a duplicate, or out of order.
 
-    Also knows which transactions are open in the partition, and which of them were aborted.
+    Also tracks the open and the aborted transactions of the partition.
     """
 
     def __init__(self, expiration_ms: int) -> None:
         self._expiration_ms = expiration_ms
         self._states: dict[int, ProducerState] = {}
-        # Producer id → first offset, in order of offset: a new transaction always begins behind all others.
+        # Producer id → first offset, in offset order, because a new transaction begins after all others.
         self._open: dict[int, int] = {}
         # In order of last offset.
         self._aborted: list[AbortedTransaction] = []
-        # Producer id → questions that are still worth something.
+        # Producer id → guards that are still valid.
         self._guards: dict[int, set[VerificationGuard]] = {}
-        # By producer id: batches of a transaction that is not open here yet.
+        # Producer id → unverified batches of a transaction that is not open in this log yet.
         self._asked_about: dict[int, _AskedAbout] = {}
 
     # --- data --------------------------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader) -> AppendedBatch | None:
-        """The earlier copy of this batch when it is a duplicate, None when it may be appended.
+        """Returns the earlier copy of this batch if it is a duplicate, None if it may be appended.
 
         :raises ApiError: INVALID_PRODUCER_EPOCH (a newer epoch was seen), OUT_OF_ORDER_SEQUENCE_NUMBER (a batch
             before this one is missing) or INVALID_TXN_STATE (not transactional, while a transaction is open).
         """
         state = self._states.get(header.producer_id)
         if state is None:
-            # Nothing is known of it (new here, or forgotten): any sequence may start, as in Kafka.
+            # The producer is new here, or its state has expired: any first sequence is accepted, as in Kafka.
             self._check_lowest_sequence(header)
             return None
         self._check_epoch(state, header.producer_id, header.producer_epoch)
@@ -145,7 +145,7 @@ class ProducerStateManager:
         return None
 
     def _check_lowest_sequence(self, header: BatchHeader) -> None:
-        # A batch before it was here and has to come again; stored after this one it would be out of order (KIP-890).
+        # An earlier batch is not appended yet and will be retried; it would be out of order after this one (KIP-890).
         asked = self._asked_about.get(header.producer_id)
         if asked is None or not header.is_transactional or asked.epoch != header.producer_epoch:
             return
@@ -169,7 +169,7 @@ class ProducerStateManager:
         return None
 
     def update(self, header: BatchHeader, base_offset: int, wall_ms: int) -> None:
-        """Remember a batch of data that is in the log at *base_offset*; one without a producer id is nothing to it."""
+        """Record a data batch that is in the log at *base_offset*; a batch without a producer id is ignored."""
         if not header.has_producer_id:
             return
         state = self._state_in_epoch(header.producer_id, header.producer_epoch, wall_ms)
@@ -195,9 +195,9 @@ class ProducerStateManager:
     # --- markers -----------------------------------------------------------------------------------------------------
 
     def check_marker(self, marker: EndTransactionMarker, *, bumps_epoch: bool = False) -> None:
-        """Let *marker* pass, or not; where it *bumps_epoch*, its epoch is the next transaction's (KIP-1228).
+        """Check whether *marker* may be appended; with *bumps_epoch* its epoch is the next transaction's (KIP-1228).
 
-        :raises ApiError: INVALID_PRODUCER_EPOCH (a newer producer was seen, or that next transaction),
+        :raises ApiError: INVALID_PRODUCER_EPOCH (a newer producer, or the next transaction, has written here),
             TRANSACTION_COORDINATOR_FENCED (a newer coordinator has written here).
         """
         state = self._states.get(marker.producer_id)
@@ -206,7 +206,7 @@ class ProducerStateManager:
         self._check_epoch(state, marker.producer_id, marker.producer_epoch)
         is_open = state.transaction_first_offset != NO_OFFSET
         if bumps_epoch and is_open and state.epoch == marker.producer_epoch:
-            # The log was told before, and that transaction has begun: it is not to end by the last one's marker.
+            # The marker was written before and the next transaction has begun; a repeated marker must not end that one.
             text = f"the marker of epoch {state.epoch} of producer {marker.producer_id} is of the transaction before"
             raise ApiError(text, ErrorCode.INVALID_PRODUCER_EPOCH)
         if marker.coordinator_epoch < state.coordinator_epoch:
@@ -216,7 +216,7 @@ class ProducerStateManager:
             )
 
     def complete(self, marker: EndTransactionMarker, offset: int, wall_ms: int) -> None:
-        """End the transaction whose *marker* is in the log at *offset*; its epoch keeps older producers out."""
+        """End the transaction whose *marker* is in the log at *offset*; the marker's epoch fences older producers."""
         state = self._state_in_epoch(marker.producer_id, marker.producer_epoch, wall_ms)
         state.coordinator_epoch = marker.coordinator_epoch
         state.last_timestamp = wall_ms
@@ -235,7 +235,7 @@ class ProducerStateManager:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest open transaction begins, None when none is open."""
+        """The first offset of the oldest open transaction, None if none is open."""
         return next(iter(self._open.values()), None)
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
@@ -250,22 +250,23 @@ class ProducerStateManager:
         return sorted(found, key=lambda aborted: aborted.first_offset)
 
     def forget_aborted_before(self, start_offset: int) -> None:
-        """Drop what only concerns records that are deleted."""
+        """Drop aborted transactions all of whose records are deleted."""
         if self._aborted and self._aborted[0].last_offset < start_offset:
             self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= start_offset]
 
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, wall_ms: int, *, bumps_epoch: bool = False
     ) -> VerificationGuard:
-        """Note that the coordinator is asked; the end of the transaction asked about makes the guard worthless.
+        """Begin a verification with the coordinator; the end of the transaction in question invalidates the guard.
 
-        Until a batch is let in, :meth:`check` refuses those that follow the lowest *sequence* asked about.
+        Until a batch is appended, :meth:`check` rejects batches after the lowest *sequence* that is being verified.
 
-        *bumps_epoch*: transactions of this client have an epoch each, and a marker the one after its transaction's
-        (KIP-890). Such a client begins its next transaction as soon as it knows how the last one ends, maybe before
-        the marker is here; a marker of the epoch asked about is that of the last one.
+        *bumps_epoch*: transactions of this client have an epoch each, and a marker has the epoch after that of its
+        transaction (KIP-890). Such a client begins its next transaction as soon as the outcome of the last one is
+        decided, possibly before the marker is in this log; a marker with the epoch in question belongs to the last
+        transaction.
 
-        :raises ApiError: INVALID_PRODUCER_EPOCH, for which nobody needs to be asked.
+        :raises ApiError: INVALID_PRODUCER_EPOCH, which needs no verification.
         """
         state = self._states.get(producer_id)
         if state is not None:
@@ -281,11 +282,11 @@ class ProducerStateManager:
         return guard
 
     def is_verified(self, guard: VerificationGuard | None) -> bool:
-        """Whether what the coordinator said under *guard* still holds."""
+        """Whether the coordinator's answer under *guard* is still valid."""
         return guard is not None and guard in self._guards.get(guard.producer_id, ())
 
     def end_verification(self, guard: VerificationGuard) -> None:
-        """Whatever comes under *guard* is refused from now on. A second call does nothing."""
+        """Invalidate *guard*; later batches under it are rejected. A second call does nothing."""
         guards = self._guards.get(guard.producer_id, set())
         guards.discard(guard)
         if not guards:
@@ -293,13 +294,13 @@ class ProducerStateManager:
 
     @property
     def states(self) -> Mapping[int, ProducerState]:
-        """What is known, by producer id; for looking only."""
+        """The producer states by producer id; read only."""
         return self._states
 
     # --- housekeeping, snapshots -------------------------------------------------------------------------------------
 
     def expire(self, wall_ms: int) -> None:
-        """Forget producers that have not written for ``producer.id.expiration.ms``; never an open transaction."""
+        """Remove producers without writes for ``producer.id.expiration.ms``, except those with open transactions."""
         oldest = wall_ms - self._expiration_ms
         gone = [
             producer
@@ -334,7 +335,7 @@ class ProducerStateManager:
         return json.dumps(content, separators=(",", ":")).encode()
 
     def load(self, snapshot: bytes) -> bool:
-        """Replace everything by *snapshot*; False (and nothing changed) when it is damaged or of another format."""
+        """Replace the whole state by *snapshot*; False, without changes, if it is damaged or has another format."""
         try:
             content = json.loads(snapshot)
             if content["format"] != _FORMAT:

@@ -1,8 +1,9 @@
-"""Opening a log that may have been left in the middle of anything.
+"""Recovery of a log that may have been left in any state.
 
-Called once per partition, before anybody else sees the log. What an index file vouches for (see ``offset_index``) is
-taken as it is; everything else is walked batch by batch, with checksums, and the log ends before the first batch that
-is not whole and sound. Must never guess: bytes behind a bad batch are cut off, later segments with them.
+Called once per partition, before the log is used. Bytes that an index file seals (see ``offset_index``) are accepted
+without a check; all others are verified batch by batch, with checksums, and the log ends before the first batch that is
+incomplete or invalid. Recovery must never guess: the bytes after an invalid batch are truncated, and later segments are
+deleted.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from kafka_sink.records.batch import BatchHeader, verify_crc
 from kafka_sink.records.control import EndTransactionMarker, read_marker
 
 SNAPSHOT_SUFFIX: Final = ".snapshot"
-#: The newest snapshot may turn out to lie beyond the recovered end; then the one before it serves.
+#: If the newest snapshot is beyond the recovered end, the one before it is used.
 _SNAPSHOTS_KEPT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLog:
-    """A log ready for use: at least one segment, the state of its producers, and what was cut off."""
+    """An opened log: at least one segment, the producer state, and the number of truncated bytes."""
 
     segments: Segments
     producers: ProducerStateManager
     truncated_bytes: int
-    #: What keeps the state of its producers from being known: nobody may write to it or read it.
+    #: Why the producer state cannot be determined: the log must then not be read or written. None if it is intact.
     damage: str | None
 
 
 def open_log(
     directory: Path, filesystem: FileSystem, index_interval_bytes: int, producer_expiration_ms: int, wall_ms: int
 ) -> RecoveredLog:
-    """Open the segments in *directory* and bring indexes and producer state up to date with them."""
+    """Open the segments in *directory* and bring indexes and producer state up to date."""
     bases = _offsets(filesystem, directory, LOG_SUFFIX)
     segments: list[Segment] = []
     outdated: list[Segment] = []
@@ -48,12 +49,12 @@ def open_log(
     for base in bases:
         segment = Segment(directory, base, filesystem, index_interval_bytes)
         if segments and (torn or segments[-1].next_offset > base):
-            # What follows a cut, or overlaps what is there already, belongs to a history that did not survive.
+            # Segments that follow a truncated one, or overlap earlier segments, are not part of the recovered log.
             outdated.append(segment)
             continue
         torn = _load_segment(segment, segments[-1].last_epoch if segments else -1)
         segments.append(segment)
-    # The cut comes last: after a crash in between the next start finds the same to do.
+    # Truncation comes last: after a crash in between, the next start repeats the same steps.
     for segment in outdated:
         truncated += segment.size
         segment.delete()
@@ -61,7 +62,7 @@ def open_log(
         truncated += torn
         segments[-1].truncate(segments[-1].size - torn)
     while len(segments) > 1 and not segments[-1].size:
-        # Rolled, and then nothing got into it (or nothing survived): it must not claim offsets that hold no record.
+        # Empty after a roll, or because no batch survived: it must not claim offsets without records.
         segments.pop().delete()
     if truncated:
         ContextLogger(__name__, f"log {directory.name}").warning(
@@ -71,7 +72,7 @@ def open_log(
         )
     start = max(start_files(directory, filesystem), default=0)
     if segments and segments[-1].next_offset < start:
-        # What was deleted was on the disk, what came after it is not: offsets must not be given out again.
+        # The deletion was on disk, but the later records are not: their offsets must not be assigned again.
         for segment in segments:
             segment.delete()
         segments.clear()
@@ -89,12 +90,13 @@ def open_log(
 
 
 def _load_segment(segment: Segment, epoch_before: int) -> int:
-    """Walk what nothing vouches for; returns how many bytes at the end are no whole, sound batches."""
+    """Verify the unsealed bytes; returns the number of bytes at the end that are not complete, valid batches."""
     position = segment.load_index()
     for at, header in segment.walk(position, verify=True):
         newest_epoch = max(segment.last_epoch, epoch_before)
         if header.base_offset != segment.next_offset or header.partition_leader_epoch < newest_epoch:
-            # The checksum covers neither; that batches follow each other without a gap, and epochs never go back, does.
+            # The checksum covers neither offset nor epoch, so check that offsets are contiguous and epochs never go
+            # back.
             break
         segment.note(header, header.base_offset, at, header.partition_leader_epoch)
         position = at + header.size_in_bytes
@@ -104,7 +106,7 @@ def _load_segment(segment: Segment, epoch_before: int) -> int:
 def _load_producers(
     producers: ProducerStateManager, directory: Path, filesystem: FileSystem, segments: list[Segment], wall_ms: int
 ) -> None:
-    """:raises CorruptRecordError: a control batch is damaged, so nobody knows which transactions are over."""
+    """:raises CorruptRecordError: if a control batch is damaged, so that the ends of transactions are unknown."""
     end = segments[-1].next_offset
     covered = segments[0].base_offset
     for offset in reversed(_offsets(filesystem, directory, SNAPSHOT_SUFFIX)):
@@ -112,7 +114,7 @@ def _load_producers(
         stored = filesystem.read_file(path)
         data = without_checksum(stored) if stored is not None else None
         if offset > end:
-            # It knows of batches that are lost; a producer would be told that they are duplicates.
+            # The snapshot includes lost batches; producers that send them again would get duplicate responses.
             filesystem.remove_file(path)
         elif data is not None and producers.load(data):
             covered = offset
@@ -141,7 +143,7 @@ def _marker_at(segment: Segment, position: int, header: BatchHeader) -> EndTrans
 
 
 def write_snapshot(directory: Path, filesystem: FileSystem, end_offset: int, producers: ProducerStateManager) -> None:
-    """Store what is known of the producers of all batches before *end_offset*; old snapshots go."""
+    """Store the state of the producers after all batches before *end_offset*; delete old snapshots."""
     offsets = _offsets(filesystem, directory, SNAPSHOT_SUFFIX)
     content = with_checksum(producers.to_bytes())
     filesystem.replace_file(segment_path(directory, end_offset, SNAPSHOT_SUFFIX), content)

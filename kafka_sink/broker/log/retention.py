@@ -1,6 +1,6 @@
-"""Which segments of a log neither time nor size keeps any longer.
+"""Determines the segments of a log that exceed the retention time or size.
 
-Asked by the log under its lock. Pure. Must never count in the active segment: a log keeps where it goes on.
+The log calls it under its lock. Pure. The active segment must never be included, because the log continues there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kafka_sink.common.model import NO_TIMESTAMP
 
 
 def expired_segments(segments: Sequence[Segment], retention_bytes: int, retention_ms: int, wall_ms: int) -> int:
-    """How many of the oldest *segments* go; limits as ``retention.bytes`` and ``retention.ms`` say, −1 for none."""
+    """The number of oldest *segments* to delete; limits are ``retention.bytes`` and ``retention.ms``, −1 for none."""
     total = sum(segment.size for segment in segments)
     for count, segment in enumerate(segments[:-1]):
         too_large = retention_bytes >= 0 and total - segment.size >= retention_bytes

@@ -1,8 +1,8 @@
 """One segment of a partition's log: a file of record batches and its sparse index.
 
-Guarded by the partition's lock. Must never look inside a batch on the way in or on a fetch: headers only. Records are
-decoded in one place, the search for a timestamp, and bounded there. Bytes that came from the disk on trust, because an
-index file vouched for them, are summed up when they are read: what rotted there is an error, never an answer.
+Guarded by the partition's lock. Appends and fetches must only read batch headers. Records are decoded in one place, the
+search for a timestamp, with a size limit. Bytes that were accepted from disk without a check, because an index file
+seals them, are verified by checksum when they are read: damaged data leads to an error, never to an answer.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kafka_sink.records.reader import read_batches
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 _CHUNK_BYTES: Final = 1 << 20
-#: Room for a few headers of small batches; a larger read would mostly fetch records that the walk jumps over.
+#: Room for a few headers of small batches; a larger read would mostly fetch records that the scan skips.
 _WALK_BYTES: Final = 1 << 13
 #: Kafka stores a segment's offsets relative to its base in 32 bits.
 _MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 
 
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
-    """File of a segment; names sort by offset."""
+    """The path of a segment's file; names sort by offset."""
     return directory / f"{base_offset:020d}{suffix}"
 
 
@@ -57,18 +57,19 @@ class Segment:
         self.next_offset = base_offset
         self.max_timestamp = self._seal.max_timestamp
         self._max_timestamp_offset = base_offset
-        # Bytes that nobody has summed up since they were read from the disk.
+        # Bytes at the beginning whose checksums were not verified since the segment was opened.
         self._unchecked_bytes = 0
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def load_index(self) -> int:
-        """Take over the index file if there is a sound one; returns how many bytes of the segment it vouches for."""
+        """Load the index file if it is valid; returns the number of bytes of the segment that it seals."""
         data = self._filesystem.read_file(self._index_path)
         loaded = OffsetIndex.from_bytes(data, self._index.interval_bytes) if data is not None else None
         if loaded is None or loaded[1].sealed_bytes > self._file.size:
             if data is not None:
-                # Once the segment has grown to the size that it knew, it would vouch for what it never saw.
+                # The file covers more bytes than there are: once the segment has grown again, it would seal bytes not
+                # checked.
                 self._filesystem.remove_file(self._index_path)
             return 0
         self._index, self._seal = loaded
@@ -79,9 +80,9 @@ class Segment:
         return self._seal.sealed_bytes
 
     def walk(self, start: int, *, verify: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of every batch from *start* on; ends before the first one that is not whole and sound.
+        """(position, header) of every batch from *start* on; ends before the first incomplete or invalid batch.
 
-        With *verify* the checksum of each is computed as well, which reads all the bytes.
+        With *verify* the checksum of each batch is verified as well, which reads all bytes.
         """
         end = self._file.size
         step = _CHUNK_BYTES if verify else _WALK_BYTES
@@ -106,12 +107,12 @@ class Segment:
             position += size
 
     def walk_near(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """As :meth:`walk`, from a batch at or before the one that holds *offset*."""
+        """As :meth:`walk`, from a batch at or before the one with *offset*."""
         entry = self._index.entry_for_offset(offset)
         return self.walk(entry[1] if entry is not None else 0)
 
     def note(self, header: BatchHeader, base_offset: int, position: int, leader_epoch: int) -> None:
-        """Take a batch that stands at *position* into the index and the bookkeeping."""
+        """Add a batch at *position* to the index and to the segment's state."""
         self._index.add(base_offset, position, self.max_timestamp)
         self._index.add_epoch(leader_epoch, base_offset)
         self.next_offset = base_offset + header.last_offset_delta + 1
@@ -123,24 +124,24 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Bytes of batches."""
+        """The size of the file in bytes."""
         return self._file.size
 
     def has_room(self, size: int, last_offset: int, segment_bytes: int) -> bool:
-        """Whether a batch of *size* bytes that ends at *last_offset* still belongs here."""
+        """Whether a batch of *size* bytes that ends at *last_offset* fits into this segment."""
         if self._file.size == 0:
             return True
         return self._file.size + size <= segment_bytes and last_offset - self.base_offset <= _MAX_RELATIVE_OFFSET
 
     def append(self, header: BatchHeader, base_offset: int, leader_epoch: int, parts: Sequence[Buffer]) -> None:
-        """Write one batch. :raises OSError: a part of it may be in the file now, :meth:`truncate` it."""
+        """Write one batch. :raises OSError: if it failed; :meth:`truncate` the part that may be in the file."""
         position = self._file.size
         self._file.append(parts)
         self.note(header, base_offset, position, leader_epoch)
 
     @property
     def last_epoch(self) -> int:
-        """The newest leader epoch of its batches, -1 while there is none."""
+        """The newest leader epoch of its batches, -1 if there is none."""
         return self._index.last_epoch
 
     def epochs(self) -> list[tuple[int, int]]:
@@ -148,20 +149,20 @@ class Segment:
         return self._index.epochs()
 
     def truncate(self, size: int) -> None:
-        """Drop the bytes from *size* on, which were never noted."""
+        """Remove the bytes from *size* on, which were not passed to :meth:`note`."""
         self._file.truncate(size)
 
     def flush(self) -> None:
-        """Return when every batch is on the disk itself."""
+        """Return when all batches are on disk."""
         self._file.flush()
 
     @property
     def is_sealed(self) -> bool:
-        """The index file vouches for all of it."""
+        """Whether the index file seals the whole segment."""
         return self._seal.sealed_bytes == self._file.size
 
     def seal(self) -> None:
-        """Flush, then write the index file that vouches for the bytes flushed."""
+        """Flush, then write the index file that seals the flushed bytes."""
         if self.is_sealed:
             return
         size = self._file.size
@@ -172,11 +173,11 @@ class Segment:
         self._seal = seal
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file."""
         self._file.close()
 
     def delete(self) -> None:
-        """Remove the segment's files. The index goes first: an index without its segment would vouch for nothing."""
+        """Remove the segment's files, the index first: an index without its segment would seal missing bytes."""
         self._file.close()
         self._filesystem.remove_file(self._index_path)
         self._filesystem.remove_file(self.path)
@@ -184,9 +185,9 @@ class Segment:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def position_of(self, offset: int) -> int:
-        """Position of the batch that holds *offset*, or of the first one after it; the segment's size when none.
+        """The position of the batch with *offset*, or of the first batch after it; the segment's size if there is none.
 
-        :raises CorruptRecordError: the batches on the way do not follow each other.
+        :raises CorruptRecordError: if the scanned batches are not contiguous.
         """
         entry = self._index.entry_for_offset(offset) or (self.base_offset, 0)
         expected, end = entry
@@ -201,9 +202,9 @@ class Segment:
         return end
 
     def read(self, position: int, max_bytes: int, *, whole_first_batch: bool) -> bytes:
-        """Bytes of batches from *position* on, at most *max_bytes*; the last one may be cut off, as in Kafka.
+        """Batches from *position* on, at most *max_bytes*; the last batch may be incomplete, as in Kafka.
 
-        With *whole_first_batch* the first one comes whole even when it is larger, so that a reader always gets on.
+        With *whole_first_batch* the first batch is complete even if it is larger, so that a reader makes progress.
         """
         data = self._file.read(position, max(max_bytes, HEADER_BYTES if whole_first_batch else 0))
         if whole_first_batch and len(data) >= HEADER_BYTES:
@@ -213,7 +214,10 @@ class Segment:
         return self._sound(data) if position < self._unchecked_bytes else data
 
     def _sound(self, data: bytes) -> bytes:
-        """The whole batches of *data* before the first damaged one. :raises CorruptRecordError: that is the first."""
+        """The complete batches before the first damaged one.
+
+        :raises CorruptRecordError: if the first batch is damaged.
+        """
         end, expected = 0, None
         for batch in read_batches(data):
             header = batch.header
@@ -227,15 +231,15 @@ class Segment:
         return data[:end]
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
-        """The whole batch that stands at *position*."""
+        """The complete batch at *position*."""
         return self._file.read(position, header.size_in_bytes)
 
     def offset_for_timestamp(
         self, timestamp: int, min_offset: int, max_decompressed_bytes: int
     ) -> TimestampOffset | None:
-        """The first record from *min_offset* on that is not older than *timestamp*, None when all are.
+        """The first record from *min_offset* on with at least this *timestamp*, None if all are older.
 
-        :raises CorruptRecordError: the batch it should be in does not decompress within *max_decompressed_bytes*.
+        :raises CorruptRecordError: if the batch in question does not decompress within *max_decompressed_bytes*.
         """
         if self.max_timestamp < timestamp:
             return None
@@ -247,11 +251,11 @@ class Segment:
         return None
 
     def max_timestamp_record(self, min_offset: int, max_decompressed_bytes: int) -> TimestampOffset | None:
-        """The first record from *min_offset* on that bears the largest timestamp there."""
+        """The first record from *min_offset* on with the largest timestamp of those."""
         start = max(min_offset, self.base_offset)
         newest = self.max_timestamp
         if self._max_timestamp_offset < start:
-            # What came before was deleted, record by record: only the rest counts.
+            # The earlier records were deleted (DeleteRecords), so only the rest counts.
             rest = self.walk(self.position_of(start))
             newest = max((header.max_timestamp for _, header in rest), default=NO_TIMESTAMP)
         return self.offset_for_timestamp(newest, start, max_decompressed_bytes)

@@ -1,8 +1,8 @@
-"""The segments of one log in order of offset, the newest one open for appends, and where the log begins.
+"""The segments of one log in offset order, the newest one open for appends, and the log start offset.
 
-Owned by its log and guarded by the partition's lock. The log begins with its oldest segment, or later when records were
-deleted one by one: then an empty file named after the offset (``<offset>.start``) says so, which has no content that
-could be damaged. Must never delete the active segment, and never let the log begin beyond its end.
+Owned by its log and guarded by the partition's lock. The log starts with its oldest segment, or later if records were
+deleted: then an empty file whose name is the offset (``<offset>.start``) stores the log start offset, so it has no
+content that could be damaged. The active segment must not be deleted, and the log must not start beyond its end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.segment import Segment, TimestampOffset, segment_path
 
 START_SUFFIX: Final = ".start"
-#: Bound on what a search for a timestamp may unpack of one batch.
+#: Limit on the decompressed size of one batch in a search for a timestamp.
 _MAX_DECOMPRESSED_BYTES: Final = 256 << 20
 
 
@@ -35,9 +35,9 @@ class Segments:
         self._filesystem = filesystem
         self._index_interval_bytes = index_interval_bytes
         self._segments = segments
-        #: Offset of the oldest record that is kept.
+        #: The offset of the oldest record that is kept.
         self.start_offset = start_offset
-        #: Rolled, and not yet sealed.
+        #: Segments that are rolled but not sealed yet.
         self.unsealed: list[Segment] = []
 
     def __iter__(self) -> Iterator[Segment]:
@@ -45,30 +45,30 @@ class Segments:
 
     @property
     def active(self) -> Segment:
-        """The one that is appended to."""
+        """The segment that is appended to."""
         return self._segments[-1]
 
     @property
     def end_offset(self) -> int:
-        """Offset that the next record gets."""
+        """The offset of the next record."""
         return self._segments[-1].next_offset
 
     @property
     def last_epoch(self) -> int:
-        """The newest leader epoch of any batch, -1 while there is none."""
+        """The newest leader epoch of any batch, -1 if there is none."""
         return next((segment.last_epoch for segment in reversed(self._segments) if segment.size), -1)
 
     @property
     def size(self) -> int:
-        """Bytes in all of them."""
+        """The number of bytes in all segments."""
         return sum(segment.size for segment in self._segments)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def roll(self) -> Segment:
-        """Begin a new active segment at the end of the log."""
+        """Create a new active segment at the end of the log."""
         base_offset = self.end_offset
-        # One of that name from a history that did not survive would vouch for bytes that it never saw.
+        # An old index file with this name, of a segment that was truncated, would seal bytes that it does not cover.
         self._filesystem.remove_file(segment_path(self._directory, base_offset, ".index"))
         segment = Segment(self._directory, base_offset, self._filesystem, self._index_interval_bytes)
         self.unsealed.append(self.active)
@@ -76,20 +76,20 @@ class Segments:
         return segment
 
     def flush(self) -> None:
-        """Return when everything appended is on the disk itself."""
+        """Return when all appended bytes are on disk."""
         for segment in (*self.unsealed, self.active):
             segment.flush()
 
     # --- looking up --------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, end: int, max_bytes: int, *, whole_first_batch: bool) -> bytes:
-        """Batches of one segment from the one that holds *offset* on, up to the offset *end*.
+        """Batches of one segment from the one with *offset* on, up to the offset *end*.
 
-        :raises CorruptRecordError: what is there is damaged.
+        :raises CorruptRecordError: if the data is damaged.
         """
         if offset >= end:
             return b""
-        # Usually the first of these has it; after the loss of a whole segment the next record is further on.
+        # Usually the first of these segments has it; if a whole segment was lost, the next record is in a later one.
         for segment in self._segments[self._index_of(offset) :]:
             position = segment.position_of(offset)
             limit = segment.size if segment.next_offset <= end else segment.position_of(end)
@@ -101,9 +101,9 @@ class Segments:
         return bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record with at least this timestamp (ms), None when all are older.
+        """The first record with at least this timestamp (ms), None if all records are older.
 
-        :raises CorruptRecordError: the batch in question cannot be unpacked.
+        :raises CorruptRecordError: if the batch in question cannot be decompressed.
         """
         for segment in self._segments:
             found = segment.offset_for_timestamp(timestamp, self.start_offset, _MAX_DECOMPRESSED_BYTES)
@@ -112,9 +112,9 @@ class Segments:
         return None
 
     def max_timestamp_record(self) -> TimestampOffset | None:
-        """The first record that bears the largest timestamp, None when there is no record.
+        """The first record with the largest timestamp, None if there is no record.
 
-        :raises CorruptRecordError: its batch cannot be unpacked.
+        :raises CorruptRecordError: if its batch cannot be decompressed.
         """
         for segment in sorted(self._segments, key=lambda segment: -segment.max_timestamp):
             found = segment.max_timestamp_record(self.start_offset, _MAX_DECOMPRESSED_BYTES)
@@ -123,9 +123,9 @@ class Segments:
         return None
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest leader epoch up to *epoch* under which records were written, and the offset after its last one.
+        """The largest leader epoch up to *epoch* that has records, and the offset after its last record.
 
-        *epoch* itself and the log's start when all that is kept was written under later ones.
+        Returns *epoch* itself and the log start offset if all remaining records have later epochs.
         """
         history: list[tuple[int, int]] = []
         for segment in self._segments:
@@ -137,7 +137,7 @@ class Segments:
     # --- deleting ----------------------------------------------------------------------------------------------------
 
     def drop_oldest(self) -> None:
-        """Delete the oldest segment, which is not the active one."""
+        """Delete the oldest segment, which must not be the active one."""
         segment = self._segments.pop(0)
         if segment in self.unsealed:
             self.unsealed.remove(segment)
@@ -145,7 +145,7 @@ class Segments:
         segment.delete()
 
     def delete_before(self, offset: int) -> None:
-        """Let the log begin at *offset*, at its end at most; whole segments before it go."""
+        """Advance the log start offset to *offset*, at most to the end; delete the segments before it."""
         if offset <= self.start_offset:
             return
         outdated = start_files(self._directory, self._filesystem)
@@ -158,7 +158,7 @@ class Segments:
 
 
 def start_files(directory: Path, filesystem: FileSystem) -> list[int]:
-    """The offsets at which files in *directory* let the log begin, in order; the last one holds."""
+    """The log start offsets for which *directory* has a file, in ascending order; the last one applies."""
     names = filesystem.list_directory(directory)
     stems = (name.removesuffix(START_SUFFIX) for name in names if name.endswith(START_SUFFIX))
     return sorted(int(stem) for stem in stems if stem.isdigit())

@@ -1,5 +1,5 @@
-"""The broker's network layer: acceptors, processors and the request channel, as Apache Kafka has them.
+"""The broker's network layer: acceptors, processors and the request channel, as in Apache Kafka.
 
-Owns connections: each belongs to one processor and is touched by its thread alone. Requests go to handlers, and
-responses come back, through the request channel. It must never look into a request beyond its header.
+It owns connections: each belongs to one processor and is used only by that processor's thread. Requests are passed to
+handlers, and responses back, through the request channel. The layer must only read the headers of requests.
 """

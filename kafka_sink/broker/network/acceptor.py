@@ -1,6 +1,7 @@
-"""The thread that takes connections from a listener and spreads them over processors.
+"""The thread that accepts connections on a listener and assigns them to processors.
 
-:meth:`Acceptor.run_once` is the step of its own thread. Must never read from a connection, and never die of one.
+:meth:`Acceptor.run_once` is one iteration of its own thread. The acceptor must not read from a connection, and an error
+of a connection must not end it.
 
 Source: apache/kafka ``SocketServer.Acceptor``.
 """
@@ -25,14 +26,14 @@ from kafka_sink.network.listener import remote_address
 from kafka_sink.network.transport import Socket
 
 SELECT_TIMEOUT_MS: Final = 500
-#: Connections accepted in one go: in a storm of them, throttled ones still have to be closed in time.
+#: Connections accepted per iteration: under a flood of connections, throttled ones still have to be closed in time.
 _ACCEPTED_A_ROUND: Final = 64
-#: After a refusal of the system (no file descriptors left): the connection still waits, so select would not.
+#: Pause after accept() fails (no file descriptors left): the connection stays pending, so select would return at once.
 _REFUSED_PAUSE_MS: Final = 100
 
 
 class ListeningSocket(Protocol):
-    """What the acceptor needs of ``network.listener.Listener``."""
+    """The part of ``network.listener.Listener`` that the acceptor uses."""
 
     def wait(self, timeout_ms: int) -> None: ...
 
@@ -44,7 +45,7 @@ class ListeningSocket(Protocol):
 
 
 class Acceptor:
-    """Accepts on one listener for several processors, in turn."""
+    """Accepts on one listener and assigns connections to several processors, round-robin."""
 
     def __init__(
         self,
@@ -59,11 +60,11 @@ class Acceptor:
         self._quotas = quotas
         self._clock = clock
         self._log = ContextLogger(__name__, f"acceptor {listener_name}")
-        # Shared: the number of processors may change while connections come in.
+        # Shared: the number of processors may change while connections are accepted.
         self._lock = threading.Condition()
         self._processors = list(processors)
         self._stopping = False
-        # Only for the acceptor's own thread.
+        # Used only by the acceptor's own thread.
         self._current_processor_index = 0
         self._throttled: list[tuple[int, int, Socket]] = []
         self._sequence = itertools.count()
@@ -76,7 +77,7 @@ class Acceptor:
         self._listener.wakeup()
 
     def run(self) -> None:
-        """Step until :meth:`stop`, then close the listener."""
+        """Iterate until :meth:`stop`, then close the listener."""
         try:
             while not self._stopping:
                 try:
@@ -90,7 +91,7 @@ class Acceptor:
             self._throttled.clear()
 
     def run_once(self) -> None:
-        """Accept what is waiting, then close throttled connections whose time has come."""
+        """Accept pending connections, then close throttled connections that are due."""
         self._accept_new_connections()
         self._close_throttled_connections(self._clock.monotonic_ms())
 
@@ -113,7 +114,7 @@ class Acceptor:
                 self._assign(connection)
 
     def _admit(self, sock: Socket) -> AcceptedConnection | None:
-        """Count the connection in; None when it is refused or to be closed later."""
+        """Count the connection; None if it is rejected or has to be closed later."""
         try:
             address = remote_address(sock).host
         except OSError:
@@ -134,14 +135,14 @@ class Acceptor:
         return AcceptedConnection(sock, address)
 
     def _assign(self, connection: AcceptedConnection) -> None:
-        """Give it to the next processor that has room; when none has, wait for the last one asked."""
+        """Pass it to the next processor with a free slot; if there is none, wait for the last processor tried."""
         with self._lock:
             retries_left = len(self._processors)
         assigned = False
         while not assigned:
             retries_left -= 1
             with self._lock:
-                # The number may have shrunk since the index was set.
+                # The number of processors may have decreased since the index was set.
                 self._current_processor_index %= len(self._processors)
                 processor = self._processors[self._current_processor_index]
             self._current_processor_index += 1

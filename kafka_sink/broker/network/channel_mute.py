@@ -1,7 +1,7 @@
-"""When a connection may be read: the mute state of a channel on the broker, as a table.
+"""The mute state of a connection on the broker, as a table of transitions.
 
-Owned by the processor that owns the connection, on its thread. One request of a connection is in process at a time, so
-its answers leave in order; throttling holds it back longer. What the table does not list is refused.
+Used by the processor that owns the connection, on its thread. One request of a connection is processed at a time, so
+that its answers are sent in order; throttling mutes it for longer. Transitions that are not in the table are rejected.
 
 Source: apache/kafka ``KafkaChannel.ChannelMuteState`` and ``ChannelMuteEvent``.
 """
@@ -15,7 +15,7 @@ from typing import Final
 
 
 class ChannelMuteState(Enum):
-    """Why a channel is not read, or that it is."""
+    """Whether a channel is muted, and why."""
 
     NOT_MUTED = auto()
     MUTED = auto()
@@ -25,7 +25,7 @@ class ChannelMuteState(Enum):
 
 
 class ChannelMuteEvent(Enum):
-    """What can happen to a muted channel."""
+    """The events that change the state of a muted channel."""
 
     REQUEST_RECEIVED = auto()
     RESPONSE_SENT = auto()
@@ -57,18 +57,18 @@ class ChannelMute:
         self.state = ChannelMuteState.NOT_MUTED
 
     def mute(self) -> None:
-        """Stop reading; nothing changes for a channel that is not read already."""
+        """Stop reading; no effect on a channel that is already muted."""
         if self.state is ChannelMuteState.NOT_MUTED:
             self.state = ChannelMuteState.MUTED
 
     def maybe_unmute(self) -> bool:
-        """Read again if nothing holds the channel back any more; says whether it is read now."""
+        """Unmute the channel if no reason to mute it is left; returns whether it is unmuted now."""
         if self.state is ChannelMuteState.MUTED:
             self.state = ChannelMuteState.NOT_MUTED
         return self.state is ChannelMuteState.NOT_MUTED
 
     def handle(self, event: ChannelMuteEvent) -> None:
-        """Move on. :raises RuntimeError: the table has no such transition; the state stays."""
+        """Apply *event*. :raises RuntimeError: if the table has no such transition; the state does not change."""
         following = TRANSITIONS.get((self.state, event))
         if following is None:
             raise RuntimeError(f"a channel that is {self.state.name} cannot take {event.name}")

@@ -1,9 +1,9 @@
-"""How many bytes per second one client may move, and for how long it is throttled when it moved more.
+"""Client quotas: the bytes per second of each client, and the throttle time of a client that exceeds its quota.
 
-Handlers record on any thread; limits may be changed at any time. Must never delay anybody itself: it only says for how
-long. Clients are told apart by their client id.
+Handlers record on any thread; quotas may be changed at any time. This module must not delay anything: it only computes
+the throttle time. Clients are identified by their client id.
 
-Source: apache/kafka ``ClientQuotaManager`` (KIP-13); KIP-219 (the answer is sent at once, the connection is not read
+Source: apache/kafka ``ClientQuotaManager`` (KIP-13); KIP-219 (the answer is sent at once, the connection is muted
 until the throttling ends).
 """
 
@@ -17,7 +17,7 @@ from kafka_sink.broker.network.rate_quota import RateQuota
 #: No quota.
 NO_QUOTA: Final = 2**63 - 1
 
-#: The answer's field for it is an int32.
+#: The throttle time in an answer is an int32.
 _LONGEST_THROTTLE_MS: Final = 2**31 - 1
 _CLIENTS_TRACKED: Final = 10_000
 
@@ -32,15 +32,15 @@ class ClientQuota:
         self._default = bytes_per_s
         self._overrides: dict[str, int] = {}
         self._rates: dict[str, RateQuota] = {}
-        # Read without it: nobody has a quota, which is the usual case and must cost nothing.
+        # Read without the lock: usually there is no quota, and that case must cost nothing.
         self._unlimited = bytes_per_s >= NO_QUOTA
 
     def set_limit(self, bytes_per_s: int | None, client_id: str | None = None) -> None:
-        """From now on *client_id* (None: everybody without a limit of his own) may move *bytes_per_s*.
+        """Set the quota of *client_id* (None: of every client without its own quota) to *bytes_per_s*.
 
-        None takes the client's own limit away, or lets everybody move what he likes.
+        None as *bytes_per_s* removes the client's own quota, or the default quota.
 
-        :raises ValueError: the limit is not above zero.
+        :raises ValueError: if the quota is not above zero.
         """
         if bytes_per_s is not None and bytes_per_s <= 0:
             raise ValueError(f"a quota is above 0 bytes per second, not {bytes_per_s}")
@@ -54,7 +54,7 @@ class ClientQuota:
             self._unlimited = self._default >= NO_QUOTA and not self._overrides
 
     def record(self, client_id: str, size: int, now_ms: int) -> int:
-        """Count *size* bytes; returns the ms to throttle, 0 mostly."""
+        """Record *size* bytes; returns the throttle time in ms, usually 0."""
         if self._unlimited:
             return 0
         with self._lock:
@@ -69,14 +69,14 @@ class ClientQuota:
             return min(rate.record(size, limit, now_ms), _LONGEST_THROTTLE_MS)
 
     def unrecord(self, client_id: str, size: int) -> None:
-        """The *size* bytes that were just recorded are not sent after all."""
+        """Revoke a record of *size* bytes, which are not sent after all."""
         with self._lock:
             rate = self._rates.get(client_id)
             if rate is not None:
                 rate.unrecord(size)
 
     def most_bytes(self, client_id: str) -> int:
-        """What *client_id* may move at one go, having moved nothing before, without being throttled."""
+        """The bytes that *client_id* may transfer at once, after idle time, without being throttled."""
         if self._unlimited:
             return NO_QUOTA
         with self._lock:

@@ -1,7 +1,7 @@
-"""How many connections there may be, and how fast new ones may come.
+"""Limits on the number of connections and on the rate of new connections.
 
-Acceptors count connections in (and wait here for a free slot), processors count them out; one lock guards the counts.
-Must never be asked to count out what it did not count in.
+Acceptors count new connections (and wait here for a free slot), processors count closed ones; one lock guards the
+counts. Only connections that were counted may be removed from the counts.
 
 Source: apache/kafka ``ConnectionQuotas`` (KIP-402, KIP-612).
 """
@@ -20,16 +20,16 @@ from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.network.resolver import resolve
 
-#: Rates of silent addresses are forgotten once there are so many: nobody fills our memory by changing addresses.
+#: With this many addresses, the rates of idle ones are dropped: clients that change addresses must not fill the memory.
 _ADDRESSES_TRACKED: Final = 1024
 
 
 class TooManyConnectionsError(Exception):
-    """The address has as many connections as it may have."""
+    """The address has reached its maximum number of connections."""
 
 
 class ConnectionThrottledError(Exception):
-    """The address connects too fast: close the connection, but only after *throttle_ms*."""
+    """The address exceeds its rate of new connections: close the connection, but only after *throttle_ms*."""
 
     def __init__(self, address: str, throttle_ms: int) -> None:
         super().__init__(f"{address} connects too fast, its connection is closed in {throttle_ms} ms")
@@ -38,24 +38,24 @@ class ConnectionThrottledError(Exception):
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Every limit; the default of each is none."""
+    """All limits; by default there are none."""
 
     total: int = UNLIMITED
     per_listener: Mapping[str, int] = field(default_factory=dict)
     per_ip: int = UNLIMITED
-    #: By address or host name; of a name that is looked up once.
+    #: Limits by address or host name; a name is resolved once.
     per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     creation_rate: int = UNLIMITED
     creation_rate_per_listener: Mapping[str, int] = field(default_factory=dict)
     creation_rate_per_ip: int = UNLIMITED
-    #: A listener that total and rate of the node do not hold back, if it is not the only one.
+    #: A listener that is exempt from the total limit and rate of the node, if it is not the only listener.
     protected_listener: str = ""
     windows: int = 11
     window_ms: int = 1000
 
     @classmethod
     def of(cls, config: BrokerConfig) -> ConnectionLimits:
-        """The limits that *config* sets. :raises ConfigError: a list of counts is not of the right form."""
+        """The limits in *config*. :raises ConfigError: if a list of counts is malformed."""
         return cls(
             config.max_connections,
             parse_counts("max.connections.per.listener", config.max_connections_per_listener),
@@ -74,7 +74,7 @@ class ConnectionQuotas:
     """Counts connections per address, per listener and in total."""
 
     def __init__(self, limits: ConnectionLimits, listeners: int, clock: Clock) -> None:
-        """:raises ConfigError: a host with a limit of its own is unknown."""
+        """:raises ConfigError: if a host in *per_ip_overrides* cannot be resolved."""
         self._limits = limits
         self._per_ip_overrides = _by_address(limits.per_ip_overrides)
         self._protects = listeners > 1
@@ -93,9 +93,10 @@ class ConnectionQuotas:
         return RateQuota(self._limits.windows, self._limits.window_ms)
 
     def update(self, limits: ConnectionLimits) -> None:
-        """Have *limits* from now on; who waits looks again. Connections there are too many of go one by one.
+        """Replace the limits; waiting acceptors check again. Connections beyond a lower limit are closed one by one.
 
-        Windows stay as they were, what was measured too. :raises ConfigError: a host with its own limit is unknown.
+        Measured rates are kept, with their windows. :raises ConfigError: if a host in *per_ip_overrides* cannot be
+        resolved.
         """
         overrides = _by_address(limits.per_ip_overrides)
         with self._changed:
@@ -103,10 +104,10 @@ class ConnectionQuotas:
             self._changed.notify_all()
 
     def inc(self, listener: str, address: str) -> None:
-        """Count a new connection in; waits while the node or the listener has no room for it.
+        """Count a new connection; blocks until the node and the listener have a free slot.
 
-        :raises ConnectionThrottledError: nothing was counted. :raises TooManyConnectionsError: it was counted all the
-            same, close the connection and :meth:`dec`.
+        :raises ConnectionThrottledError: the connection was not counted. :raises TooManyConnectionsError: it was
+            counted nevertheless; close it and call :meth:`dec`.
         """
         with self._changed:
             self._wait_for_slot(listener)
@@ -121,7 +122,7 @@ class ConnectionQuotas:
                 raise TooManyConnectionsError(f"{address} has {limit} connections, which is the limit")
 
     def dec(self, listener: str, address: str) -> None:
-        """Count a connection out. :raises ValueError: there is none to count out."""
+        """Remove a connection from the counts. :raises ValueError: if none is counted."""
         with self._changed:
             if not self._by_listener[listener] or not self._by_ip[address]:
                 raise ValueError(f"no connection of {address} on listener {listener} was counted")
@@ -133,17 +134,17 @@ class ConnectionQuotas:
             self._changed.notify_all()
 
     def max_connections_exceeded(self, listener: str) -> bool:
-        """There are more connections than allowed in total, and *listener* has to give one up."""
-        # Asked in every round of every network thread, and a number is read as a whole: no lock.
+        """Whether the total exceeds its limit and *listener* has to close a connection."""
+        # Without the lock: it is called in each iteration of each network thread, and reading an int is atomic.
         return self._total > self._limits.total and not self._is_protected(listener)
 
     def counts(self) -> Mapping[str, int]:
-        """Connections of each listener that ever had one."""
+        """The number of connections of each listener that ever had one."""
         with self._changed:
             return dict(self._by_listener)
 
     def close(self) -> None:
-        """Let go of everybody who waits: the node stops."""
+        """Wake all waiting threads, because the node stops."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -156,7 +157,7 @@ class ConnectionQuotas:
             now_ms = self._clock.monotonic_ms()
 
     def _rate_delay_ms(self, listener: str, now_ms: int) -> int:
-        """How long the acceptor of *listener* has to wait for this connection's sake."""
+        """How long the acceptor of *listener* has to wait before it accepts this connection."""
         limits, delay_ms = self._limits, 0
         if limits.creation_rate < UNLIMITED and not self._is_protected(listener):
             delay_ms = self._rate.record(1, limits.creation_rate, now_ms)
@@ -185,13 +186,14 @@ class ConnectionQuotas:
             rate = self._ip_rates[address] = self._new_rate()
         throttle_ms = rate.record(1, limits.creation_rate_per_ip, now_ms)
         if throttle_ms:
-            # It is not let in, so it does not count: who keeps trying would else never be let in again.
+            # A rejected connection is not counted; otherwise a client that keeps retrying would never be accepted
+            # again.
             rate.unrecord(1)
         return min(throttle_ms, limits.windows * limits.window_ms)
 
 
 def _by_address(limits: Mapping[str, int]) -> dict[str, int]:
-    """The limit of each address behind names and addresses, as connections are counted by address."""
+    """The limits by address, with host names resolved, because connections are counted by address."""
     found: dict[str, int] = {}
     for host, limit in limits.items():
         try:

@@ -1,7 +1,7 @@
-"""The threads that handle requests.
+"""The request handler threads.
 
-Each is a shell round :meth:`HandlerPool.handle_one`. Must never die of a request: what a handler lets escape costs that
-connection and nothing else.
+Each thread runs :meth:`HandlerPool.handle_one` in a loop. A request must not end a thread: if a handler raises an
+exception, only that connection is closed.
 
 Source: apache/kafka ``KafkaRequestHandlerPool``.
 """
@@ -19,7 +19,7 @@ from kafka_sink.common.threads import start_thread
 
 
 class HandlerPool:
-    """*threads* threads that take requests from *channel* and give them to *handle*."""
+    """*threads* threads that receive requests from *channel* and pass them to *handle*."""
 
     def __init__(self, name: str, channel: RequestChannel, handle: RequestHandler, threads: int) -> None:
         self._name = name
@@ -37,12 +37,12 @@ class HandlerPool:
 
     @property
     def idle_share(self) -> float:
-        """How much of their time the threads wait for requests, from 0 to 1."""
+        """The share of time in which the threads wait for requests, from 0 to 1."""
         now_ns = stopwatch_ns()
         return sum(idle.share(now_ns) for idle in self._idle) / len(self._idle)
 
     def handle_one(self, idle: IdleMeter) -> bool:
-        """Wait for a request and handle it; False when this thread has to end."""
+        """Wait for a request and handle it; False if this thread has to end."""
         idle.begin_wait(stopwatch_ns())
         request = self._channel.receive_request()
         now_ns = stopwatch_ns()
@@ -60,7 +60,8 @@ class HandlerPool:
             self._channel.send_response(CloseConnectionResponse(request))
         finally:
             request.handled_ns = stopwatch_ns()
-            # Not only when it is answered: who waits for records or for a group would keep others from being read.
+            # Released before the answer: delayed requests would otherwise hold memory that other requests need to be
+            # read.
             request.release()
         return True
 
@@ -69,7 +70,7 @@ class HandlerPool:
             continue
 
     def shutdown(self) -> None:
-        """End the threads; returns when the requests they were at are handled."""
+        """End the threads; returns when the requests in progress are handled."""
         self._channel.shutdown(len(self._threads))
         for thread in self._threads:
             thread.join()

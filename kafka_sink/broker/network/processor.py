@@ -1,8 +1,8 @@
 """One network thread of the broker: reads requests from its connections and writes responses to them.
 
-:meth:`Processor.run_once` is the step of the processor's own thread; acceptors hand connections over with
-:meth:`Processor.accept`, handlers responses with :meth:`Processor.enqueue_response`. Must never look into a request
-beyond its header, and never die of a connection: a bad one is closed, the others go on.
+:meth:`Processor.run_once` is one iteration of the processor's own thread; acceptors pass connections with
+:meth:`Processor.accept`, handlers pass responses with :meth:`Processor.enqueue_response`. The processor must only read
+the headers of requests, and an error of a connection must not end it: that connection is closed, the others continue.
 
 Source: apache/kafka ``SocketServer.Processor``.
 """
@@ -41,13 +41,13 @@ from kafka_sink.network.transport import Socket
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_request_header
 
-#: Accepted connections that may wait for this thread; acceptors try another processor when they are as many.
+#: Capacity of the queue of accepted connections; if it is full, acceptors try another processor.
 CONNECTION_QUEUE_SIZE: Final = 20
 POLL_TIMEOUT_MS: Final = 300
 
 
 class ServerSelectable(Selectable, Protocol):
-    """A selectable that can say which connection to give up first, and how much of the time it waits."""
+    """A selectable that also selects the connection to close first, and measures its idle time."""
 
     @property
     def idle(self) -> IdleMeter: ...
@@ -55,21 +55,21 @@ class ServerSelectable(Selectable, Protocol):
     def lowest_priority_connection(self) -> str | None: ...
 
     def principal(self, connection_id: str) -> str:
-        """Who the client is: ``User:name``."""
+        """The principal of the client: ``User:name``."""
         ...
 
     def begin_reauthentication(self, connection_id: str, request: NetworkReceive) -> bool:
-        """Take *request* for the begin of a new authentication; False when this is not the time for one."""
+        """Treat *request* as the begin of a reauthentication; False if it is not one or comes too early."""
         ...
 
     def session_expired(self, connection_id: str) -> bool:
-        """The client should have authenticated again by now."""
+        """Whether the client's session has expired without reauthentication."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedConnection:
-    """A connection on its way from the acceptor; *address* is the one it was counted under."""
+    """A connection on its way from the acceptor; *address* is the one under which it was counted."""
 
     sock: Socket
     address: str
@@ -94,9 +94,9 @@ class Processor:
         clock: Clock,
     ) -> None:
         self.id = processor_id
-        #: What became of its requests; anybody may read it.
+        #: Metrics of its requests; any thread may read them.
         self.request_metrics = RequestMetrics()
-        #: Connections closed because their clients did not authenticate again in time.
+        #: Number of connections that were closed because their clients did not reauthenticate in time.
         self.expired_sessions = 0
         self._listener_name = listener_name
         self._selector = selector
@@ -111,7 +111,7 @@ class Processor:
         # Shared with handlers; a deque's append and popleft are atomic.
         self._responses: deque[Response] = deque()
         self._ended_running = False
-        # Only for the processor's own thread.
+        # Used only by the processor's own thread.
         self._connections: dict[str, _Connection] = {}
         self._inflight_responses: dict[str, SendResponse | PieceResponse] = {}
         self._next_connection_index = 0
@@ -119,9 +119,9 @@ class Processor:
     # --- other threads -----------------------------------------------------------------------------------------------
 
     def accept(self, connection: AcceptedConnection, *, may_block: bool) -> bool:
-        """Queue an accepted connection; False when the queue is full and *may_block* is not set.
+        """Queue an accepted connection; False if the queue is full and *may_block* is not set.
 
-        A connection that comes when the processor stops is closed.
+        A connection that arrives after the processor was stopped is closed.
         """
         with self._slots:
             while len(self._new_connections) >= CONNECTION_QUEUE_SIZE and not self._stopping:
@@ -154,7 +154,7 @@ class Processor:
     # --- the processor's thread --------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Step until :meth:`stop`, then close every connection."""
+        """Iterate until :meth:`stop`, then close every connection."""
         try:
             while not self._stopping:
                 try:
@@ -165,7 +165,7 @@ class Processor:
             self._close_all()
 
     def run_once(self) -> None:
-        """The seven steps, in Kafka's order."""
+        """One iteration: the seven steps of Kafka's processor, in the same order."""
         self._configure_new_connections()
         self._process_new_responses()
         self._poll()
@@ -176,7 +176,7 @@ class Processor:
 
     @property
     def idle_share(self) -> float:
-        """How much of its time the thread waits for something to do, from 0 to 1 (any thread)."""
+        """The share of time in which the thread waits for events, from 0 to 1 (any thread)."""
         return self._selector.idle.share(stopwatch_ns())
 
     def _configure_new_connections(self) -> None:
@@ -189,7 +189,7 @@ class Processor:
                 connection_id = f"{local_address(sock)}-{remote_address(sock)}-{self._next_connection_index}"
                 self._selector.register(connection_id, sock)
             except Exception as error:
-                # It may be gone already; whatever it is, one that is not registered must not stay counted.
+                # The connection may be closed already; an unregistered connection must not stay counted.
                 self._log.info("connection of %s was lost at once: %s", connection.address, error)
                 self._drop(connection)
                 continue
@@ -213,7 +213,7 @@ class Processor:
     def _process_response(self, connection_id: str, response: Response) -> None:
         match response:
             case NoOpResponse():
-                # There is nothing to send: further requests that the client has pipelined may be read.
+                # There is no response to send, so the next pipelined request may be read.
                 self._ended(response)
                 response.request.release()
                 self._handle_mute_event(connection_id, ChannelMuteEvent.RESPONSE_SENT)
@@ -231,7 +231,7 @@ class Processor:
             case StartThrottlingResponse():
                 self._handle_mute_event(connection_id, ChannelMuteEvent.THROTTLE_STARTED)
             case EndThrottlingResponse():
-                # Unmutes only if the response was sent already; otherwise the end of that will.
+                # Unmutes only if the response was sent already; otherwise the channel is unmuted when it was sent.
                 self._handle_mute_event(connection_id, ChannelMuteEvent.THROTTLE_ENDED)
                 self._try_unmute(connection_id)
             case _:
@@ -243,7 +243,7 @@ class Processor:
             self._ended(response)
             return
         try:
-            # The connection is muted until its answer has left, so the slot is free.
+            # The connection is muted until its response was sent, so the slot is free.
             self._selector.send(send)
         except BaseException:
             self._ended(response)
@@ -254,7 +254,7 @@ class Processor:
         try:
             self._selector.poll(0 if self._new_connections else POLL_TIMEOUT_MS)
         except (OSError, RuntimeError):
-            # Whatever this poll has brought is processed all the same.
+            # Events that this poll has returned are processed nevertheless.
             self._log.exception("poll failed")
 
     def _process_completed_receives(self) -> None:
@@ -300,7 +300,7 @@ class Processor:
 
     def _process_disconnected(self) -> None:
         for connection_id, disconnect in self._selector.disconnected.items():
-            # Somebody who is refused may be trying passwords, or have lost theirs.
+            # A failed authentication may be an attack, or a client with a wrong password.
             log = self._log.info if disconnect.authentication_error is not None else self._log.debug
             log("%s disconnected: %s", connection_id, disconnect.cause)
             self._forget(connection_id)
@@ -313,7 +313,7 @@ class Processor:
                 self._close(connection_id)
 
     def _ended(self, response: NoOpResponse | SendResponse | PieceResponse | CloseConnectionResponse) -> None:
-        """It has left, or never will."""
+        """The response was sent or dropped."""
         if not isinstance(response, PieceResponse):
             self.request_metrics.record(response.request, stopwatch_ns())
         if isinstance(response, SendResponse | PieceResponse):
@@ -332,7 +332,7 @@ class Processor:
             self._selector.unmute(connection_id)
 
     def _process_channel_exception(self, connection_id: str, doing: str, error: Exception) -> None:
-        """Close the connection that made trouble; a peer that talks nonsense is no news, a mistake of ours is."""
+        """Close the connection that caused *error*; errors of the peer are logged at info, internal errors at error."""
         if isinstance(error, KafkaError):
             self._log.info("closing %s: %s failed: %s", connection_id, doing, error)
         else:
@@ -364,7 +364,7 @@ class Processor:
         self._drop_responses()
 
     def _drop_responses(self) -> None:
-        """Nobody will send them: whoever waits to hear of that hears it now. Handlers may call it at the same time."""
+        """Complete responses that will not be sent. Handlers may call this concurrently."""
         while True:
             try:
                 response = self._responses.popleft()

@@ -1,7 +1,7 @@
-"""A rate over sampled windows, and for how long whoever is over his limit has to rest so that the limit is kept.
+"""A rate over sampled windows, and the throttle time that brings it back to its limit.
 
-Used under the lock of whoever owns it (client quotas, connection quotas), which also tells it the time and the limit in
-force. Must never wait itself: it only says for how long.
+Used under the lock of its owner (client quotas, connection quotas), which passes the time and the present limit. This
+module must not wait: it only computes the throttle time.
 
 Source: apache/kafka ``Rate``, ``SampledStat`` and ``QuotaUtils.throttleTime`` (KIP-13, KIP-612).
 """
@@ -12,7 +12,7 @@ from collections import deque
 
 
 class RateQuota:
-    """What was counted in the last *windows* windows of *window_ms*."""
+    """The sum of the values recorded in the last *windows* windows of *window_ms*."""
 
     __slots__ = ("_sums", "_total", "_window_ms", "_windows")
 
@@ -24,7 +24,7 @@ class RateQuota:
         self._total = 0.0
 
     def record(self, value: float, limit_per_s: float, now_ms: int) -> int:
-        """Count *value*; returns the ms of rest that bring the rate back to *limit_per_s*, 0 when it is not above."""
+        """Record *value*; returns the throttle time in ms that brings the rate down to *limit_per_s*, 0 if none."""
         self._forget_old(now_ms)
         sums = self._sums
         if not sums or now_ms - sums[-1][0] >= self._window_ms:
@@ -33,17 +33,17 @@ class RateQuota:
             started_ms, before = sums[-1]
             sums[-1] = (started_ms, before + value)
         self._total += value
-        # (rate - limit) / limit of the time measured, which is what Kafka computes, without the rate's own division.
+        # (rate - limit) / limit * measured time, as Kafka computes it, without a division for the rate.
         return max(round(self._total * 1000 / limit_per_s) - self._measured_ms(now_ms), 0)
 
     def unrecord(self, value: float) -> None:
-        """Take back what was counted last: it did not happen after all."""
+        """Revoke the last record."""
         started_ms, before = self._sums[-1]
         self._sums[-1] = (started_ms, before - value)
         self._total -= value
 
     def is_idle(self, now_ms: int) -> bool:
-        """Nothing was counted in any window that still matters."""
+        """Whether no window that still counts has a record."""
         return not self._sums or self._sums[-1][0] <= now_ms - self._windows * self._window_ms
 
     def _forget_old(self, now_ms: int) -> None:
@@ -52,7 +52,7 @@ class RateQuota:
             self._total -= self._sums.popleft()[1]
 
     def _measured_ms(self, now_ms: int) -> int:
-        """All windows but the newest, even while they are not filled: a burst is let through, a lasting one is not."""
+        """All windows except the newest, even if they are not full: short bursts pass, sustained load is throttled."""
         elapsed_ms = now_ms - self._sums[0][0]
         missing = max(self._windows - 1 - elapsed_ms // self._window_ms, 0)
         return max(elapsed_ms + missing * self._window_ms, self._window_ms)

@@ -1,7 +1,7 @@
-"""Where the network layer and the handlers meet: requests one way, responses the other.
+"""The connection between the network layer and the handlers: a queue of requests, and queues of responses.
 
-Processors put requests in (and wait while the queue is full), handlers take them out and answer from any thread; every
-processor has its own queue of responses. Must never hold a lock while anybody handles anything.
+Processors enqueue requests (and block while the queue is full); handlers dequeue them and answer from any thread; every
+processor has its own queue of responses. No lock may be held while a request is handled.
 
 Source: apache/kafka ``RequestChannel``.
 """
@@ -23,13 +23,13 @@ from kafka_sink.protocol.header import RequestHeader
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """Whose request it is and by which way it came."""
+    """The client of a request, and the listener and connection on which it arrived."""
 
     header: RequestHeader
     connection_id: str
     client_address: str
     listener_name: str
-    #: Who the client is, as its connection has shown: ``User:name``.
+    #: The authenticated principal of the connection: ``User:name``.
     principal: str = "User:ANONYMOUS"
 
 
@@ -57,13 +57,13 @@ class Request:
         body_offset: int,
         received_ns: int = 0,
     ) -> None:
-        #: Id of the processor that has the connection.
+        #: Id of the processor that owns the connection.
         self.processor = processor
         self.context = context
-        #: Where in the payload the body begins.
+        #: Offset of the body in the payload.
         self.body_offset = body_offset
         self._receive = receive
-        # Its life so far, for figures: instants of the stopwatch, 0 while they lie ahead.
+        # Timestamps for metrics, in ns of a monotonic clock; 0 for events that have not happened yet.
         self.received_ns = received_ns
         self.dequeued_ns = 0
         self.handled_ns = 0
@@ -77,13 +77,13 @@ class Request:
         return self._receive.payload
 
     def release(self) -> None:
-        """Nobody reads the payload any more: its memory may be used for other requests."""
+        """Release the payload's memory for other requests; the payload must not be read afterwards."""
         self._receive.release()
 
 
 @dataclass(frozen=True, slots=True)
 class NoOpResponse:
-    """Nothing is sent (acks=0): the connection may be read again."""
+    """No response is sent (acks=0); the connection may be read again."""
 
     request: Request
 
@@ -92,7 +92,7 @@ class NoOpResponse:
 class SendResponse:
     """*segments* (header and body, without the frame's length) are sent.
 
-    *on_complete* runs once, on the processor's thread, when they have left or the connection is gone.
+    *on_complete* runs once, on the processor's thread, when they were sent or the connection is closed.
     """
 
     request: Request
@@ -100,16 +100,16 @@ class SendResponse:
     on_complete: Callable[[], None] | None = None
 
     def complete(self) -> None:
-        """It has left, or never will."""
+        """Called when the response was sent or dropped."""
         if self.on_complete is not None:
             self.on_complete()
 
 
 @dataclass(frozen=True, slots=True)
 class PieceResponse:
-    """*data* is sent as it is, without a length in front: a piece of an answer. The request stays unanswered.
+    """*data*, a part of a response, is sent as it is, without a length prefix. The request stays unanswered.
 
-    *on_complete* runs once, on the processor's thread, when it has left or the connection is gone.
+    *on_complete* runs once, on the processor's thread, when it was sent or the connection is closed.
     """
 
     request: Request
@@ -117,7 +117,7 @@ class PieceResponse:
     on_complete: Callable[[], None]
 
     def complete(self) -> None:
-        """It has left, or never will."""
+        """Called when the part was sent or dropped."""
         self.on_complete()
 
 
@@ -130,14 +130,14 @@ class CloseConnectionResponse:
 
 @dataclass(frozen=True, slots=True)
 class StartThrottlingResponse:
-    """The connection is not read again before the throttling ends, answer or not."""
+    """The connection is not read before the throttling ends, even if the response was sent."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class EndThrottlingResponse:
-    """The throttling is over."""
+    """The throttling has ended."""
 
     request: Request
 
@@ -153,18 +153,18 @@ Response: TypeAlias = (
 
 
 class ResponseReceiver(Protocol):
-    """A processor, as far as the channel needs it."""
+    """The part of a processor that the channel uses."""
 
     def enqueue_response(self, response: Response) -> None:
-        """Take a response to send it on the processor's own thread (any thread calls this)."""
+        """Queue a response, to be sent on the processor's own thread (any thread may call this)."""
         ...
 
 
 class ResponseSink(Protocol):
-    """Where answers go: a request channel, or what changes them on their way there."""
+    """The destination of responses: a request channel, or a wrapper that changes them."""
 
     def send_response(self, response: Response) -> None:
-        """Take a response to a request (any thread calls this)."""
+        """Accept a response to a request (any thread may call this)."""
         ...
 
 
@@ -177,7 +177,7 @@ class RequestChannel:
 
     def __init__(self, capacity: int, name: str) -> None:
         self._log = ContextLogger(__name__, name)
-        # Waits in C: a queue of the standard library that knows a bound costs several times as much per request.
+        # SimpleQueue is implemented in C: a bounded queue.Queue costs several times as much per request.
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._capacity = capacity
         self._room = threading.Condition()
@@ -186,19 +186,19 @@ class RequestChannel:
         self._processors: dict[int, ResponseReceiver] = {}
 
     def add_processor(self, processor_id: int, processor: ResponseReceiver) -> None:
-        """Let responses find *processor*. :raises ValueError: the id is taken."""
+        """Register a processor for its responses. :raises ValueError: if the id is already registered."""
         with self._lock:
             if processor_id in self._processors:
                 raise ValueError(f"there is a processor {processor_id} already")
             self._processors[processor_id] = processor
 
     def remove_processor(self, processor_id: int) -> None:
-        """Drop responses to this processor from now on."""
+        """Unregister the processor; later responses to it are dropped."""
         with self._lock:
             self._processors.pop(processor_id, None)
 
     def send_request(self, request: Request) -> None:
-        """Hand a request to the handlers; waits while the queue is full."""
+        """Enqueue a request for the handlers; blocks while the queue is full."""
         with self._room:
             if self._requests.qsize() >= self._capacity:
                 self._waiting_for_room += 1
@@ -208,16 +208,16 @@ class RequestChannel:
             self._requests.put(request)
 
     def receive_request(self) -> Request | None:
-        """The next request; waits for it. None says that the calling handler has to end."""
+        """Wait for the next request. None tells the calling handler thread to end."""
         request = self._requests.get()
         if self._waiting_for_room:
-            # Whoever counted itself in before this was read is woken; whoever did after sees the room itself.
+            # Threads registered as waiting before this check are notified; later ones see the free slot themselves.
             with self._room:
                 self._room.notify()
         return request
 
     def send_response(self, response: Response) -> None:
-        """Hand a response to the processor that the request came from; dropped when that is gone."""
+        """Pass a response to the processor of its request; it is dropped if that processor is unregistered."""
         if not isinstance(response, StartThrottlingResponse | EndThrottlingResponse):
             response.request.responded_ns = stopwatch_ns()
         processor = self._processors.get(response.request.processor)
@@ -234,7 +234,7 @@ class RequestChannel:
         return self._requests.qsize()
 
     def shutdown(self, handlers: int) -> None:
-        """End *handlers* handler threads; requests nobody has begun are dropped."""
+        """End *handlers* handler threads; requests that no handler has received are dropped."""
         while True:
             try:
                 self._requests.get_nowait()

@@ -1,8 +1,8 @@
-"""Where the time of requests goes, under Kafka's names.
+"""Times of requests, under Kafka's metric names.
 
-Each network thread has a :class:`RequestMetrics` of its own and alone writes into it, so counting takes no lock;
-:func:`request_figures` adds them up for whoever asks, on any thread. It must cost next to nothing per request: instants
-are kept as they are, and percentiles are computed when somebody looks.
+Each network thread has its own :class:`RequestMetrics` and is the only writer, so recording takes no lock;
+:func:`request_figures` aggregates them on any thread. The cost per request must be minimal: timestamps are stored as
+they are, and percentiles are computed only when metrics are read.
 
 Source: apache/kafka ``RequestChannel.Metrics`` and ``RequestMetrics`` (``kafka.network:type=RequestMetrics``).
 """
@@ -18,14 +18,14 @@ from kafka_sink.common.metrics import Metric
 from kafka_sink.protocol.api_key import ApiKey
 
 GROUP: Final = "RequestMetrics"
-#: Requests per API and network thread that times are computed from: the newest.
+#: Number of most recent requests, per API and network thread, from which times are computed.
 _KEPT: Final = 512
 _MINUTE_NS: Final = 60 * 10**9
 _NS_PER_MS: Final = 1_000_000
 
 
 class _Instants(NamedTuple):
-    """One request's life, in ns of the stopwatch."""
+    """The timestamps of one request, in ns of a monotonic clock."""
 
     received: int
     dequeued: int
@@ -51,14 +51,14 @@ class RequestMetrics:
         self.by_api: dict[ApiKey, _Times] = {}
 
     def record(self, request: Request, ended_ns: int) -> None:
-        """*request* is over: its answer has left, or never will (the network thread calls this)."""
+        """Record *request*, whose response was sent or dropped (called by the network thread)."""
         key = request.context.header.api_key
         times = self.by_api.get(key)
         if times is None:
             times = self.by_api[key] = _Times()
         times.count += 1
         responded_ns = request.responded_ns
-        # As in Kafka: a handler that is not done with it yet when it answers has nothing left to wait for.
+        # As in Kafka: if the handler answers before it has finished, the request has no remote time.
         handled_ns = request.handled_ns or responded_ns
         times.recent.append(
             _Instants(
@@ -76,7 +76,7 @@ class RequestMetrics:
 def request_figures(
     threads: Iterable[RequestMetrics], tags: tuple[tuple[str, str], ...], now_ns: int
 ) -> Iterator[Metric]:
-    """Figures of each API that was asked for; times in ms, of the newest requests."""
+    """The metrics of each API with requests; times in ms, of the most recent requests."""
     counts: dict[ApiKey, int] = {}
     recent: dict[ApiKey, list[_Instants]] = {}
     for thread in threads:
@@ -118,7 +118,7 @@ def _percentile(ordered: list[float], share: float) -> float:
 
 
 def _rate(recent: list[_Instants], now_ns: int) -> float:
-    """Per second, over the last minute or over the span of what is kept, if that is shorter."""
+    """Requests per second over the last minute, or over the time span of the stored requests if that is shorter."""
     ended = [one.ended for one in recent if now_ns - one.ended < _MINUTE_NS]
     if not ended:
         return 0.0

@@ -1,8 +1,8 @@
-"""Lets clients in: ApiVersions, SaslHandshake and SaslAuthenticate before anything else, and again in time.
+"""SASL authentication on the broker: ApiVersions, SaslHandshake and SaslAuthenticate requests, and reauthentication.
 
-Belongs to one connection and its processor's thread. Before a client has authenticated its requests may be small only,
-and any but these three cost the connection. It logs who, never with what; and tells a client no more than that it is
-refused.
+Belongs to one connection and its processor's thread. Before a client has authenticated, the size of its requests is
+limited, and any other request closes the connection. Log messages name the user, but never contain credentials; the
+client only learns that authentication failed.
 
 Source: KIP-43, KIP-152, KIP-368; apache/kafka ``SaslServerAuthenticator``.
 """
@@ -33,10 +33,10 @@ from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sa
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import Struct
 
-#: The answer to an ApiVersions request of a version, and the version that the answer has.
+#: Returns the answer to an ApiVersions request of a version, and the version of the answer.
 AnswerVersions: TypeAlias = Callable[[ApiVersionsRequest, int], tuple[ApiVersionsResponse, int]]
 
-#: A client that authenticates again more often than that is not let.
+#: Minimum interval between two authentications of a client.
 MIN_REAUTHENTICATION_INTERVAL_MS: Final = 1000
 
 
@@ -48,7 +48,7 @@ class _State(Enum):
 
 
 class SaslServerAuthenticator:
-    """See the module; *exchanges* begin an exchange of each enabled mechanism."""
+    """See the module; *exchanges* has a factory of exchanges for each enabled mechanism."""
 
     wants_reauthentication = False
 
@@ -92,7 +92,7 @@ class SaslServerAuthenticator:
 
     @property
     def wanted_events(self) -> int:
-        # One thing after the other: what a client sends before it has our answer is not read.
+        # Strictly alternating: nothing is read from a client before our answer was sent.
         return WRITE if self._slot.wants_write else READ
 
     @property
@@ -119,7 +119,7 @@ class SaslServerAuthenticator:
         if self._failure is not None:
             self._slot.put(NetworkSend("", self._failure))
             self._failure = None
-        # It may not have waited for the answer.
+        # The client may have closed the connection before it received the answer.
         with contextlib.suppress(OSError):
             self._slot.write()
 
@@ -129,7 +129,7 @@ class SaslServerAuthenticator:
             self._request = None
 
     def _limit_requests(self) -> None:
-        # What comes from strangers is small, so it need not wait for room among the requests of clients.
+        # Requests of unauthenticated clients are small, so they need no memory from the pool for requests.
         self._reader.limit(self._config.sasl_server_max_receive_size, UNLIMITED_MEMORY_POOL)
 
     # -- the exchange
@@ -146,7 +146,7 @@ class SaslServerAuthenticator:
                 received.release()
 
     def _flush(self) -> bool:
-        """Write on; False while the socket takes no more."""
+        """Continue to write; False if the socket accepts no more bytes for now."""
         self._slot.write()
         return not self._slot.wants_write
 

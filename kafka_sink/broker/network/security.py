@@ -1,7 +1,7 @@
-"""From the broker's configuration to what its listeners build for each connection.
+"""Creates the channel builders of the broker's listeners from its configuration.
 
-Called once per node while its network layer is put together. Whatever cannot be used is an error there. Must never keep
-the password of a SCRAM user.
+Called once per node when its network layer is created. Invalid settings raise an error then. Passwords of SCRAM users
+must not be kept.
 """
 
 from __future__ import annotations
@@ -42,14 +42,17 @@ _USER_PREFIX: Final = "user_"
 
 @dataclass(frozen=True)
 class Users:
-    """Who may authenticate with a password: for PLAIN the passwords, for each kind of SCRAM the salted keys."""
+    """Users that may authenticate with a password: passwords for PLAIN, salted keys for each SCRAM mechanism."""
 
     passwords: Mapping[str, str] = field(repr=False)
     scram: Mapping[str, Mapping[str, ScramCredential]] = field(repr=False)
 
     @classmethod
     def of(cls, config: BrokerConfig) -> Users:
-        """The users of *config*. :raises ConfigError: an option is malformed; the text shows none of it."""
+        """The users in *config*.
+
+        :raises ConfigError: if an option is malformed; the error does not contain its value.
+        """
         passwords: dict[str, str] = {}
         if config.sasl_jaas_config:
             options = parse_jaas("sasl.jaas.config", config.sasl_jaas_config).options
@@ -73,11 +76,12 @@ class Users:
 
 
 def security_protocols(config: BrokerConfig, listener_names: Collection[str]) -> dict[str, str]:
-    """Protocol of each of *listener_names*.
+    """The security protocol of each of *listener_names*.
 
-    A listener that has none must not be served: PLAINTEXT in its place would let everybody in over a typing mistake.
+    A listener without a protocol must not be served: with PLAINTEXT as a default, a typing error would give access to
+    everyone.
 
-    :raises ConfigError: the map names a protocol that does not exist, or a listener has none.
+    :raises ConfigError: if the map has an unknown protocol, or a listener has none.
     """
     found = {protocol: protocol for protocol in _PROTOCOLS}
     for entry in config.listener_security_protocol_map:
@@ -98,12 +102,12 @@ def security_protocols(config: BrokerConfig, listener_names: Collection[str]) ->
 
 
 class ListenerSecurity:
-    """Makes the channel builders of a node's listeners; *answer_versions* answers ApiVersions before SASL."""
+    """Creates the channel builders of a node's listeners; *answer_versions* answers ApiVersions before SASL."""
 
     def __init__(
         self, config: BrokerConfig, listener_names: Collection[str], clock: Clock, answer_versions: AnswerVersions
     ) -> None:
-        """:raises ConfigError: a listener has no security protocol, or users or mechanisms are malformed."""
+        """:raises ConfigError: if a listener has no security protocol, or users or mechanisms are malformed."""
         self._config = config
         self._clock = clock
         self._answer_versions = answer_versions
@@ -114,14 +118,14 @@ class ListenerSecurity:
     def channel_builder(self, listener_name: str, memory_pool: MemoryPool) -> ChannelBuilder:
         """A channel builder for one selector of a listener.
 
-        :raises ConfigError: a certificate, a key or a mechanism is missing or cannot be used.
+        :raises ConfigError: if a certificate, a key or a mechanism is missing or invalid.
         """
         protocol = self._protocols[listener_name]
         if protocol == _PLAINTEXT:
             return PlaintextChannelBuilder()
         contexts = None
         if protocol in _TLS:
-            # One for all, so that a renewed certificate is the same for every thread of a listener.
+            # Shared, so that all threads of a listener use a renewed certificate at the same time.
             contexts = self._contexts or TlsContexts(
                 self._config, server=True, client_auth=self._config.ssl_client_auth
             )

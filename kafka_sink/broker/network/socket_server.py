@@ -1,7 +1,7 @@
 """The network layer of one node: listeners, their acceptors and processors, and the request channels.
 
-Started and stopped by the node; runs no thread of its own beyond those of acceptors and processors. Must never know a
-handler: whoever handles requests takes them from the request channels.
+The node starts and stops it; it runs only the threads of acceptors and processors. It must not depend on handlers,
+which receive requests from the request channels.
 
 Source: apache/kafka ``SocketServer``.
 """
@@ -37,10 +37,10 @@ SelectorFactory = Callable[[EndPoint, MemoryPool], ServerSelectable]
 def kselector_factory(
     config: BrokerConfig, endpoints: Sequence[EndPoint], clock: Clock, answer_versions: AnswerVersions
 ) -> SelectorFactory:
-    """Makes the selectors that processors drive, with the limits and the security of *config*.
+    """Returns a factory of the processors' selectors, with the limits and the security of *config*.
 
-    :raises ConfigError: a listener has no security protocol, or users or mechanisms are malformed; for each listener
-        its certificates are looked at later.
+    :raises ConfigError: if a listener has no security protocol, or users or mechanisms are malformed; the certificates
+        of a listener are loaded later.
     """
     names = [endpoint.listener_name for endpoint in endpoints]
     security = ListenerSecurity(config, names, clock, answer_versions)
@@ -60,12 +60,12 @@ def kselector_factory(
 
 
 class SocketServer:
-    """Data planes (one per listener) and, where configured, the control plane."""
+    """Data planes (one per listener) and, if configured, the control plane."""
 
     def __init__(
         self, node: str, config: BrokerConfig, endpoints: list[EndPoint], clock: Clock, selectors: SelectorFactory
     ) -> None:
-        """Nothing is opened yet. :raises ConfigError: the listeners contradict each other."""
+        """Does not open anything. :raises ConfigError: if the listeners contradict each other."""
         names = [endpoint.listener_name for endpoint in endpoints]
         for option, name in (
             ("control.plane.listener.name", config.control_plane_listener_name),
@@ -92,7 +92,7 @@ class SocketServer:
             if config.control_plane_listener_name
             else None
         )
-        # Guarded by the lock, the "monitor" of start-up and shutdown.
+        # Guarded by the lock, which serializes startup and shutdown.
         self._lock = threading.Lock()
         self._acceptors: dict[str, Acceptor] = {}
         self._listeners: dict[str, Listener] = {}
@@ -103,7 +103,7 @@ class SocketServer:
     def startup(self, *, start_processing_requests: bool = True) -> None:
         """Bind every listener, the control plane first; *start_processing_requests* also starts the threads.
 
-        :raises OSError: an address cannot be bound; :meth:`shutdown` closes what was opened before it.
+        :raises OSError: if an address cannot be bound; :meth:`shutdown` closes the listeners opened before it.
         """
         control = self._config.control_plane_listener_name
         with self._lock:
@@ -129,7 +129,7 @@ class SocketServer:
             channel.add_processor(processor_id, processor)
             self._processors[processor_id] = (processor, channel)
             created.append(processor)
-        # Last, because an acceptor is what closes it: certificates that cannot be used must not leave a port taken.
+        # Opened last, because the acceptor closes it: invalid certificates must not leave a port bound.
         listener = Listener(
             endpoint.host,
             endpoint.port,
@@ -141,7 +141,7 @@ class SocketServer:
         self._acceptors[name] = Acceptor(name, listener, created, self._quotas, self._clock)
 
     def start_processing_requests(self) -> None:
-        """Start the threads: processors before the acceptors that feed them."""
+        """Start the threads, processors before acceptors."""
         with self._lock:
             self._processor_threads = [
                 start_thread(f"{self._node}-processor-{processor_id}", processor.run)
@@ -153,17 +153,17 @@ class SocketServer:
             ]
 
     def bound_endpoint(self, listener_name: str) -> EndPoint:
-        """Where a listener really is; its port when 0 was asked for."""
+        """The address of a listener, with port 0 replaced by the port that was bound."""
         listener = self._listeners[listener_name]
         host = next(item.host for item in self._endpoints if item.listener_name == listener_name)
         return EndPoint(listener_name, host, listener.port)
 
     def update_connection_limits(self, limits: ConnectionLimits) -> None:
-        """Have other limits from now on (any thread)."""
+        """Replace the connection limits (any thread)."""
         self._quotas.update(limits)
 
     def metrics(self, tags: tuple[tuple[str, str], ...]) -> Iterator[Metric]:
-        """Requests by API, idle network threads, connections and queued requests, as they are now (any thread)."""
+        """Present metrics: requests by API, idle network threads, connections and queued requests (any thread)."""
         processors = [processor for processor, _ in tuple(self._processors.values())]
         yield from request_figures([one.request_metrics for one in processors], tags, stopwatch_ns())
         if processors:
@@ -176,13 +176,13 @@ class SocketServer:
         yield Metric("RequestQueueSize", "RequestChannel", tags, self.data_plane_request_channel.queued)
 
     def shutdown(self) -> None:
-        """Close listeners and connections and end all threads; responses still to come are dropped."""
+        """Close listeners and connections and end all threads; outstanding responses are dropped."""
         with self._lock:
             self._quotas.close()
             for acceptor in self._acceptors.values():
                 acceptor.stop()
                 if not self._acceptor_threads:
-                    # Nobody ever ran it: this run closes what it holds and returns.
+                    # Its thread was never started: this call closes its resources and returns.
                     acceptor.run()
             _join(self._acceptor_threads)
             for processor_id, (processor, channel) in self._processors.items():
@@ -196,7 +196,7 @@ class SocketServer:
 
 
 def refuse_unknown_listeners(option: str, named: Iterable[str], listeners: Sequence[str]) -> None:
-    """:raises ConfigError: *option* names one that is none of *listeners*."""
+    """:raises ConfigError: if *option* names a listener that is not in *listeners*."""
     for name in named:
         if name not in listeners:
             raise ConfigError(f"option {option}: there is no listener {name}, only {', '.join(listeners)}")

@@ -1,8 +1,9 @@
-"""What becomes of an answer that a fault befalls: held back, lost, cut, or dripped out byte by byte.
+"""Faults of answers: delayed, lost, truncated, or sent in small pieces.
 
-Each class stands where a handler's answers go, and passes on what it does not change. Called by whichever thread
-answers; what happens later happens on the timer's thread, and what follows bytes on their way on the network thread.
-Must never answer a request twice, nor keep what a response lends (its budget, its request's memory) for good.
+Each class wraps the sink of a handler's responses and passes on what it does not change. It is called by the thread
+that answers; delayed work runs on the timer's thread, and work that follows sent bytes runs on the network thread. A
+request must not be answered twice, and the resources of a response (its budget, its request's memory) must always be
+released.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.clock import Clock
 from kafka_sink.protocol.framing import frame
 
-#: Pieces of an answer that leaves slowly; as many as it has bytes where those are fewer.
+#: Number of pieces of a slow answer; fewer if it has fewer bytes.
 SLOW_PIECES: Final = 20
 
 
 def _is_end(response: Response) -> bool:
-    """It answers the request, in whatever way; the others only pause its connection."""
+    """Whether the response ends the request; other responses only pause its connection."""
     return isinstance(response, SendResponse | NoOpResponse | CloseConnectionResponse)
 
 
@@ -41,7 +42,7 @@ def _release(response: Response) -> None:
 
 
 class Held:
-    """Answers leave *delay_ms* later."""
+    """Answers are sent *delay_ms* later."""
 
     def __init__(self, sink: ResponseSink, timer: Timer, clock: Clock, delay_ms: int) -> None:
         self._sink = sink
@@ -58,7 +59,7 @@ class Held:
 
 
 class Lost:
-    """Answers never leave. The connection is not read again either: its client sees a broker that hangs."""
+    """Answers are not sent, and the connection is not read again: the client sees a broker that hangs."""
 
     def __init__(self, sink: ResponseSink) -> None:
         self._sink = sink
@@ -71,7 +72,7 @@ class Lost:
 
 
 class Closed:
-    """Instead of an answer the connection is closed."""
+    """The connection is closed instead of answering."""
 
     def __init__(self, sink: ResponseSink) -> None:
         self._sink = sink
@@ -86,7 +87,7 @@ class Closed:
 
 
 class Halved:
-    """Half of an answer's bytes leave, then the connection is closed."""
+    """Half of an answer's bytes are sent, then the connection is closed."""
 
     def __init__(self, sink: ResponseSink) -> None:
         self._sink = sink
@@ -106,7 +107,7 @@ class Halved:
 
 
 class Dripped:
-    """An answer's bytes leave in pieces over *over_ms*."""
+    """An answer's bytes are sent in pieces over *over_ms*."""
 
     def __init__(self, sink: ResponseSink, timer: Timer, clock: Clock, over_ms: int) -> None:
         self._sink = sink
@@ -138,12 +139,12 @@ class Dripped:
 
     def _end(self, response: SendResponse) -> None:
         response.complete()
-        # All bytes are out: as far as the connection is concerned there is nothing left to send.
+        # All bytes are sent: the connection has nothing left to send for this request.
         self._sink.send_response(NoOpResponse(response.request))
 
 
 class Swallowed:
-    """The answer, and any throttling that comes with it, is dropped; *then* goes on. The request stays unanswered."""
+    """The answer, and its throttling, if any, are dropped; then *then* is called. The request stays unanswered."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then

@@ -1,8 +1,8 @@
-"""Where faults meet requests: which of them befall one, and how it is handled then.
+"""Applies faults to requests: selects the faults that are due and handles the request accordingly.
 
-Called by the dispatcher on handler threads, only while faults are set. Several faults that are due befall a request
-together: errors first, then what happens to the answer, in the order in which they were set. Must never change what is
-done to a request that no fault befalls.
+The dispatcher calls it on handler threads, only while faults are set. All faults that are due for a request are applied
+together: errors first, then effects on the answer, in the order in which they were set. Requests without a due fault
+must be handled as usual.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_ACKS = 0
 def handle_with_faults(
     context: BrokerContext, request: Request, sink: ResponseSink, body: Struct, handle: Handle, log: ContextLogger
 ) -> None:
-    """Handle *request* as the faults that are due now would have it."""
+    """Handle *request* with the faults that are due."""
     header = request.context.header
     cut = _Cutter(context, header.api_key, header.api_version, body)
     due = [
@@ -76,7 +76,7 @@ def _changed(context: BrokerContext, sink: ResponseSink, effect: object) -> Resp
 
 
 class _Cutter:
-    """Finds in one request what a fault is about."""
+    """Selects the part of one request to which a fault applies."""
 
     def __init__(self, context: BrokerContext, key: ApiKey, version: int, body: Struct) -> None:
         self._cluster = context.cluster
@@ -92,7 +92,7 @@ class _Cutter:
         return self.cut(fault)[0] is not None
 
     def cut(self, fault: Fault) -> tuple[Struct | None, Struct | None]:
-        """The request as two: what *fault* is about, and the rest."""
+        """Split the request into the part to which *fault* applies, and the rest."""
         if fault.topic is None:
             return self._body, None
         return error_response.split(self.key, self.version, self._body, partial(_means, fault), self._topic_name)
@@ -110,7 +110,7 @@ def _means(fault: Fault, topic: str | None, partition: int | None) -> bool:
 
 def _refuse(request: ApiRequest[Any], cut: _Cutter, fault: Fault, code: ErrorCode, handle: Handle) -> None:
     if isinstance(request.body, ProduceRequest) and request.body.acks == _NO_ACKS:
-        # As Kafka does: its client listens to no answer, only a lost connection tells it.
+        # As in Kafka: the client expects no answer, so only a closed connection shows the error.
         request.close_connection()
         return
     if cut.key is ApiKey.METADATA:
@@ -131,7 +131,7 @@ def _metadata(answer: Struct, fault: Fault, code: ErrorCode) -> Struct:
 
 
 class _Patched(ApiRequest[Any]):
-    """A request, or with *body* part of one, whose answer is changed before it leaves."""
+    """A request, or a part of it with *body*, whose answer is changed before it is sent."""
 
     __slots__ = ("_change",)
 
