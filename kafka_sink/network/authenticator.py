@@ -1,7 +1,7 @@
-"""Who is at the other end: the seam where SASL goes.
+"""Authentication of the peer of a connection; SASL implements this interface.
 
 An authenticator belongs to one channel and its selector's thread. After the transport's handshake it exchanges its own
-frames over the transport, step by step as the selector reports events, and never waits.
+frames over the transport, step by step as the selector reports events. It must not block.
 """
 
 from __future__ import annotations
@@ -11,63 +11,63 @@ from typing import Final, Protocol
 from kafka_sink.network.receive import NetworkReceive
 from kafka_sink.network.transport import TransportLayer
 
-#: The name of whoever did not have to say theirs.
+#: The name of an unauthenticated peer.
 ANONYMOUS: Final = "ANONYMOUS"
 
 
 class Authenticator(Protocol):
-    """Proves us to the peer, or the peer to us, and again where a session ends (KIP-368)."""
+    """Authenticates us to the peer or the peer to us, and reauthenticates when a session ends (KIP-368)."""
 
     @property
     def principal(self) -> str:
-        """Who the peer is, as the accepting side knows it: ``User:name``."""
+        """The principal of the peer, on the accepting side: ``User:name``."""
         ...
 
     @property
     def complete(self) -> bool:
-        """Nothing stands between the channel and its first request."""
+        """Whether authentication is complete, so that requests may be sent."""
         ...
 
     @property
     def wanted_events(self) -> int:
-        """The socket events that would let the exchange get on."""
+        """The socket events with which the exchange can continue."""
         ...
 
     def authenticate(self) -> None:
-        """Get on with the exchange as far as is possible now.
+        """Continue the exchange as far as possible without blocking.
 
-        :raises AuthenticationError: refused.
-        :raises OSError: the connection broke on the way.
+        :raises AuthenticationError: if authentication failed.
+        :raises OSError: if the connection failed during the exchange.
         """
         ...
 
     @property
     def wants_reauthentication(self) -> bool:
-        """Before the next frame of ours goes out it is time to authenticate again (connecting side)."""
+        """Whether reauthentication is due before the next frame is sent (connecting side)."""
         ...
 
     @property
     def session_expired(self) -> bool:
-        """The peer should have authenticated again by now (accepting side)."""
+        """Whether the session has expired without reauthentication by the peer (accepting side)."""
         ...
 
     def begin_reauthentication(self, request: NetworkReceive | None) -> bool:
-        """Begin again: on the accepting side with the peer's *request* for it. False when this is not the time."""
+        """Begin reauthentication, on the accepting side with the peer's *request*. False if it is not allowed now."""
         ...
 
     def take_received(self) -> NetworkReceive | None:
-        """A frame that came between those of the exchange and is none of it, in the order of arrival."""
+        """The next frame that was received during the exchange but is not part of it, in order of arrival."""
         ...
 
     def send_failure(self) -> None:
-        """Tell the peer why it is refused, as far as the socket takes it at once."""
+        """Send the reason for the rejection to the peer, as far as the socket accepts it without blocking."""
         ...
 
     def close(self) -> None: ...
 
 
 class PlaintextAuthenticator:
-    """Nobody asks: complete from the start. Who the peer is, its certificate says, if it has shown one."""
+    """No authentication: complete from the start. The principal is the subject of the peer's certificate, if any."""
 
     wants_reauthentication = False
     session_expired = False
@@ -75,7 +75,7 @@ class PlaintextAuthenticator:
     wanted_events = 0
 
     def authenticate(self) -> None:
-        """There is nothing to exchange."""
+        """Does nothing: there is no exchange."""
 
     def __init__(self, transport: TransportLayer) -> None:
         self._transport = transport
@@ -91,7 +91,7 @@ class PlaintextAuthenticator:
         return None
 
     def send_failure(self) -> None:
-        """Nobody is refused."""
+        """Does nothing: authentication cannot fail."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there are no resources."""

@@ -1,6 +1,6 @@
-"""Why a connection ended, in words a user can act on.
+"""The cause of a disconnection, as text that helps users to act.
 
-Called by the selector when a channel fails. Never raises, whatever the error.
+The selector calls it when a channel fails. It never raises, whatever the error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ RESET: Final = "connection reset by the other side"
 
 
 def cause_of(error: BaseException) -> str:
-    """Short lower-case text for *error*, without address: whoever reports it adds where."""
+    """Short lower-case text for *error*, without the address, which the caller adds."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, TimeoutError):

@@ -1,7 +1,7 @@
-"""One connection: a transport, an authenticator, one frame going out and one coming in.
+"""One connection: a transport, an authenticator, one outgoing frame and one incoming frame.
 
-Owned by a selector and its thread. It decides which socket events it wants; the selector does the registering. It never
-waits and never holds more than one outgoing frame: a second one before the first is written is a programming error.
+Owned by a selector and its thread. The channel determines the socket events that it wants; the selector registers them.
+It never blocks and holds at most one outgoing frame: a second send before the first is written is a programming error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafka_sink.network.transport import READ, WRITE, TransportLayer
 
 
 class KafkaChannel:
-    """A connection with its two slots."""
+    """A connection with a slot for a send and a slot for a receive."""
 
     __slots__ = (
         "_deferred",
@@ -42,45 +42,45 @@ class KafkaChannel:
         self.authenticator = authenticator
         self._reader = reader
         self._slot = SendSlot(transport)
-        # Answers that came while we authenticated again.
+        # Responses that arrived during reauthentication.
         self._deferred: deque[NetworkReceive] = deque()
         self.state = ChannelState.NOT_CONNECTED
-        #: Text of what ended the channel, once something has.
+        #: The cause of the disconnection, once the channel has failed.
         self.cause = ""
         self.failure: AuthenticationError | None = None
-        #: No frame is read: somebody asked for it, or the memory pool is exhausted.
+        #: Whether reading is stopped, on request or because the memory pool is exhausted.
         self.muted = False
-        #: What the selector has registered for this channel (the selector's own note).
+        #: The events that are registered for this channel (set by the selector).
         self.registered_events = 0
 
     @property
     def ready(self) -> bool:
-        """Requests and answers may flow."""
+        """Whether requests and responses may be exchanged."""
         return self.transport.ready and self.authenticator.complete
 
     @property
     def can_send(self) -> bool:
-        """The next frame may be put into the slot now."""
+        """Whether :meth:`set_send` accepts the next frame now."""
         return self.ready and not self._slot.taken
 
     @property
     def wants_write(self) -> bool:
-        """Something has to leave, be it only the rest of what TLS has encrypted."""
+        """Whether there is anything to write, which may only be encrypted bytes that TLS has left."""
         return self._slot.wants_write
 
     @property
     def has_bytes_buffered(self) -> bool:
-        """Bytes or frames wait above the socket, so no socket event will announce them."""
+        """Whether bytes or frames are buffered above the socket, so that no socket event will announce them."""
         return bool(self._deferred) or self._reader.has_bytes_buffered or self.transport.has_bytes_buffered()
 
     @property
     def is_in_mutable_state(self) -> bool:
-        """The next frame waits for room in the memory pool: muting it costs nothing."""
+        """Whether the next frame waits for memory from the pool, so that the channel can be muted at no cost."""
         return self._reader.awaits_memory and self.transport.ready
 
     @property
     def wanted_events(self) -> int:
-        """The socket events that would let this channel get on."""
+        """The socket events with which this channel can continue."""
         if self.failure is not None:
             return 0
         if not self.transport.is_connected:
@@ -92,14 +92,14 @@ class KafkaChannel:
         return (0 if self.muted else READ) | (WRITE if self.wants_write else 0)
 
     def finish_connect(self) -> None:
-        """The connect that was begun is over. :raises OSError: and it failed."""
+        """Complete a pending connect. :raises OSError: if it failed."""
         self.transport.finish_connect()
         self.state = ChannelState.READY if self.ready else ChannelState.AUTHENTICATE
 
     def prepare(self) -> None:
-        """Get on with handshake and authentication.
+        """Continue handshake and authentication.
 
-        :raises AuthenticationError: refused. :raises OSError: the connection broke.
+        :raises AuthenticationError: if authentication failed. :raises OSError: if the connection failed.
         """
         if not self.transport.ready:
             self.transport.handshake()
@@ -111,9 +111,9 @@ class KafkaChannel:
             self.state = ChannelState.READY
 
     def begin_reauthentication(self, request: NetworkReceive | None = None) -> bool:
-        """Begin to authenticate again: as the client before it writes a frame, as the broker by the client's *request*.
+        """Begin reauthentication: as a client before a frame is sent, as a broker with the client's *request*.
 
-        False when this is not the time; a frame that is partly written is never interrupted.
+        False if it is not allowed now; a partly written frame is never interrupted.
         """
         if not self.authenticator.begin_reauthentication(request):
             return False
@@ -122,28 +122,29 @@ class KafkaChannel:
 
     @property
     def wants_reauthentication(self) -> bool:
-        """The next frame of ours has to wait until we have authenticated again."""
+        """Whether the next frame must wait until reauthentication is complete."""
         return self._slot.untouched and self.authenticator.wants_reauthentication
 
     def refuse(self, error: AuthenticationError) -> None:
-        """The peer refuses us, or we refuse the peer: nothing is read any more."""
+        """Record an authentication failure of either side; nothing is read any more."""
         self.state = ChannelState.AUTHENTICATION_FAILED
         self.failure = error
 
     def set_send(self, send: NetworkSend) -> None:
-        """Put a frame into the slot. :raises RuntimeError: the slot is taken."""
+        """Set the frame to send. :raises RuntimeError: if another frame is being sent."""
         if self._slot.taken:
             raise RuntimeError(f"connection {self.id} has a frame that is not fully written yet")
         self._slot.put(send)
 
     def write(self) -> NetworkSend | None:
-        """Write on; the frame when its last byte is gone, and then the slot is free."""
+        """Continue to write; returns the frame when its last byte is written, which frees the slot."""
         return self._slot.write()
 
     def read(self) -> NetworkReceive | None:
-        """Read on; a frame when one is whole. Mutes itself when the memory pool has no room for the next one.
+        """Continue to read; returns a frame when it is complete. Mutes itself if the pool has no memory for the next
+        frame.
 
-        :raises InvalidReceiveError: the peer announced a frame of an impossible size. :raises EOFError: it closed.
+        :raises InvalidReceiveError: if the peer announced a frame of invalid size. :raises EOFError: if it has closed.
         """
         if self._deferred:
             return self._deferred.popleft()
@@ -153,7 +154,7 @@ class KafkaChannel:
         return received
 
     def close(self) -> None:
-        """Free the socket and what the half-read frame has reserved."""
+        """Close the socket and release the memory reserved for a partly read frame."""
         self._slot.clear()
         while self._deferred:
             self._deferred.popleft().release()

@@ -1,6 +1,7 @@
-"""Puts a channel together for one security protocol.
+"""Builds the channels of one security protocol.
 
-Chosen once per selector by the configuration, called by the selector's thread for every connection. It never connects.
+The configuration selects the builder, once per selector; the selector's thread calls it for every connection. A builder
+never connects.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ from kafka_sink.network.transport import PlaintextTransport, Socket, TransportLa
 
 
 class ChannelBuilder(Protocol):
-    """Makes the channels of one security protocol."""
+    """Builds the channels of one security protocol."""
 
     def build_channel(
         self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
     ) -> KafkaChannel:
-        """A channel over *sock*; *connected* is False while its connect is under way.
+        """A channel over *sock*; *connected* is False while its connect is pending.
 
-        *peer_host* is whom we connect to, as it was called; nothing on the accepting side.
+        *peer_host* is the name of the host to which we connect; empty on the accepting side.
 
-        :raises OSError: the transport cannot be set up.
+        :raises OSError: if the transport cannot be created.
         """
         ...
 
 
-#: Makes the authenticator of a connection; it exchanges its frames through the channel's own transport and reader.
+#: Creates the authenticator of a connection; it exchanges its frames through the channel's own transport and reader.
 AuthenticatorFactory = Callable[[str, TransportLayer, FrameReader, str], Authenticator]
 
 
 class PlaintextChannelBuilder:
-    """``security.protocol=PLAINTEXT``: bytes as they are, nobody is asked who they are."""
+    """``security.protocol=PLAINTEXT``: no encryption and no authentication."""
 
     def build_channel(
         self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
@@ -46,7 +47,7 @@ class PlaintextChannelBuilder:
 
 
 class SecureChannelBuilder:
-    """SSL, SASL_PLAINTEXT and SASL_SSL: TLS where there are *contexts* for it, SASL where *authenticators* are made."""
+    """SSL, SASL_PLAINTEXT and SASL_SSL: TLS if *contexts* is given, SASL if *authenticators* is given."""
 
     def __init__(
         self,

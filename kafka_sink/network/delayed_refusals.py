@@ -1,7 +1,7 @@
-"""Peers that failed to authenticate and learn it only after a delay: whoever tries passwords waits for each answer.
+"""Delays the response to a failed authentication, which slows down attempts to guess passwords.
 
-Owned by a selector and its thread. It closes nothing itself: it says who is to be answered now, and how long it is
-until then.
+Owned by a selector and its thread. It closes nothing itself: it determines which channel to answer now, and the time
+until the next one is due.
 
 Source: KIP-306 (connection.failed.authentication.delay.ms).
 """
@@ -13,34 +13,34 @@ from kafka_sink.network.channel import KafkaChannel
 
 
 class DelayedRefusals:
-    """The delay is the same for all, so they come up in the order in which they failed; 0 ms = no delay."""
+    """The delay is the same for all channels, so they are due in the order in which they failed; 0 ms = no delay."""
 
     def __init__(self, clock: Clock, delay_ms: int) -> None:
         self._clock = clock
         self._delay_ms = delay_ms
-        # And until when, monotonic ms.
+        # Channel → when it is due, monotonic ms.
         self._refused: dict[KafkaChannel, int] = {}
 
     def add(self, channel: KafkaChannel) -> bool:
-        """Keep *channel*, which failed just now; False where it is told so at once."""
+        """Add *channel*, whose authentication has just failed; False if it is to be answered at once."""
         if channel.failure is None or not channel.transport.ready or not self._delay_ms:
             return False
         self._refused[channel] = self._clock.monotonic_ms() + self._delay_ms
         return True
 
     def discard(self, channel: KafkaChannel) -> None:
-        """It is closed."""
+        """Remove *channel*, which is closed."""
         self._refused.pop(channel, None)
 
     def wait_ms(self, timeout_ms: int) -> int:
-        """How long a wait of *timeout_ms* may take."""
+        """The time until the next channel is due, at most *timeout_ms*."""
         if not self._refused:
             return timeout_ms
         first_ms = next(iter(self._refused.values()))
         return max(min(timeout_ms, first_ms - self._clock.monotonic_ms()), 0)
 
     def take_due(self, now_ms: int) -> KafkaChannel | None:
-        """The next one whose delay is over at *now_ms*."""
+        """The next channel that is due at *now_ms*, removed; None if there is none."""
         if not self._refused:
             return None
         channel, until_ms = next(iter(self._refused.items()))

@@ -1,7 +1,7 @@
-"""Finds the connection that has been silent for longest.
+"""Determines the connection that has been idle for longest.
 
-Owned by a selector and its thread. It is told about every activity with the time of that activity; it never reads a
-clock and never closes anything itself.
+Owned by a selector and its thread. The owner reports every activity and its time; this class never reads a clock and
+never closes anything itself.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ class IdleExpiryManager:
         self._next_check_ms = 0
 
     def update(self, connection_id: str, now_ms: int) -> None:
-        """*connection_id* was active at *now_ms*."""
+        """Record that *connection_id* was active at *now_ms*."""
         self._last_active_ms[connection_id] = now_ms
         self._last_active_ms.move_to_end(connection_id)
 
     def remove(self, connection_id: str) -> None:
-        """The connection is gone."""
+        """Remove a connection that is closed."""
         self._last_active_ms.pop(connection_id, None)
 
     def poll_expired(self, now_ms: int) -> str | None:
-        """The connection that has been idle for longer than the limit, at most one per call."""
+        """A connection that has been idle for longer than the limit, at most one per call."""
         if now_ms <= self._next_check_ms:
             return None
         if not self._last_active_ms:
@@ -39,5 +39,5 @@ class IdleExpiryManager:
 
     @property
     def least_recently_active(self) -> str | None:
-        """The connection to give up first when there are too many."""
+        """The connection to close first if there are too many."""
         return next(iter(self._last_active_ms), None)

@@ -1,7 +1,7 @@
-"""The accepting side: a bound, listening socket.
+"""A listening socket, for the accepting side.
 
-Owned by one acceptor thread; :meth:`Listener.wakeup` and :meth:`Listener.close` may come from any other. It accepts and
-prepares sockets and hands them on; it never reads from them.
+Owned by one acceptor thread; any other thread may call :meth:`Listener.wakeup` and :meth:`Listener.close`. It accepts
+and configures sockets and passes them on; it never reads from them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ _LONGEST_WAIT_MS = 2**31 - 1
 
 
 class Listener:
-    """Listens on *host*:*port* (port 0 = any free one, see :attr:`port`).
+    """Listens on *host*:*port* (port 0 = any free port, see :attr:`port`).
 
-    The receive buffer is set on the listening socket, because accepted ones inherit it before the window is agreed on.
+    The receive buffer is set on the listening socket, because accepted sockets must inherit it before TCP negotiates
+    the window scale.
 
-    :raises OSError: the address cannot be bound; the text names it.
+    :raises OSError: if the address cannot be bound; the text contains the address.
     """
 
     def __init__(
@@ -51,12 +52,12 @@ class Listener:
         self._wakeup = Wakeup()
         self._selector.register(self._socket, selectors.EVENT_READ)
         self._selector.register(self._wakeup, selectors.EVENT_READ)
-        # A child that kept its copies would have clients wait for answers when the parent is gone.
+        # A forked child that kept its copy would leave clients waiting for answers after the parent has ended.
         at_fork(self, Listener.close)
 
     @property
     def address(self) -> SocketAddress:
-        """Where it listens, with the port that was really bound."""
+        """The address, with port 0 replaced by the port that was bound."""
         return local_address(self._socket)
 
     @property
@@ -64,14 +65,14 @@ class Listener:
         return self.address.port
 
     def wait(self, timeout_ms: int) -> None:
-        """Return when a connection may be waiting, on :meth:`wakeup`, or after *timeout_ms*."""
+        """Wait until a connection may be pending, until :meth:`wakeup`, or for *timeout_ms*."""
         self._selector.select(min(timeout_ms, _LONGEST_WAIT_MS) / 1000)
         self._wakeup.drain()
 
     def accept(self) -> Socket | None:
-        """The next connection, prepared as all of ours are; None when none is waiting.
+        """The next connection, configured as all connections; None if none is pending.
 
-        :raises OSError: the system refuses (too many open files, for instance); the connection stays in the queue.
+        :raises OSError: if accept() fails (for example, too many open files); the connection stays pending.
         """
         try:
             accepted, _ = self._socket.accept()
@@ -90,17 +91,17 @@ class Listener:
         self._wakeup.signal()
 
     def close(self) -> None:
-        """Stop listening; connections in the queue are reset."""
+        """Stop listening; pending connections are reset."""
         self._selector.close()
         self._wakeup.close()
         self._socket.close()
 
 
 def local_address(sock: Socket) -> SocketAddress:
-    """Our end of *sock*."""
+    """The local address of *sock*."""
     return SocketAddress.of(sock.family, sock.getsockname())
 
 
 def remote_address(sock: Socket) -> SocketAddress:
-    """The other end of *sock*. :raises OSError: it is gone already."""
+    """The address of the peer of *sock*. :raises OSError: if it is already disconnected."""
     return SocketAddress.of(sock.family, sock.getpeername())

@@ -1,8 +1,8 @@
-"""Bounds the bytes of frames that were received and not yet worked off.
+"""Limits the bytes of frames that were received and are not processed yet.
 
-The owner of a selector reserves before it allocates a frame's buffer; whoever has worked the frame off (any thread)
-releases. A pool only counts: it never hands out memory itself and never blocks, a refused reservation is asked for
-again later.
+The owner of a selector reserves memory before it allocates a frame's buffer; the thread that has processed the frame
+(any thread) releases it. A pool only counts: it never allocates memory itself and never blocks; a failed reservation is
+retried later.
 """
 
 from __future__ import annotations
@@ -12,37 +12,37 @@ from typing import Final, Protocol
 
 
 class MemoryPool(Protocol):
-    """What a selector asks before it makes room for a frame."""
+    """Reserves memory for a selector's incoming frames."""
 
     def try_reserve(self, size_bytes: int) -> bool:
-        """Count *size_bytes* as used; False when there is no room now."""
+        """Reserve *size_bytes*; False if there is no memory available now."""
         ...
 
     def release(self, size_bytes: int) -> None:
-        """Give back what :meth:`try_reserve` granted."""
+        """Release *size_bytes*, which :meth:`try_reserve` has reserved."""
         ...
 
     @property
     def available_bytes(self) -> int:
-        """Room that is left; below zero when the last grant overshot."""
+        """Bytes that are available; negative if the last reservation exceeded the limit."""
         ...
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Nothing can be reserved until something is released."""
+        """Whether nothing can be reserved until something is released."""
         ...
 
     @property
     def low_memory_threshold_bytes(self) -> int:
-        """With less than this available, connections are served in random order so that none starves."""
+        """Below this, connections are processed in random order so that none starves."""
         ...
 
 
 class SimpleMemoryPool:
-    """A budget of *size_bytes*, as Kafka's SimpleMemoryPool in its non-strict form.
+    """A limit of *size_bytes*, as Kafka's SimpleMemoryPool in non-strict mode.
 
-    A reservation is granted when any byte is free, so the budget may be overshot by one frame: a frame larger than the
-    whole budget would otherwise never be read. Safe to use from any thread.
+    A reservation succeeds if any byte is available, so one frame may exceed the limit; otherwise a frame larger than
+    the limit could never be read. Thread-safe.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -79,7 +79,7 @@ class SimpleMemoryPool:
 
 
 class _UnlimitedMemoryPool:
-    """No budget: every reservation is granted and nothing is counted."""
+    """No limit: every reservation succeeds and nothing is counted."""
 
     available_bytes = 2**62
     is_out_of_memory = False

@@ -1,9 +1,9 @@
-"""Frames on their way in.
+"""Incoming frames.
 
-:class:`FrameReader` belongs to one channel and its selector's thread: it turns whatever the transport yields into whole
-frames, at most one per call. :class:`NetworkReceive` is such a frame; it may travel to any thread. A length is checked
-before a byte is allocated for it, and room for the frame grows with what arrives of it, so a frame that is only
-announced costs next to nothing. The memory pool counts the whole frame from its length on.
+:class:`FrameReader` belongs to one channel and its selector's thread: it assembles the bytes of the transport into
+complete frames, at most one per call. :class:`NetworkReceive` is a complete frame; any thread may use it. A length is
+validated before memory is allocated for it, and the buffer grows with the bytes that arrive, so a frame that is only
+announced costs next to nothing. The memory pool counts the whole frame as soon as its length is known.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kafka_sink.protocol.framing import SIZE_BYTES
 #: No limit on the size of a frame.
 UNLIMITED: Final = -1
 
-#: One read fetches a frame's length together with its payload when the whole fits in here: most answers do.
+#: Size of a read that fetches a frame's length together with its payload, if both fit; most responses do.
 READ_AHEAD_BYTES: Final = 16 * 1024
 
-#: Room for a payload grows from this, by this factor, as its bytes arrive.
+#: Initial size of a payload's buffer, and the factor by which it grows as bytes arrive.
 _FIRST_ROOM_BYTES: Final = 64 * 1024
 _GROWTH: Final = 4
 
@@ -28,31 +28,31 @@ _NOTHING: Final = memoryview(b"")
 
 
 class ScatterReader(Protocol):
-    """The reading half of a transport."""
+    """The read methods of a transport."""
 
     def read_into(self, target: memoryview) -> int:
-        """Fill *target* from the front; less than its length only when nothing more is at hand now (then maybe 0).
+        """Read into *target*; returns fewer bytes than its length only if no more are available now (possibly 0).
 
-        :raises EOFError: the other side has closed and everything it sent has been read.
+        :raises EOFError: if the peer has closed the connection and all its bytes were read.
         """
         ...
 
 
 class NetworkReceive:
-    """A whole frame from *source*: *payload* is what followed the length."""
+    """A complete frame from *source*: *payload* is the part after the length."""
 
     __slots__ = ("_granted", "payload", "source")
 
     def __init__(self, source: str, payload: memoryview, pool: MemoryPool = UNLIMITED_MEMORY_POOL) -> None:
         self.source = source
         self.payload = payload
-        # Emptied by the first thread that takes from it.
+        # The first thread that takes the entry releases it.
         self._granted = [pool]
 
     def release(self) -> None:
-        """The payload is worked off: give its share of the memory pool back.
+        """Release the payload's memory to the pool after the payload was processed.
 
-        Calling it again does nothing; two threads may call it at once.
+        A second call does nothing; two threads may call it at the same time.
         """
         try:
             pool = self._granted.pop()
@@ -62,10 +62,10 @@ class NetworkReceive:
 
 
 class FrameReader:
-    """Cuts the byte stream of one connection into frames of at most *max_bytes* (:data:`UNLIMITED` for any size).
+    """Splits the bytes of one connection into frames of at most *max_bytes* (:data:`UNLIMITED` for any size).
 
-    *scratch* is at least :data:`READ_AHEAD_BYTES` long and may be shared by all readers of a thread: nothing is left in
-    it between calls.
+    *scratch* has at least :data:`READ_AHEAD_BYTES` bytes and may be shared by all readers of a thread, because it is
+    not used between calls.
     """
 
     __slots__ = (
@@ -93,19 +93,19 @@ class FrameReader:
         self._size = 0
         self._filled = 0
         self._drained = False
-        #: The next frame's length is known but the pool had no room for it.
+        #: Whether the next frame's length is known but the pool has no memory for it.
         self.awaits_memory = False
 
     @property
     def has_bytes_buffered(self) -> bool:
-        """A further call gets on without anything new from the transport."""
+        """Whether another call can continue without new bytes from the transport."""
         return len(self._ahead) >= SIZE_BYTES
 
     def read_from(self, transport: ScatterReader) -> NetworkReceive | None:
-        """Read on; a frame when one is whole, None when more has to arrive (or memory has to be released) first.
+        """Continue to read; returns a frame when it is complete, None while bytes or memory from the pool are missing.
 
-        :raises InvalidReceiveError: the announced length is negative or over the limit.
-        :raises EOFError: the other side has closed, between two frames or in the middle of one.
+        :raises InvalidReceiveError: if the announced length is negative or exceeds the limit.
+        :raises EOFError: if the peer has closed the connection, between two frames or within a frame.
         """
         self._drained = False
         if self._payload is None and not self._begin(transport):
@@ -114,7 +114,7 @@ class FrameReader:
         assert payload is not None
         while self._filled < self._size:
             if self._drained:
-                # The last read came back short, so another one now would only be refused.
+                # The last read was short, so another read would return nothing now.
                 return None
             if self._filled == len(payload):
                 payload = self._payload = _larger(payload, self._size)
@@ -124,18 +124,18 @@ class FrameReader:
         return NetworkReceive(self._source, payload, self._payload_pool)
 
     def discard(self) -> None:
-        """Drop a frame that will never be whole and give its memory back."""
+        """Discard a partly read frame and release its memory."""
         if self._payload is not None:
             self._payload_pool.release(self._size)
             self._payload = None
 
     def limit(self, max_bytes: int, pool: MemoryPool) -> None:
-        """From the next frame on, allow *max_bytes* and take the memory from *pool*."""
+        """From the next frame on, limit frames to *max_bytes* and reserve memory from *pool*."""
         self._max_bytes = max_bytes
         self._pool = pool
 
     def _begin(self, transport: ScatterReader) -> bool:
-        """Find the next length and make room for the payload; False when that has to wait."""
+        """Read the next length and allocate the payload's buffer; False if bytes or memory are missing."""
         data = self._ahead
         if len(data) < SIZE_BYTES:
             data = self._read_more(transport)
@@ -154,7 +154,8 @@ class FrameReader:
             self._payload = memoryview(bytes(data[SIZE_BYTES:end]))
             self._filled = size
             rest = data[end:]
-            # The scratch is not ours to keep; what lies ahead already is and needs no second copy.
+            # The scratch buffer is reused, so its bytes are copied; bytes that are already read ahead need no second
+            # copy.
             self._ahead = rest if data is self._ahead else memoryview(bytes(rest))
             return True
         self._payload = memoryview(bytearray(min(size, _FIRST_ROOM_BYTES)))
@@ -182,7 +183,7 @@ class FrameReader:
 
 
 def _other_language(size: int) -> str:
-    """What the first bytes look like that were taken for a length."""
+    """Describes a protocol other than Kafka's, if the bytes that were read as a length look like one."""
     first = size.to_bytes(4, "big")
     if first[:2] in (b"\x15\x03", b"\x16\x03"):
         return "; the other side speaks TLS: security.protocol has to be that of the listener"
@@ -190,7 +191,7 @@ def _other_language(size: int) -> str:
 
 
 def _larger(payload: memoryview, size: int) -> memoryview:
-    """Room for more of a payload that will be *size* bytes long, with what is there of it."""
+    """A larger buffer for a payload of *size* bytes, with the bytes received so far."""
     grown = memoryview(bytearray(min(size, _GROWTH * len(payload))))
     grown[: len(payload)] = payload
     return grown

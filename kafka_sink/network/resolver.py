@@ -1,8 +1,8 @@
-"""Host names to socket addresses.
+"""Resolves host names to socket addresses.
 
-Called by the thread that owns a network client, right before it connects, and by whoever binds a listener. A look-up
-blocks for as long as the system's resolver takes. It never caches: addresses behind a name change, and the callers
-decide when to ask again.
+Called by the thread that owns a network client, before it connects, and by threads that bind listeners. A lookup blocks
+for as long as the system's resolver takes. Results are not cached: the addresses of a name may change, and the callers
+decide when to resolve again.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ class SocketAddress:
     host: str
     port: int
     scope_id: int = 0
-    #: The name that was looked up, which a certificate has to bear; never found out from the address.
+    #: The name that was resolved, which a certificate must match; never derived from the address.
     name: str = field(default="", compare=False)
 
     @property
     def sockaddr(self) -> tuple[str, int] | tuple[str, int, int, int]:
-        """The address in the form the socket module wants."""
+        """The address as the socket module expects it."""
         if self.family == socket.AF_INET6:
             return (self.host, self.port, 0, self.scope_id)
         return (self.host, self.port)
 
     @classmethod
     def of(cls, family: int, sockaddr: object) -> SocketAddress:
-        """From what ``getsockname``, ``accept`` or ``getaddrinfo`` answered."""
+        """Convert the result of ``getsockname``, ``accept`` or ``getaddrinfo``."""
         if not isinstance(sockaddr, tuple) or len(sockaddr) < 2:
             return cls(family, str(sockaddr), 0)
         return cls(family, sockaddr[0], sockaddr[1], sockaddr[3] if len(sockaddr) > 3 else 0)
@@ -41,16 +41,16 @@ class SocketAddress:
 
 
 def resolve(host: str, port: int) -> list[SocketAddress]:
-    """Every address of *host*, version 4 first as in Java, else in the resolver's order; no repeats, never empty.
+    """All addresses of *host*, IPv4 first as in Java, else in the resolver's order; without duplicates, never empty.
 
-    :raises OSError: the name is unknown, or the resolver cannot be reached; the text names the host.
+    :raises OSError: if the name is unknown, or the resolver cannot be reached; the text contains the host.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:
         reason = error.strerror if isinstance(error, socket.gaierror) else "not a host name"
         raise OSError(f"cannot resolve host name {host!r}: {reason}") from error
-    # Brokers that listen on version 4 alone are common, and each address that fails costs a reconnect backoff.
+    # Brokers that listen only on IPv4 are common, and each failed address costs a reconnect backoff.
     inet = [entry for family in (socket.AF_INET, socket.AF_INET6) for entry in found if entry[0] == family]
     known = (SocketAddress.of(family, sockaddr) for family, _, _, _, sockaddr in inet)
     addresses = [replace(address, name=host) for address in dict.fromkeys(known)]
@@ -60,5 +60,5 @@ def resolve(host: str, port: int) -> list[SocketAddress]:
 
 
 def canonical_names(addresses: list[SocketAddress]) -> list[str]:
-    """The full host name of every address, or the address itself where it has none."""
+    """The canonical host name of each address, or the address itself if it has none."""
     return [socket.getnameinfo(address.sockaddr, socket.NI_NUMERICSERV)[0] for address in addresses]

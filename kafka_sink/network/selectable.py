@@ -1,9 +1,9 @@
-"""The narrow waist between whoever speaks frames and whatever moves them.
+"""The interface between the users of frames and the code that moves them.
 
-``NetworkClient`` and the broker's ``Processor`` drive a :class:`Selectable`, one thread each: queue work (connect,
-send, mute), call :meth:`Selectable.poll`, look at what it reports. The real one is
-:class:`kafka_sink.network.selector.KSelector`; tests put a fake in its place. Only :meth:`Selectable.wakeup` may be
-called by another thread. Nothing but ``poll`` ever waits.
+``NetworkClient`` and the broker's ``Processor`` each drive a :class:`Selectable` on one thread: they queue operations
+(connect, send, mute), call :meth:`Selectable.poll` and read its results. The implementation is
+:class:`kafka_sink.network.selector.KSelector`; tests use a fake. Other threads may call only :meth:`Selectable.wakeup`.
+Only ``poll`` blocks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kafka_sink.network.transport import Socket
 
 
 class ChannelState(Enum):
-    """How far a channel had come when it was lost (or what ended it)."""
+    """The state of a channel when it was disconnected (or the cause)."""
 
     NOT_CONNECTED = "not connected"
     AUTHENTICATE = "authenticating"
@@ -33,7 +33,7 @@ class ChannelState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """The end of a connection: *cause* is text for people, such as "connection refused"."""
+    """A disconnection: *cause* is text for users, such as "connection refused"."""
 
     state: ChannelState
     cause: str
@@ -41,79 +41,80 @@ class Disconnect:
 
 
 class Selectable(Protocol):
-    """Connections by id, and what happened to them in the last poll. The results are valid until the next poll."""
+    """Connections by id, and the events of the last poll. The results are valid until the next poll."""
 
     @property
     def completed_sends(self) -> list[NetworkSend]:
-        """Frames that have left, and what the transport had to send behind them: an answer may have come before."""
+        """Frames whose bytes, and all that the transport added, were written; a response may have arrived earlier."""
         ...
 
     @property
     def completed_receives(self) -> list[NetworkReceive]:
-        """Whole frames that came in, at most one per connection."""
+        """Complete frames that were received, at most one per connection."""
         ...
 
     @property
     def connected(self) -> list[str]:
-        """Connections that were established (handshake and authentication may still follow)."""
+        """Connections that were established (handshake and authentication may not be complete yet)."""
         ...
 
     @property
     def disconnected(self) -> dict[str, Disconnect]:
-        """Connections that ended without our having closed them, and why."""
+        """Connections that ended without :meth:`close_connection`, with the cause."""
         ...
 
     def connect(
         self, connection_id: str, address: SocketAddress, send_buffer_bytes: int, receive_buffer_bytes: int
     ) -> None:
-        """Begin to connect; a buffer size of −1 leaves it to the system.
+        """Begin to connect; a buffer size of −1 selects the system's default.
 
-        :raises OSError: refused at once. :raises RuntimeError: the id is taken.
+        :raises OSError: if it failed at once. :raises RuntimeError: if the id is in use.
         """
         ...
 
     def register(self, connection_id: str, sock: Socket) -> None:
-        """Take over an accepted socket. :raises RuntimeError: the id is taken."""
+        """Add an accepted socket. :raises RuntimeError: if the id is in use."""
         ...
 
     def send(self, send: NetworkSend) -> None:
-        """Queue a frame; it is written by the polls that follow.
+        """Queue a frame; the following polls write it.
 
-        :raises RuntimeError: no such connection, or its last frame is not fully written yet (see :meth:`can_send`).
+        :raises RuntimeError: if there is no such connection, or its last frame is not written yet (see
+            :meth:`can_send`).
         """
         ...
 
     def poll(self, timeout_ms: int) -> None:
-        """Move bytes; return when something happened, somebody called :meth:`wakeup`, or after *timeout_ms*."""
+        """Read and write; return after an event, a :meth:`wakeup`, or *timeout_ms*."""
         ...
 
     def wakeup(self) -> None:
-        """End the current poll, or the next one if none runs (any thread)."""
+        """End the current poll, or the next one (any thread)."""
         ...
 
     def can_send(self, connection_id: str) -> bool:
-        """Connected, handshake and authentication done, and no frame on its way: :meth:`send` takes the next one.
+        """Whether the connection is ready (handshake and authentication are complete) and no frame is being written.
 
-        Nobody else can tell. A frame that is used up may still lie, encrypted, in front of the socket.
+        Callers cannot derive it: a frame that the transport has accepted may still be buffered, encrypted.
         """
         ...
 
     def is_open(self, connection_id: str) -> bool:
-        """The connection exists, or is gone but still has received frames to hand out."""
+        """Whether the connection exists, or is closed but still has received frames to return."""
         ...
 
     def mute(self, connection_id: str) -> None:
-        """Hand out no further frame of this connection. :raises RuntimeError: no such connection."""
+        """Return no further frames of this connection. :raises RuntimeError: if there is no such connection."""
         ...
 
     def unmute(self, connection_id: str) -> None:
-        """Undo :meth:`mute`. :raises RuntimeError: no such connection."""
+        """Undo :meth:`mute`. :raises RuntimeError: if there is no such connection."""
         ...
 
     def close_connection(self, connection_id: str) -> None:
-        """Close without a report; unknown ids are ignored."""
+        """Close a connection, which is not reported as disconnected; unknown ids are ignored."""
         ...
 
     def close(self) -> None:
-        """Close every connection and the selector itself."""
+        """Close all connections and the selector itself."""
         ...

@@ -1,11 +1,11 @@
-"""Many connections, one thread: Kafka's Selector.
+"""Many connections on one thread, as Kafka's Selector.
 
-A client's sender thread or a broker's processor thread owns a :class:`KSelector` and calls everything but
-:meth:`KSelector.wakeup`. Nothing waits but :meth:`KSelector.poll`, and nothing is read or written outside it. It knows
-frames and nothing of what is in them.
+A client's sender thread or a broker's processor thread owns a :class:`KSelector` and calls all methods except
+:meth:`KSelector.wakeup`, which any thread may call. Only :meth:`KSelector.poll` blocks, reads and writes. The selector
+does not interpret the content of frames.
 
-A frame is first tried without asking for a write event, and a muted channel keeps its read event until that fires:
-:mod:`socket_events` is mostly asked for nothing new.
+A frame is first written without registering for a write event, and a muted channel keeps its read event until that
+event fires, so that :mod:`socket_events` rarely changes a registration.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from kafka_sink.network.socket_events import SocketEvents
 from kafka_sink.network.transport import READ, WRITE, Socket, begin_connect
 from kafka_sink.protocol.framing import SIZE_BYTES
 
-#: Connections never expire for being idle.
+#: Idle connections are never closed.
 NO_IDLE_TIMEOUT_MS: Final = -1
 
-#: Who is refused learns it at once.
+#: A failed authentication is answered without delay.
 NO_FAILED_AUTHENTICATION_DELAY: Final = 0
 
 
 class _CloseMode(Enum):
-    """What becomes of a closed channel's unread frames, and whether its end is reported."""
+    """Whether the unread frames of a closed channel are kept, and whether its disconnection is reported."""
 
     GRACEFUL = "hand out what was received, then report"
     NOTIFY_ONLY = "read nothing more, report"
@@ -48,11 +48,12 @@ class _CloseMode(Enum):
 
 
 class KSelector:
-    """The real :class:`~kafka_sink.network.selectable.Selectable`.
+    """The implementation of :class:`~kafka_sink.network.selectable.Selectable`.
 
-    *max_receive_bytes* bounds one frame (−1 = any size), *connections_max_idle_ms* closes the longest silent connection
-    (−1 = never), *memory_pool* bounds the frames handed out and not yet released, and whoever fails to authenticate is
-    told so and closed after *failed_authentication_delay_ms*.
+    *max_receive_bytes* limits the size of one frame (−1 = any size). *connections_max_idle_ms* is the idle time after
+    which a connection is closed, the longest idle first (−1 = never). *memory_pool* limits the frames that are returned
+    and not released yet. A peer whose authentication fails is answered and closed after
+    *failed_authentication_delay_ms*.
     """
 
     def __init__(
@@ -76,13 +77,13 @@ class KSelector:
         self._metrics = metrics
         self._log = ContextLogger(__name__, log_context)
         self._events = SocketEvents()
-        #: The share of its thread's time that polls spend waiting.
+        #: The share of the thread's time in which polls wait.
         self.idle = self._events.idle
         self._refusals = DelayedRefusals(clock, failed_authentication_delay_ms)
         self._scratch = memoryview(bytearray(READ_AHEAD_BYTES))
 
         self._channels: dict[str, KafkaChannel] = {}
-        # Closed, but with frames that were received before and have to be handed out first.
+        # Closed channels whose received frames have to be returned first.
         self._closing: dict[str, KafkaChannel] = {}
         self._explicitly_muted: set[KafkaChannel] = set()
         self._unwritten: list[KafkaChannel] = []
@@ -165,26 +166,26 @@ class KSelector:
         return channel
 
     def principal(self, connection_id: str) -> str:
-        """Who the peer is: ``User:name``. :raises RuntimeError: no such connection."""
+        """The principal of the peer: ``User:name``. :raises RuntimeError: if there is no such connection."""
         return self._open_or_closing(connection_id).authenticator.principal
 
     def begin_reauthentication(self, connection_id: str, request: NetworkReceive) -> bool:
-        """Take *request* for the begin of a new authentication (KIP-368); False when it is none, or not the time."""
+        """Treat *request* as the begin of reauthentication (KIP-368); False if it is not one or not allowed now."""
         channel = self._channels.get(connection_id)
         if channel is None or not channel.begin_reauthentication(request):
             return False
-        # Nothing of the socket announces this: the answer is written by the next poll.
+        # No socket event announces it: the next poll writes the response.
         self._buffered.add(channel)
         self._made_read_progress = True
         return True
 
     def session_expired(self, connection_id: str) -> bool:
-        """The peer should have authenticated again by now."""
+        """Whether the peer's session has expired without reauthentication."""
         channel = self._channels.get(connection_id)
         return channel is not None and channel.authenticator.session_expired
 
     def lowest_priority_connection(self) -> str | None:
-        """The connection to give up first when there are too many: a closing one, else the longest silent."""
+        """The connection to close first if there are too many: a closing one, else the longest idle one."""
         if self._closing:
             return next(iter(self._closing))
         if self._idle is not None:
@@ -202,7 +203,7 @@ class KSelector:
             self._free(channel)
 
     def close(self) -> None:
-        """Close every connection and the selector itself; nothing is reported."""
+        """Close all connections and the selector itself; nothing is reported."""
         for connection_id in [*self._channels, *self._closing]:
             self.close_connection(connection_id)
         self._events.close()
@@ -236,7 +237,7 @@ class KSelector:
     def poll(self, timeout_ms: int) -> None:
         """See :class:`~kafka_sink.network.selectable.Selectable`.
 
-        :raises ValueError: *timeout_ms* is below zero.
+        :raises ValueError: if *timeout_ms* is negative.
         """
         if timeout_ms < 0:
             raise ValueError(f"timeout_ms must not be below zero, but is {timeout_ms}")
@@ -252,7 +253,7 @@ class KSelector:
         )
         wait_began_ms = 0 if self._metrics is None else self._clock.monotonic_ms()
         events = self._events.wait(0 if nothing_to_wait_for else self._refusals.wait_ms(timeout_ms))
-        # The time after the wait: a long one must not make busy connections look idle.
+        # Read after the wait, so that a long wait does not make active connections look idle.
         now_ms = self._clock.monotonic_ms()
         if events or self._buffered:
             self._process_all(events, now_ms)
@@ -264,7 +265,7 @@ class KSelector:
             self._metrics.polled(now_ms - wait_began_ms, ended_ms - now_ms, ended_ms)
 
     def _clear(self) -> None:
-        """Forget the last poll's results, and let go of closed channels that have handed out all they had."""
+        """Clear the results of the last poll, and remove closed channels that have returned all their frames."""
         self.completed_sends = []
         self.completed_receives = []
         self.connected = []
@@ -291,14 +292,14 @@ class KSelector:
                     self._buffered.add(channel)
 
     def _write_unwritten(self) -> None:
-        """Try the frames queued since the last poll: mostly the socket takes them without our asking for an event."""
+        """Write the frames queued since the last poll: usually the socket accepts them without a write event."""
         unwritten, self._unwritten = self._unwritten, []
         for channel in unwritten:
             if self._channels.get(channel.id) is channel and channel.ready:
                 self._guard_write(channel)
 
     def _process_all(self, events: list[tuple[KafkaChannel, int]], now_ms: int) -> None:
-        # Buffered channels first, each channel once; processing puts those back that still have something.
+        # Buffered channels first, each channel once; processing adds those again that have more to read.
         buffered, self._buffered = self._buffered, set()
         if buffered:
             buffered.difference_update(channel for channel, _ in events)
@@ -310,7 +311,7 @@ class KSelector:
             self._process(channel, mask, now_ms)
 
     def _process(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
-        """Let one channel get on with whatever it is at."""
+        """Continue the work of one channel."""
         if channel.failure is not None:
             return
         if self._idle is not None:
@@ -324,7 +325,7 @@ class KSelector:
                 if channel.has_bytes_buffered:
                     self._buffered.add(channel)
         except Exception as error:
-            # After a frame of impossible size the stream has no frames any more, only bytes.
+            # After a frame of invalid size the rest of the stream cannot be split into frames.
             broken = isinstance(error, OSError | EOFError)
             self._fail(channel, error, _CloseMode.GRACEFUL if broken else _CloseMode.NOTIFY_ONLY)
             return
@@ -334,7 +335,7 @@ class KSelector:
             self._events.register(channel)
 
     def _establish(self, channel: KafkaChannel) -> None:
-        """Connect, handshake, authenticate: as far as is possible now."""
+        """Continue connect, handshake and authentication as far as possible."""
         if not channel.transport.is_connected:
             channel.finish_connect()
             self.connected.append(channel.id)
@@ -368,7 +369,7 @@ class KSelector:
             self._fail(channel, error, _CloseMode.NOTIFY_ONLY)
             return
         if channel.has_bytes_buffered and channel.ready and channel not in self._explicitly_muted:
-            # The transport may have had to write before it could read on; no event tells of that.
+            # The transport may have had to write before it could continue to read; no event announces that.
             self._buffered.add(channel)
             self._made_read_progress = True
         if written is not None:
@@ -396,7 +397,7 @@ class KSelector:
         self._close(channel, mode)
 
     def _close_overdue(self, now_ms: int) -> None:
-        """Close the longest silent connection if it is that for too long, and those whose refusal has waited enough."""
+        """Close the longest idle connection if it has expired, and failed authentications whose delay is over."""
         expired = self._idle.poll_expired(now_ms) if self._idle is not None else None
         channel = self._channels.get(expired) if expired is not None else None
         if channel is not None:
@@ -428,7 +429,7 @@ class KSelector:
             self._report(channel)
 
     def _has_pending_receive(self, channel: KafkaChannel) -> bool:
-        """Frames of a closed channel are still to be handed out; reads the next one if nobody muted the channel."""
+        """Whether a closed channel has frames to return; reads its next frame unless the channel is muted."""
         if not channel.ready:
             return False
         if channel in self._explicitly_muted or channel.id in self._received_from:

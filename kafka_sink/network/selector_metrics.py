@@ -1,9 +1,9 @@
-"""What a selector has moved, in all and per connection.
+"""The traffic of a selector, in total and per connection.
 
-Written by the selector's thread once per frame, connection or poll; read from any thread. It knows no API: what the
-frames were for is counted elsewhere.
+The selector's thread writes once per frame, connection or poll; any thread may read. The metrics do not distinguish
+APIs.
 
-Source: apache/kafka ``Selector.SelectorMetrics`` (names of the figures).
+Source: apache/kafka ``Selector.SelectorMetrics`` (names of the metrics).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NS_PER_MS = 1_000_000
 
 
 class Traffic:
-    """Frames out and in, of one connection or of all."""
+    """Outgoing and incoming frames, of one connection or of all."""
 
     def __init__(self, samples: int, window_ms: int) -> None:
         self._sent = Sampled(samples, window_ms)
@@ -29,7 +29,7 @@ class Traffic:
         self._received.record(size_bytes, now_ms)
 
     def figures(self, now_ms: int) -> Iterator[tuple[str, float]]:
-        """Kafka's names and values."""
+        """The metrics, by Kafka's names."""
         yield "request-rate", self._sent.frequency(now_ms)
         yield "request-total", self._sent.count
         yield "request-size-avg", self._sent.average(now_ms)
@@ -43,12 +43,13 @@ class Traffic:
 
 
 class SelectorMetrics:
-    """The figures of one selector."""
+    """The metrics of one selector."""
 
     def __init__(self, samples: int = 2, window_ms: int = 30_000) -> None:
         self._samples, self._window_ms = samples, window_ms
         self._all = Traffic(samples, window_ms)
-        #: Connection id → its frames; kept when the connection ends, because the next one to that node goes on.
+        #: Connection id → its traffic; kept after a disconnection, because the next connection to the node continues
+        #: it.
         self.by_connection: dict[str, Traffic] = {}
         self._created = Sampled(samples, window_ms)
         self._closed = Sampled(samples, window_ms)
@@ -56,30 +57,30 @@ class SelectorMetrics:
         self._io_ms = Sampled(samples, window_ms)
 
     def sent(self, connection_id: str, size_bytes: int, now_ms: int) -> None:
-        """A frame has gone out, its last byte included."""
+        """Record that a frame was sent completely."""
         self._all.sent(size_bytes, now_ms)
         self._traffic(connection_id).sent(size_bytes, now_ms)
 
     def received(self, connection_id: str, size_bytes: int, now_ms: int) -> None:
-        """A whole frame has come in."""
+        """Record that a complete frame was received."""
         self._all.received(size_bytes, now_ms)
         self._traffic(connection_id).received(size_bytes, now_ms)
 
     def created(self, now_ms: int) -> None:
-        """A connection was begun."""
+        """Record a new connection."""
         self._created.record(1, now_ms)
 
     def closed(self, now_ms: int) -> None:
-        """A connection has ended, whoever ended it."""
+        """Record the end of a connection, whatever the cause."""
         self._closed.record(1, now_ms)
 
     def polled(self, waited_ms: int, worked_ms: int, now_ms: int) -> None:
-        """One poll: time until something happened, and time spent on it."""
+        """Record a poll: the time it waited for an event, and the time it took to process events."""
         self._waits_ms.record(waited_ms, now_ms)
         self._io_ms.record(worked_ms, now_ms)
 
     def figures(self, now_ms: int) -> Iterator[tuple[str, float]]:
-        """Kafka's names and values."""
+        """The metrics, by Kafka's names."""
         yield "connection-count", self._created.count - self._closed.count
         yield "connection-creation-rate", self._created.rate(now_ms)
         yield "connection-creation-total", self._created.count

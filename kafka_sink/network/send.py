@@ -1,7 +1,7 @@
-"""One frame on its way out.
+"""One outgoing frame.
 
-Made by whoever has something to send, written by the selector's thread in as many pieces as the socket takes. The
-segments are gathered into the transport as they are: they are never joined, never copied, and must not change until
+Any thread may create it; the selector's thread writes it in as many parts as the socket accepts. The segments are
+passed to the transport as they are: they are never joined or copied, and must not change until
 :attr:`NetworkSend.completed`.
 """
 
@@ -14,39 +14,39 @@ from typing import Final, Protocol
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.protocol.framing import frame
 
-#: Buffers one gather write may carry; the system refuses more.
+#: Maximum number of buffers of one gathering write; the system rejects more.
 MAX_GATHERED_BUFFERS: Final = min(os.sysconf("SC_IOV_MAX"), 1024) if hasattr(os, "sysconf") else 16
 
 
 class GatherWriter(Protocol):
-    """The writing half of a transport."""
+    """The write method of a transport."""
 
     def write(self, buffers: Sequence[memoryview]) -> int:
-        """Take as many leading bytes of *buffers* as fit now; 0 when none do."""
+        """Write as many leading bytes of *buffers* as possible without blocking; 0 if none."""
         ...
 
 
 class NetworkSend:
-    """A frame to *destination*: *segments* with their total length in front."""
+    """A frame to *destination*: *segments*, preceded by their total length."""
 
     __slots__ = ("_next", "_views", "destination", "remaining", "size")
 
     def __init__(self, destination: str, segments: Sequence[Buffer], *, framed: bool = True) -> None:
-        """*framed*: with their total length in front; otherwise they leave as they are."""
+        """*framed*: write the total length before the segments; otherwise only the segments are written."""
         self.destination = destination
         self._views = [_as_bytes(segment) for segment in (frame(segments) if framed else segments)]
         self._next = 0
-        #: Bytes on the wire, the length in front included.
+        #: Bytes on the wire, including the length.
         self.size = sum(view.nbytes for view in self._views)
         self.remaining = self.size
 
     @property
     def completed(self) -> bool:
-        """The transport has taken the last byte. Whether that byte has left, only the connection's slot knows."""
+        """Whether the transport has accepted all bytes. Only :class:`SendSlot` can tell whether they were sent."""
         return self.remaining == 0
 
     def write_to(self, transport: GatherWriter) -> int:
-        """Write on from where the last call stopped until the transport takes no more; returns the bytes taken."""
+        """Continue to write until the transport accepts no more; returns the number of bytes accepted."""
         before = self.remaining
         while self.remaining:
             views = self._views[self._next : self._next + MAX_GATHERED_BUFFERS]
@@ -56,7 +56,8 @@ class NetworkSend:
             if taken < offered:
                 break
         if self.remaining == 0:
-            # Whoever lent the segments may now reuse them: a live view would keep a bytearray from being resized.
+            # The owner of the segments may reuse them now; a remaining view would prevent a bytearray from being
+            # resized.
             self._views = []
         return before - self.remaining
 

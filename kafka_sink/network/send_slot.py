@@ -1,8 +1,8 @@
-"""Room for the one frame that a connection is writing.
+"""The slot for the one frame that a connection is writing.
 
-Owned by a channel, or by the authenticator of one, and the thread of its selector. It alone knows whether a frame has
-left: a transport may take the last byte of a frame and keep it (TLS encrypts more than the socket has room for), so
-that the frame is used up and the slot still is not free.
+Owned by a channel, or by the authenticator of one, and used on its selector's thread. Only the slot can determine
+whether a frame was written to the socket: a transport may accept the last byte of a frame and buffer it (TLS encrypts
+more than the socket accepts), so that the transport has the whole frame while the slot is still taken.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ class SendSlot:
 
     @property
     def taken(self) -> bool:
-        """A frame is in the slot: no other may follow yet."""
+        """Whether the slot holds a frame, so that no other can follow yet."""
         return self._send is not None
 
     @property
     def untouched(self) -> bool:
-        """The frame in the slot has not begun, and nothing before it waits inside the transport."""
+        """Whether no byte of the frame was written and the transport has no buffered bytes of earlier frames."""
         send = self._send
         return send is not None and send.remaining == send.size and not self._transport.has_pending_writes()
 
     @property
     def used_up(self) -> bool:
-        """The transport has every byte of the frame: an answer to it may come, though the slot may still be taken."""
+        """Whether the transport has the whole frame: a response may arrive, though the slot may still be taken."""
         return self._send is None or self._send.completed
 
     @property
     def wants_write(self) -> bool:
-        """Something has to leave, be it only what the transport has kept."""
+        """Whether there is anything to write, which may only be bytes buffered in the transport."""
         return self._send is not None or self._transport.has_pending_writes()
 
     def put(self, send: NetworkSend) -> None:
-        """Put a frame into the slot, which has to be free."""
+        """Put a frame into the slot, which must be free."""
         assert self._send is None
         self._send = send
 
     def write(self) -> NetworkSend | None:
-        """Write on, what the transport has kept included; the frame when its last byte is gone: the slot is free."""
+        """Continue to write, including the transport's buffer; returns the frame once it is sent and the slot free."""
         send = self._send
         if send is not None and not send.completed:
             send.write_to(self._transport)
@@ -59,5 +59,5 @@ class SendSlot:
         return send
 
     def clear(self) -> None:
-        """Drop the frame: nothing of it is written any more."""
+        """Discard the frame; no more of it is written."""
         self._send = None

@@ -1,10 +1,10 @@
-"""What the system is asked to watch: epoll (or what the platform has), the channels registered there, and the wakeup.
+"""Socket events: epoll (or the platform's equivalent), the registered channels, and the wakeup.
 
-Owned by a selector and its thread; any thread may call :meth:`SocketEvents.wakeup`. It is the only place that waits,
-and it neither reads nor writes a channel.
+Owned by a selector and its thread; any thread may call :meth:`SocketEvents.wakeup`. Only this class waits for events;
+it neither reads from nor writes to channels.
 
-Events are registered lazily: what a channel wants is compared with what is registered, and in the usual exchange of one
-request and one answer no registration changes at all.
+Events are registered lazily: the events that a channel wants are compared with the registered ones, and the usual
+exchange of one request and one response changes no registration.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafka_sink.network.channel import KafkaChannel
 from kafka_sink.network.transport import READ
 from kafka_sink.network.wakeup import Wakeup
 
-# epoll counts milliseconds in a C int.
+# epoll takes the timeout in milliseconds as a C int.
 _LONGEST_SELECT_MS: Final = 2**31 - 1
 
 
@@ -29,11 +29,11 @@ class SocketEvents:
         self._selector = selectors.DefaultSelector()
         self._wakeup = Wakeup()
         self._selector.register(self._wakeup, READ, None)
-        #: The share of its thread's time that it spends waiting.
+        #: The share of the thread's time in which it waits for events.
         self.idle = IdleMeter(stopwatch_ns())
 
     def register(self, channel: KafkaChannel) -> None:
-        """Watch for what *channel* wants now."""
+        """Register the events that *channel* wants now."""
         wanted = channel.wanted_events
         registered = channel.registered_events
         if wanted == registered:
@@ -47,13 +47,13 @@ class SocketEvents:
         channel.registered_events = wanted
 
     def unregister(self, channel: KafkaChannel) -> None:
-        """Watch *channel* no more, whatever it wants."""
+        """Unregister *channel*, whatever events it wants."""
         if channel.registered_events:
             self._selector.unregister(channel.transport.fileno())
             channel.registered_events = 0
 
     def wait(self, timeout_ms: int) -> list[tuple[KafkaChannel, int]]:
-        """Wait for an event or a wakeup, for at most *timeout_ms*; the channels that have one, each with its mask."""
+        """Wait at most *timeout_ms* for an event or a wakeup; returns the channels with events, each with its mask."""
         events: list[tuple[KafkaChannel, int]] = []
         self.idle.begin_wait(stopwatch_ns())
         found = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
@@ -66,7 +66,7 @@ class SocketEvents:
         return events
 
     def wakeup(self) -> None:
-        """End the current wait, or the next one if nobody waits. Any thread."""
+        """End the current wait, or the next one (any thread)."""
         self._wakeup.signal()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""From ``ssl.*`` options to what OpenSSL works with, and again when a file has changed.
+"""Creates the ``SSLContext`` from ``ssl.*`` options, and again when a file has changed.
 
-Made with the channel builders, asked by their selectors' threads for every new connection. It reads files and nothing
-else; the private key never touches a disk on its way from an option into OpenSSL where the system has memory files.
+Created together with the channel builders; their selectors' threads call it for every new connection. It only reads
+files. If the system supports memory files, a private key given as an option is never written to disk.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from kafka_sink.common.tls_config import TLS_1_2, TLS_1_3, SslConfig, conversion
 
 _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-#: How a JKS and a JCEKS file begin; PKCS12 begins as any DER sequence does.
+#: The first bytes of JKS and JCEKS files; PKCS12 starts like any DER sequence.
 _BINARY_STORES: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", b"\x30\x82", b"\x30\x80")
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
 class TlsContexts:
-    """The ``SSLContext`` of new connections; *prefix* is what the user writes before each option's name.
+    """The ``SSLContext`` for new connections; *prefix* is what users write before the option names.
 
-    The accepting side asks for certificates as *client_auth* says (``ssl.client.auth``); the connecting side accepts
-    those that bear the name it connects by, or any name without *check_names*.
+    The accepting side requests client certificates according to *client_auth* (``ssl.client.auth``). The connecting
+    side checks that the certificate matches the host name, unless *check_names* is false.
 
-    :raises ConfigError: a file cannot be read, is not PEM, or does not hold what it should; a suite is not known.
+    :raises ConfigError: if a file cannot be read, is not PEM or has unexpected content; or if a cipher suite is
+        unknown.
     """
 
     def __init__(
@@ -51,18 +52,18 @@ class TlsContexts:
         self._prefix = prefix
         self._log = ContextLogger(__name__, "")
         self._files = [Path(name) for name in (config.ssl_truststore_location, config.ssl_keystore_location) if name]
-        # Guards what follows: the processors of a listener share it.
+        # Guards the following attributes, because the processors of a listener share this object.
         self._lock = threading.Lock()
         self._stamp = self._stamp_now()
         self._context = self._build()
 
     @property
     def server(self) -> bool:
-        """For the accepting side."""
+        """Whether it is for the accepting side."""
         return self._server
 
     def current(self) -> ssl.SSLContext:
-        """The context made of the files as they are now; the last good one while they are being replaced."""
+        """The context for the present content of the files; the last valid context while they are being replaced."""
         with self._lock:
             try:
                 stamp = self._stamp_now()
@@ -101,7 +102,8 @@ class TlsContexts:
         if self._server:
             context.verify_mode = _CLIENT_AUTH[self._client_auth]
         else:
-            # RFC 9110 leaves the subject's common name out: a certificate is for the names that it lists.
+            # RFC 9110 does not use the subject's common name: a certificate is valid for the names in its SAN
+            # extension.
             context.hostname_checks_common_name = False
             context.check_hostname = self._check_names
         return context
@@ -132,7 +134,7 @@ class TlsContexts:
             elif self._client_auth != "none":
                 raise ConfigError(f"ssl.client.auth={self._client_auth} needs {name}, to know whose clients to let in")
             return
-        # As in Java, whatever is in the truststore is trusted, be it no authority but a broker's own certificate.
+        # As in Java, any certificate in the truststore is trusted, even a broker's own certificate that is not a CA.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         pem = _read_pem(location, f"option {name}", is_truststore=True) if location else text
         try:
@@ -184,14 +186,14 @@ class TlsContexts:
 
 
 def openssl_name(suite: str) -> str:
-    """OpenSSL's name of a TLS 1.2 *suite* that is given by its IANA name, as Kafka's users do; others as they are."""
+    """OpenSSL's name for the IANA name of a TLS 1.2 *suite*, as used in Kafka; other names are returned unchanged."""
     if not suite.startswith("TLS_") or "_WITH_" not in suite:
         return suite
     exchange, _, cipher = suite.removeprefix("TLS_").partition("_WITH_")
     cipher = cipher.replace("AES_128", "AES128").replace("AES_256", "AES256")
     if cipher.startswith("CHACHA20_POLY1305"):
         cipher = "CHACHA20-POLY1305"
-    # OpenSSL leaves out the exchange that was there first, and the mode of suites that have no other.
+    # OpenSSL omits RSA key exchange, its original one, and the mode of suites with only one mode.
     parts = [] if exchange == "RSA" else [exchange.replace("_", "-")]
     return "-".join([*parts, cipher.replace("_CBC", "").replace("_", "-")])
 
@@ -206,13 +208,13 @@ def _read_pem(location: str, option: str, *, is_truststore: bool) -> str:
         what = "a JKS or PKCS12 file" if binary else "no PEM file"
         hint = conversion_of(is_truststore).replace("FILE", location)
         raise ConfigError(f"{option}: {location} is {what}, expected PEM; to convert a Java keystore: {hint}")
-    # Comments, as keytool writes them, may be in any encoding.
+    # Comments, as keytool writes them, may have any encoding.
     return data.decode("ascii", errors="ignore")
 
 
 @contextlib.contextmanager
 def _memory_file(text: str) -> Iterator[str]:
-    """A path that reads *text*, because OpenSSL's keys come from paths only; gone afterwards."""
+    """A temporary path with *text* as content, because OpenSSL reads keys only from paths."""
     if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
         descriptor = os.memfd_create("keystore", os.MFD_CLOEXEC)
         try:

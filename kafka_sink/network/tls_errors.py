@@ -1,6 +1,7 @@
-"""What went wrong with TLS, and what to do about it, in words.
+"""Explains TLS errors and how to fix them.
 
-Called by the transport when OpenSSL refuses. Never raises, and never shows more of a certificate than OpenSSL does.
+The transport calls it when OpenSSL reports an error. It never raises, and never reveals more of a certificate than
+OpenSSL does.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import ssl
 from typing import Final
 
 _TRUST: Final = "ssl.truststore.location has to name a PEM file with the authority that issued it"
-#: X509_V_ERR_… of OpenSSL → what to do.
+#: OpenSSL's X509_V_ERR_… codes → how to fix the error.
 _CERTIFICATE: Final = {
     7: "its signature is false: another authority of the same name has issued it than the one that is trusted",
     9: "its time has not come: look at the clocks, or at the dates that it was made with",
@@ -53,7 +54,7 @@ _REASONS: Final = {
 
 
 def explain(error: ssl.SSLError, peer_host: str, server_side: bool) -> str:
-    """The cause of *error* and what to do; *peer_host* is whom we meant to speak to."""
+    """The cause of *error* and how to fix it; *peer_host* is the host to which we meant to connect."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _explain_certificate(error, peer_host, server_side)
     reason = error.reason or str(error)

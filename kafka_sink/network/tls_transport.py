@@ -1,11 +1,11 @@
-"""TLS over a non-blocking socket, as one more transport.
+"""TLS over a non-blocking socket, as a transport.
 
-Belongs to one channel and its selector's thread. OpenSSL works on two buffers in memory, so nothing ever waits: bytes
-from the socket go into the one, what OpenSSL wants sent comes out of the other. Bytes that were taken from a frame may
-still be in there, encrypted: :meth:`TlsTransport.has_pending_writes` until the socket has them too. It never gives out
-a byte before the handshake, the peer's certificate included, is over.
+Belongs to one channel and its selector's thread. OpenSSL uses two buffers in memory, so nothing blocks: bytes from the
+socket go into one, and bytes that OpenSSL sends come out of the other. Bytes accepted from a frame may still be in the
+buffer, encrypted: :meth:`TlsTransport.has_pending_writes` is true until the socket has them too. No byte is returned
+before the handshake, with the verification of the peer's certificate, is complete.
 
-Source: RFC 8446, RFC 5246; apache/kafka ``SslTransportLayer`` for what ends in which error.
+Source: RFC 8446, RFC 5246; apache/kafka ``SslTransportLayer`` for the mapping of errors.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kafka_sink.common.errors import SslAuthenticationError
 from kafka_sink.network.tls_errors import explain
 from kafka_sink.network.transport import READ, WRITE, PlaintextTransport, Socket
 
-#: Bytes that one call hands to OpenSSL, which cuts them into records of 16 kB: each call gives the interpreter's lock
-#: away and has to wait for it again. With more, OpenSSL's own buffer grows in steps that cost more than that.
+#: Bytes passed to OpenSSL per call, which splits them into records of 16 kB: each call releases the GIL and has to
+#: acquire it again. With more bytes, OpenSSL's buffer grows in steps that cost more than these calls.
 _PIECE_BYTES: Final = 64 * 1024
-#: Encrypted bytes that may wait for the socket before no more are made.
+#: Encrypted bytes that may wait for the socket before encryption pauses.
 _AHEAD_BYTES: Final = 256 * 1024
 _READ_BYTES: Final = 64 * 1024
 _CLOSED_EARLY: Final = (
@@ -32,7 +32,7 @@ _CLOSED_EARLY: Final = (
 
 
 class TlsTransport(PlaintextTransport):
-    """Bytes over TLS. *peer_host* is the name that the peer's certificate has to bear (accepting side: none)."""
+    """Bytes over TLS. *peer_host* is the name that the peer's certificate must match (accepting side: none)."""
 
     def __init__(
         self, sock: Socket, *, connected: bool, context: ssl.SSLContext, server_side: bool, peer_host: str
@@ -64,7 +64,7 @@ class TlsTransport(PlaintextTransport):
     def handshake(self) -> None:
         """See :class:`~kafka_sink.network.transport.TransportLayer`.
 
-        :raises SslAuthenticationError: the peer's certificate is not to be trusted, or it refuses ours.
+        :raises SslAuthenticationError: if the peer's certificate is not trusted, or the peer rejects ours.
         """
         try:
             while not self._is_agreed:
@@ -74,22 +74,22 @@ class TlsTransport(PlaintextTransport):
                 except ssl.SSLWantReadError:
                     if not self._flush() or not self._fetch():
                         return
-            # The peer may need our last words before it says anything more.
+            # The peer may need our last handshake message before it sends anything.
             self._is_handshake_over = self._may_have_more = self._flush()
         except (EOFError, ssl.SSLEOFError):
             raise ConnectionError(_CLOSED_EARLY) from None
         except ssl.SSLError as error:
-            # The peer is told as well.
+            # Send the alert to the peer.
             with contextlib.suppress(OSError):
                 self._flush()
             raise self._refusal(error) from None
 
     @property
     def peer_subject(self) -> str:
-        """The subject of the certificate that the peer has shown, most special part first (RFC 2253); or nothing."""
+        """The subject of the peer's certificate, most specific part first (RFC 2253); empty if it has sent none."""
         shown = self._tls.getpeercert() if self._is_handshake_over else None
         names = (shown or {}).get("subject", ())
-        # Each part of a name is a tuple of (type, value) pairs, and of one pair in practice.
+        # Each part of a name is a tuple of (type, value) pairs, in practice of one pair.
         parts = [(pair[0], pair[1]) for part in names for pair in part if isinstance(pair, tuple)]
         return ",".join(f"{_SHORT.get(kind, kind)}={_escape(value)}" for kind, value in reversed(parts))
 
@@ -101,7 +101,7 @@ class TlsTransport(PlaintextTransport):
         try:
             while filled < len(target):
                 try:
-                    # With a buffer it returns a number, whatever its signature says.
+                    # With a buffer, read() returns a number, contrary to its signature.
                     count = cast("int", self._tls.read(len(target) - filled, target[filled:]))
                 except ssl.SSLWantReadError:
                     if not self._fetch():
@@ -111,7 +111,7 @@ class TlsTransport(PlaintextTransport):
                     raise EOFError("closed by the other side")
                 filled += count
             else:
-                # Whether anything is left only the next read can tell.
+                # Only the next read can determine whether more bytes are left.
                 self._may_have_more = True
         except (EOFError, ssl.SSLZeroReturnError, ssl.SSLEOFError):
             if not filled:
@@ -146,7 +146,7 @@ class TlsTransport(PlaintextTransport):
         return self._may_have_more
 
     def close(self) -> None:
-        """Send what is pending, and a goodbye, as far as the socket takes it at once; and close."""
+        """Send pending bytes and a close_notify alert, as far as possible without blocking; then close."""
         if self._is_agreed:
             with contextlib.suppress(OSError, ValueError):
                 self._tls.unwrap()
@@ -157,7 +157,7 @@ class TlsTransport(PlaintextTransport):
     # -- between OpenSSL and the socket
 
     def _flush(self) -> bool:
-        """Send what OpenSSL has encrypted; False when the socket takes no more now."""
+        """Send the bytes that OpenSSL has encrypted; False if the socket accepts no more now."""
         while self._unsent or self._outgoing.pending:
             if not self._unsent:
                 self._unsent = memoryview(self._outgoing.read())
@@ -169,7 +169,10 @@ class TlsTransport(PlaintextTransport):
         return True
 
     def _fetch(self) -> bool:
-        """Give OpenSSL what the socket has; False when there is nothing now. :raises EOFError: and never will be."""
+        """Pass bytes from the socket to OpenSSL; False if there are none now.
+
+        :raises EOFError: if the peer has closed.
+        """
         try:
             data = self._socket.recv(_READ_BYTES)
         except BlockingIOError:
@@ -179,16 +182,16 @@ class TlsTransport(PlaintextTransport):
         self._incoming.write(data)
         return True
 
-    # -- endings
+    # -- alerts at the end of a connection
 
     def _raise_last_words(self) -> None:
-        """A peer that refuses our certificate says so and closes, and we may be writing by then (TLS 1.3)."""
+        """Raise the peer's rejection of our certificate, whose alert may arrive while we write (TLS 1.3)."""
         if not self._has_received:
             with contextlib.suppress(EOFError, ConnectionError):
                 self.read_into(memoryview(bytearray(1)))
 
     def _broken(self, error: ssl.SSLError) -> OSError | SslAuthenticationError:
-        # In TLS 1.3 the peer judges our certificate after our handshake is over.
+        # In TLS 1.3 the peer verifies our certificate after our handshake is complete.
         if not self._has_received:
             return self._refusal(error)
         return ConnectionError(f"TLS failed: {explain(error, '', self._server_side)}")
@@ -198,7 +201,7 @@ class TlsTransport(PlaintextTransport):
 
 
 def _pieces(buffers: Sequence[memoryview]) -> Iterator[bytes | memoryview]:
-    """*buffers* in pieces of one size: small ones share one, large ones are not copied."""
+    """*buffers* in pieces of one size: small buffers are joined, large ones are not copied."""
     gathered: list[memoryview] = []
     room = _PIECE_BYTES
     for buffer in buffers:

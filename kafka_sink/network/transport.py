@@ -1,7 +1,7 @@
-"""What carries a channel's bytes: plain TCP here, TLS by another implementation of the same seam.
+"""The transport of a channel's bytes: plain TCP in this module, TLS in another implementation of the interface.
 
-A transport belongs to one channel and to the thread of its selector. It never waits: reads and writes move what fits
-now. It knows neither frames nor selectors; which events it has to see is what it answers, not what it registers.
+A transport belongs to one channel and to its selector's thread. It never blocks: reads and writes move as many bytes as
+possible. It uses neither frames nor selectors; it reports the events that it waits for, but does not register them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Final, Protocol, TypeAlias
 
 from kafka_sink.network.resolver import SocketAddress
 
-#: A connected socket, for the packages that hand sockets on and may not import the socket module.
+#: A connected socket, for packages that pass sockets on and may not import the socket module.
 Socket: TypeAlias = socket.socket
 
 READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
 
-#: Take the operating system's own buffer size.
+#: Use the operating system's default buffer size.
 OS_DEFAULT_BUFFER: Final = -1
 
 
@@ -30,63 +30,64 @@ class TransportLayer(Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """:meth:`finish_connect` has succeeded (always, on the accepting side)."""
+        """Whether :meth:`finish_connect` has succeeded (on the accepting side always true)."""
         ...
 
     @property
     def ready(self) -> bool:
-        """Connected, and the handshake (if there is one) is over: payload may flow."""
+        """Whether the connection and its handshake, if any, are complete, so that payload may be exchanged."""
         ...
 
     @property
     def handshake_events(self) -> int:
-        """Events the handshake waits for: :data:`READ`, :data:`WRITE` or both."""
+        """The events for which the handshake waits: :data:`READ`, :data:`WRITE` or both."""
         ...
 
     @property
     def peer_subject(self) -> str:
-        """The subject of the certificate that the peer has shown, or nothing."""
+        """The subject of the peer's certificate; empty if it has sent none."""
         ...
 
     def fileno(self) -> int: ...
 
     def finish_connect(self) -> None:
-        """Complete a connect that was begun.
+        """Complete a pending connect.
 
-        :raises OSError: it failed.
+        :raises OSError: if it failed.
         """
         ...
 
     def handshake(self) -> None:
-        """Get on with the handshake as far as is possible now.
+        """Continue the handshake as far as possible without blocking.
 
-        :raises OSError: it failed.
+        :raises OSError: if it failed.
         """
         ...
 
     def read_into(self, target: memoryview) -> int:
-        """Fill *target* from the front; less than its length only when nothing more is at hand now (then maybe 0).
+        """Read into *target*; returns fewer bytes than its length only if no more are available now (possibly 0).
 
-        :raises EOFError: the other side has closed and everything it sent has been read.
-        :raises OSError: the connection is broken.
+        :raises EOFError: if the peer has closed the connection and all its bytes were read.
+        :raises OSError: if the connection failed.
         """
         ...
 
     def write(self, buffers: Sequence[memoryview]) -> int:
-        """Take as many leading bytes of *buffers* as fit now; 0 when none do.
+        """Write as many leading bytes of *buffers* as possible without blocking; 0 if none.
 
-        :raises OSError: the connection is broken.
+        :raises OSError: if the connection failed.
         """
         ...
 
     def has_bytes_buffered(self) -> bool:
-        """Bytes wait inside the transport that no socket event will announce again."""
+        """Whether the transport has buffered incoming bytes that no socket event will announce again."""
         ...
 
     def has_pending_writes(self) -> bool:
-        """Bytes that have to leave wait inside the transport; :meth:`write`, be it of nothing, moves them.
+        """Whether the transport has buffered outgoing bytes; :meth:`write`, even with no buffers, writes them.
 
-        They are part of what was written, or the transport's own: a read may make some, and moves none.
+        They are bytes of earlier writes, or of the transport's protocol: a read may produce such bytes, but does not
+        write them.
         """
         ...
 
@@ -94,7 +95,7 @@ class TransportLayer(Protocol):
 
 
 class PlaintextTransport:
-    """Bytes as they are over TCP. *connected* is False for a socket whose connect was only begun."""
+    """Unencrypted bytes over TCP. *connected* is False for a socket whose connect is pending."""
 
     @property
     def handshake_events(self) -> int:
@@ -122,12 +123,12 @@ class PlaintextTransport:
     def finish_connect(self) -> None:
         code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            # OSError picks its subclass (ConnectionRefusedError, TimeoutError…) by the code.
+            # OSError selects its subclass (ConnectionRefusedError, TimeoutError…) by the error code.
             raise OSError(code, os.strerror(code))
         self._connected = True
 
     def handshake(self) -> None:
-        """Plain TCP has none."""
+        """Does nothing: plain TCP has no handshake."""
 
     def read_into(self, target: memoryview) -> int:
         try:
@@ -155,7 +156,7 @@ class PlaintextTransport:
 
 
 def prepare_socket(sock: Socket, send_buffer_bytes: int, receive_buffer_bytes: int) -> None:
-    """Set what every connection of ours has: non-blocking, no delay, keep-alive, buffer sizes (−1 = the system's)."""
+    """Set the options of all connections: non-blocking, no delay, keep-alive, buffer sizes (−1 = system default)."""
     sock.setblocking(False)
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -167,9 +168,9 @@ def prepare_socket(sock: Socket, send_buffer_bytes: int, receive_buffer_bytes: i
 
 
 def begin_connect(address: SocketAddress, send_buffer_bytes: int, receive_buffer_bytes: int) -> Socket:
-    """A non-blocking socket on its way to *address*; it becomes writable when it is there, be it at once.
+    """A non-blocking socket with a pending connect to *address*; it becomes writable when connected, possibly at once.
 
-    :raises OSError: refused at once; the socket is closed again.
+    :raises OSError: if the connect failed at once; the socket is closed again.
     """
     sock = socket.socket(address.family, socket.SOCK_STREAM)
     try:

@@ -1,8 +1,8 @@
-"""Gets a thread out of its wait for sockets.
+"""Wakes a thread that waits for sockets.
 
-Any thread may call :meth:`Wakeup.signal`; only the waiting thread calls :meth:`Wakeup.drain`. A signal is sticky: given
-before the wait begins, it ends that wait at once. However many signals are given, one byte at most lies in the pipe, so
-signalling can never block.
+Any thread may call :meth:`Wakeup.signal`; only the waiting thread calls :meth:`Wakeup.drain`. A signal is sticky: if it
+is given before the wait begins, it ends that wait at once. However many signals are given, there is at most one byte in
+the pipe, so signalling never blocks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 
 
 class Wakeup:
-    """A socket pair whose reading end sits in the selector."""
+    """A socket pair whose reading end is registered with the selector."""
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
@@ -21,28 +21,28 @@ class Wakeup:
         self._closed = False
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable when somebody signals."""
+        """The descriptor that becomes readable on a signal."""
         return self._reader.fileno()
 
     def signal(self) -> None:
-        """End the current or the next wait."""
+        """End the current wait, or the next one."""
         if self._signalled or self._closed:
             return
         try:
             self._signalled = True
             self._writer.send(b"\0")
         except BaseException as error:
-            # Also a KeyboardInterrupt: the flag without the byte would keep every later signal from being written.
+            # Also on a KeyboardInterrupt: a flag without a byte would suppress all later signals.
             self._signalled = False
-            # Where the owner closed it in this very moment there is nobody left to wake.
+            # If the owner has just closed it, no thread waits any more.
             if not (isinstance(error, OSError) and self._closed):
                 raise
 
     def drain(self) -> None:
-        """Forget the signals given so far.
+        """Clear the signals given so far.
 
-        The byte is taken before the flag falls: a signal in between is not written, and need not be, because the wait
-        it was meant to end has just ended.
+        The byte is read before the flag is cleared: a signal in between writes no byte, and needs none, because the
+        wait that it was meant to end has just ended.
         """
         try:
             self._reader.recv(16)

@@ -1,1 +1,1 @@
-"""SASL mechanisms: bytes in, bytes out. What carries their tokens to a broker is the client's and the broker's part."""
+"""SASL mechanisms, which only process tokens; client and broker transport the tokens."""

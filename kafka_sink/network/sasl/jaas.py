@@ -1,6 +1,6 @@
-"""``sasl.jaas.config``: the line that Kafka's and Spark's users paste, taken apart.
+"""Parses ``sasl.jaas.config``, in the format of Kafka's and Spark's users.
 
-Called while a configuration is read. Whatever is wrong, no part of the line shows up in the error: it holds passwords.
+Called while a configuration is read. Errors never contain any part of the text, because it contains passwords.
 
 Source: Kafka documentation, "Security: JAAS configuration"; javax.security.auth.login.Configuration for the grammar.
 """
@@ -15,8 +15,8 @@ from typing import Final
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 
-#: The last part of a login module's name → the mechanisms that it is for. What stands before it depends on who has
-#: shaded Kafka's classes.
+#: The simple name of a login module's class → its mechanisms. The package name is ignored, because it depends on how
+#: Kafka's classes are shaded.
 _MODULES: Final[Mapping[str, frozenset[str]]] = {
     "PlainLoginModule": frozenset({PLAIN}),
     "ScramLoginModule": frozenset({SCRAM_SHA_256, SCRAM_SHA_512}),
@@ -32,21 +32,21 @@ _EXAMPLE: Final = 'org.apache.kafka.common.security.scram.ScramLoginModule requi
 
 @dataclass(frozen=True)
 class JaasEntry:
-    """A login module and what it is given."""
+    """A login module and its options."""
 
     module: str
     options: Mapping[str, str] = field(repr=False)
 
     @property
     def mechanisms(self) -> frozenset[str]:
-        """What the module is for."""
+        """The mechanisms of the module."""
         return _MODULES[self.module]
 
 
 def parse_jaas(option: str, text: str) -> JaasEntry:
-    """The one entry of *text*, which the user wrote as *option*.
+    """Parse the only entry of *text*, the value of *option*.
 
-    :raises ConfigError: it is malformed, or its module is none of Kafka's that are supported here.
+    :raises ConfigError: if it is malformed, or its module is not one of the supported modules of Kafka.
     """
     entry = _ENTRY.fullmatch(text)
     if entry is None:

@@ -1,7 +1,7 @@
-"""One SASL exchange, seen from either side: the seam between a mechanism and what carries its tokens.
+"""The interface between SASL mechanisms and the code that transports their tokens, for both sides.
 
-An exchange belongs to one authentication of one connection and to its selector's thread. It knows no frame, no socket
-and no time, and keeps no password longer than it needs it.
+An exchange belongs to one authentication of one connection and to its selector's thread. It uses no frames, no sockets
+and no clock, and keeps a password no longer than necessary.
 
 Source: RFC 4422.
 """
@@ -15,47 +15,48 @@ NO_EXPIRY: Final = 2**63 - 1
 
 
 class SaslClient(Protocol):
-    """Our part of the exchange, as a client."""
+    """The client's side of an exchange."""
 
     @property
     def complete(self) -> bool:
-        """We are content; for mechanisms that prove the server too, it has proved itself."""
+        """Whether the exchange is complete; with mutual authentication, the server has then been authenticated too."""
         ...
 
     def initial_response(self) -> bytes:
-        """The first token. :raises AuthenticationError: there is nothing to authenticate with."""
+        """The first token. :raises AuthenticationError: if there are no credentials."""
         ...
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """The answer to the server's token; None when there is nothing more to say.
+        """The response to the server's token; None if the exchange needs no further response.
 
-        :raises AuthenticationError: the server is not who it should be, or says that we are not.
+        :raises AuthenticationError: if the server fails to authenticate itself, or rejects the client.
         """
         ...
 
 
 class SaslServer(Protocol):
-    """Our part of the exchange, as a broker."""
+    """The broker's side of an exchange."""
 
     @property
     def complete(self) -> bool:
-        """The client has proved who it is."""
+        """Whether the client is authenticated."""
         ...
 
     @property
     def user_name(self) -> str:
-        """Who the client is; of meaning once :attr:`complete`."""
+        """The name of the client; valid only once :attr:`complete`."""
         ...
 
     @property
     def expires_ms(self) -> int:
-        """The wall-clock time at which what the client has shown ends, ms; :data:`NO_EXPIRY` for passwords."""
+        """When the client's credentials expire (wall clock, ms); :data:`NO_EXPIRY` for passwords."""
         ...
 
     def evaluate(self, response: bytes) -> bytes:
-        """The answer to the client's token.
+        """The response to the client's token.
 
-        :raises AuthenticationError: refused; the text goes to the client, and says nothing about which part was wrong.
+        :raises AuthenticationError: if authentication failed; the text is sent to the client and does not reveal which
+            part was wrong.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""OAUTHBEARER: a token instead of a password.
+"""OAUTHBEARER: authentication with a token instead of a password.
 
-The exchange runs on a selector's thread, and so does the user's callback when a new token is due: it should answer
-within a second or two. A token is never shown in a text.
+The exchange runs on a selector's thread, and so does the user's callback when a new token is due: the callback should
+return within a second or two. Tokens never appear in a text.
 
 Source: RFC 7628, KIP-255; apache/kafka ``OAuthBearerSaslServer`` and its unsecured tokens for development.
 """
@@ -21,7 +21,7 @@ from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY
 
 _SEPARATOR: Final = "\1"
-#: The share of a token's life after which a new one is asked for (Kafka: sasl.login.refresh.window.factor).
+#: The share of a token's lifetime after which a new one is requested (Kafka: sasl.login.refresh.window.factor).
 _REFRESH_FACTOR: Final = 0.8
 _YEAR_MS: Final = 366 * 24 * 3600 * 1000
 _UNSECURED_LIFETIME_MS: Final = 3600 * 1000
@@ -34,7 +34,7 @@ _CLIENT_FIRST: Final = re.compile(
 
 @dataclass(frozen=True)
 class Token:
-    """A bearer token and the time at which it ends, ms since 1970."""
+    """A bearer token and its expiry, ms since 1970."""
 
     value: str = field(repr=False)
     expires_ms: int
@@ -42,10 +42,10 @@ class Token:
 
 
 class TokenSource:
-    """Asks *callback* for tokens, and again before they expire.
+    """Gets tokens from *callback*, and new ones before they expire.
 
-    *callback* returns a JWT, or a pair of any token and the time it ends, in seconds since 1970; a third part may hold
-    SASL extensions (KIP-342), such as Confluent Cloud wants them.
+    *callback* returns a JWT, or a tuple of any token and its expiry in seconds since 1970; a third element may contain
+    SASL extensions (KIP-342), which Confluent Cloud needs.
     """
 
     def __init__(self, callback: Callable[[], Any], clock: Clock) -> None:
@@ -55,7 +55,7 @@ class TokenSource:
         self._refresh_at_ms = 0
 
     def token(self) -> Token:
-        """The present token. :raises AuthenticationError: the callback fails, and no older token still holds."""
+        """The present token. :raises AuthenticationError: if the callback fails and no earlier token is still valid."""
         now_ms = self._clock.wall_ms()
         if self._token is None or now_ms >= self._refresh_at_ms:
             try:
@@ -70,7 +70,7 @@ class TokenSource:
 
 
 def _token_of(answer: Any, now_ms: int) -> Token:
-    """Make a token of what a callback returned. :raises AuthenticationError: it is none that could be used."""
+    """Convert the callback's result to a token. :raises AuthenticationError: if it is not a valid token."""
     value, *rest = answer if isinstance(answer, tuple | list) else (answer,)
     if not isinstance(value, str) or not value:
         raise AuthenticationError("it has to return the token as text, or (token, seconds since 1970 at which it ends)")
@@ -84,7 +84,7 @@ def _token_of(answer: Any, now_ms: int) -> Token:
 
 
 def unsecured_tokens(subject: str, clock: Clock) -> Callable[[], Any]:
-    """A callback that makes unsigned tokens for *subject*: brokers take them in development only."""
+    """A callback that creates unsigned tokens for *subject*, which brokers accept only for development."""
 
     def make() -> tuple[str, float]:
         now_ms = clock.wall_ms()
@@ -96,7 +96,7 @@ def unsecured_tokens(subject: str, clock: Clock) -> Callable[[], Any]:
 
 
 class OAuthBearerClient:
-    """Shows a token."""
+    """Authenticates with a token."""
 
     def __init__(self, token: Callable[[], Token]) -> None:
         self._token = token
@@ -114,14 +114,14 @@ class OAuthBearerClient:
             return None
         if self._problem:
             raise AuthenticationError(f"the broker refuses the token: {self._problem}")
-        # RFC 7628, 3.2.3: the refusal is confirmed, and then the broker fails the exchange.
+        # RFC 7628, 3.2.3: the client acknowledges the error, and then the broker fails the exchange.
         self.complete = False
         self._problem = challenge[:1000].decode(errors="replace")
         return _SEPARATOR.encode()
 
 
 class OAuthBearerServer:
-    """Takes unsecured tokens (JWS without a signature), as Kafka does where nothing else is set up: for tests only."""
+    """Accepts unsecured tokens (JWS without a signature), which is Kafka's default: for tests only."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -152,7 +152,7 @@ def _encode(claims: Mapping[str, Any]) -> str:
 
 
 def _claims(token: str, *, unsecured: bool = False) -> dict[str, Any]:
-    """What a JWT says, unchecked; with *unsecured* only of one that has no signature either."""
+    """The claims of a JWT, not verified; with *unsecured* the JWT must not have a signature."""
     parts = token.split(".")
     if len(parts) != 3:
         raise AuthenticationError("its token is no JWT, so the time at which it ends has to come with it")

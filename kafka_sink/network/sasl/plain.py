@@ -1,6 +1,7 @@
-"""PLAIN: name and password in one token, for connections that TLS protects.
+"""PLAIN: user name and password in one token, for connections with TLS.
 
-Used by authenticators on their selector's thread. It compares without telling by its time how much was right.
+Used by authenticators on their selector's thread. The comparison takes constant time, so that its duration does not
+reveal how much of a password was correct.
 
 Source: RFC 4616; apache/kafka ``PlainSaslServer``.
 """
@@ -17,7 +18,7 @@ _REFUSED = "Authentication failed: Invalid username or password"
 
 
 class PlainClient:
-    """Says who we are."""
+    """Sends user name and password."""
 
     complete = False
 

@@ -1,10 +1,10 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512: a password is proved without being shown, and the server proves that it knows it.
+"""SCRAM-SHA-256 and SCRAM-SHA-512: mutual authentication with a password that is not transmitted.
 
-Used by authenticators on their selector's thread; a first authentication with a password costs its iterations there.
-Names and passwords are taken as they are: Kafka applies no SASLprep, so doing it would lock out whoever has a password
-that SASLprep changes.
+Used by authenticators on their selector's thread; a first authentication with a password computes its iterations there.
+Names and passwords are used unchanged: Kafka does not apply SASLprep, and applying it would reject users whose password
+SASLprep changes.
 
-Source: RFC 5802, RFC 7677; apache/kafka ``ScramSaslServer`` for how a broker words its refusals.
+Source: RFC 5802, RFC 7677; apache/kafka ``ScramSaslServer`` for the broker's error messages.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from kafka_sink.common.sasl_mechanisms import SCRAM_SHA_256, SCRAM_SHA_512
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY
 
 MIN_ITERATIONS: Final = 4096
-#: About a second of work; a server that asks for more wants to keep our processor busy (Kafka itself stores 16,384).
+#: About a second of computation; a server that requests more may want to exhaust the client (Kafka stores 16,384).
 MAX_ITERATIONS: Final = 1_000_000
 
 _DIGESTS: Final[Mapping[str, str]] = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 _NONCE_BYTES: Final = 24
-#: No channel binding, for lack of which a broker has none: "n,,".
+#: No channel binding, which brokers do not support: "n,,".
 _GS2_HEADER: Final = "n,,"
 _BASE64: Final = "[A-Za-z0-9+/]+={0,2}"
 _PRINTABLE: Final = r"[\x21-\x2b\x2d-\x7e]+"
@@ -48,7 +48,7 @@ _SERVER_FINAL: Final = re.compile(f"(?:e=(?P<error>[^,\0]+)|v=(?P<signature>{_BA
 
 
 def escape_name(name: str) -> str:
-    """*name* as it stands in a message."""
+    """*name* with the characters escaped that are special in a message."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
@@ -57,7 +57,7 @@ def _unescape_name(name: str) -> str:
 
 
 def new_nonce() -> str:
-    """Nobody can guess it, and it holds no comma."""
+    """A nonce that cannot be guessed and contains no comma."""
     return secrets.token_urlsafe(_NONCE_BYTES)
 
 
@@ -79,7 +79,7 @@ def _xor(left: bytes, right: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class ScramCredential:
-    """What a broker keeps of a password: nobody can authenticate with it."""
+    """The values that a broker stores for a password; they cannot be used to authenticate."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -90,7 +90,7 @@ class ScramCredential:
     def of(
         cls, mechanism: str, password: str, iterations: int = MIN_ITERATIONS, salt: bytes | None = None
     ) -> ScramCredential:
-        """Salt *password*; with a new salt unless one is given."""
+        """Derive the credential of *password*, with a new salt unless one is given."""
         digest = _digest(mechanism)
         salt = secrets.token_bytes(_NONCE_BYTES) if salt is None else salt
         salted = _salted_password(digest, password, salt, iterations)
@@ -99,7 +99,7 @@ class ScramCredential:
 
 
 class ScramClient:
-    """Proves that we know the password, and has the server prove the same."""
+    """Proves knowledge of the password, and verifies the server's proof."""
 
     def __init__(self, mechanism: str, user_name: str, password: str, nonce: Callable[[], str] = new_nonce) -> None:
         self._digest = _digest(mechanism)
@@ -153,7 +153,7 @@ class ScramClient:
 
 
 class ScramServer:
-    """Checks a client's proof against *credentials*, by user."""
+    """Verifies a client's proof against *credentials*, by user."""
 
     expires_ms = NO_EXPIRY
 
@@ -201,7 +201,7 @@ class ScramServer:
         assert credential is not None
         if found is None or self.complete:
             raise AuthenticationError("Invalid SCRAM client final message format")
-        # RFC 5802, 5.1: what is not of this exchange is a replay of another one.
+        # RFC 5802, 5.1: a message with another nonce or binding is a replay of another exchange.
         if found["nonce"] != self._nonce or _decode(found["binding"]) != self._gs2_header.encode():
             raise AuthenticationError("Invalid client nonce in the final client message")
         digest = self._digest
@@ -220,9 +220,9 @@ _REFUSED: Final = "Authentication failed during authentication due to invalid cr
 
 
 def parse_credential(text: str) -> tuple[str, str, ScramCredential]:
-    """Read ``SCRAM-SHA-256=[name=…,iterations=…,salt=…,stored_key=…,server_key=…]``: mechanism, user, credential.
+    """Parse ``SCRAM-SHA-256=[name=…,iterations=…,salt=…,stored_key=…,server_key=…]``: mechanism, user, credential.
 
-    :raises ConfigError: it is not of this form; the text does not show it.
+    :raises ConfigError: if the text has another form; the error does not contain the text.
     """
     mechanism, _, rest = text.partition("=")
     if mechanism not in _DIGESTS or not (rest.startswith("[") and rest.endswith("]")):
@@ -242,7 +242,7 @@ def parse_credential(text: str) -> tuple[str, str, ScramCredential]:
 
 
 def format_credential(mechanism: str, user_name: str, credential: ScramCredential) -> str:
-    """The text that :func:`parse_credential` reads."""
+    """The inverse of :func:`parse_credential`."""
     keys = ",".join(f"{name}={_encode(getattr(credential, name))}" for name in ("salt", "stored_key", "server_key"))
     return f"{mechanism}=[name={escape_name(user_name)},iterations={credential.iterations},{keys}]"
 
