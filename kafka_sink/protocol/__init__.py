@@ -1,1 +1,1 @@
-"""Layer 1: Kafka's messages to bytes and back. Knows no socket, thread or clock; imports common only."""
+"""Layer 1: encodes and decodes Kafka's messages. Uses no sockets, threads or clocks; imports only ``common``."""

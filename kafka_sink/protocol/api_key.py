@@ -1,7 +1,7 @@
-"""Kafka's API keys: the number that says which request a frame holds.
+"""Kafka's API keys, which identify the request in a frame.
 
-Used by everything that builds or dispatches requests, on any thread; it holds no state.
-It must never number or name a key differently from Apache Kafka.
+Used on any thread by all code that builds or dispatches requests; it has no state. Numbers and names must be those of
+Apache Kafka.
 
 Source: the ``apiKey`` entries of Apache Kafka 4.3's message definitions. Not every key has messages here:
 :mod:`kafka_sink.protocol.registry` lists those that do.
@@ -13,7 +13,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """Every API of Apache Kafka, by its name there."""
+    """All APIs of Apache Kafka, with Kafka's names."""
 
     PRODUCE = 0
     FETCH = 1

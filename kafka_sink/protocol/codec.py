@@ -1,7 +1,7 @@
-"""Messages to bytes and back: the two functions everybody else uses.
+"""Encodes and decodes messages: the interface of this package for all other code.
 
 Called by client, broker and header on any thread; compiled writers and readers are cached per (class, version).
-It must never let anything but ProtocolError out for bad bytes of a peer, nor touch the bytes of ``records``.
+Invalid bytes of a peer must not raise anything but ProtocolError, and the bytes of ``records`` must not be accessed.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from kafka_sink.protocol.encoder import Write, struct_writer
 from kafka_sink.protocol.primitives import Writer
 from kafka_sink.protocol.schema import S, Struct
 
-# Compiled on first use. Two threads may compile the same version at once: either result serves, so no lock.
+# Compiled on first use. If two threads compile the same version at once, either result is valid, so there is no lock.
 _WRITERS: dict[tuple[type[Struct], int], Write] = {}
 _READERS: dict[tuple[type[Struct], int], Read] = {}
 
 
 def encode(message: Struct, version: int) -> list[Buffer]:
-    """The bytes of *message* in *version*, as segments to be gathered; ``records`` are among them uncopied.
+    """The bytes of *message* in *version*, as segments for a gathering write; ``records`` are included without a copy.
 
-    :raises UnsupportedVersionError: the message has no such version, or that version cannot carry one of its values.
-    :raises ValueError: a value does not fit its type, or is null where the version does not allow it.
+    :raises UnsupportedVersionError: if the message has no such version, or a value cannot be encoded in that version.
+    :raises ValueError: if a value does not fit its type, or is null where the version does not allow it.
     """
     out = Writer()
     encode_into(out, message, version)
@@ -41,10 +41,10 @@ def encode_into(out: Writer, message: Struct, version: int) -> None:
 
 
 def decode(kind: type[S], data: Buffer, version: int) -> S:
-    """Read a *kind* of *version* from the whole of *data*; ``records`` are views of it. Trailing bytes are ignored.
+    """Decode a *kind* of *version* from *data*; ``records`` are views of *data*. Trailing bytes are ignored.
 
-    :raises UnsupportedVersionError: the message has no such version.
-    :raises ProtocolError: the bytes are not such a message.
+    :raises UnsupportedVersionError: if the message has no such version.
+    :raises ProtocolError: if the bytes are not a valid message.
     """
     view = memoryview(data).cast("B")
     read = _message_reader(kind, version)

@@ -1,8 +1,8 @@
-"""Compiles declarations into closures that read one version of a message.
+"""Compiles declarations into closures that decode one version of a message.
 
-:mod:`codec` asks for a reader once per (class, version), on any thread; readers hold no state and may be shared.
-A reader must never allocate by an unchecked length, copy ``records``, or keep an unknown tagged field. Where the data
-ends too early it may raise IndexError or struct.error: :mod:`codec` turns them into ProtocolError.
+:mod:`codec` requests a reader once per (class, version), on any thread; readers have no state and may be shared.
+A reader must never allocate memory by an unchecked length, copy ``records``, or keep an unknown tagged field. If the
+data ends too early it may raise IndexError or struct.error, which :mod:`codec` translates into ProtocolError.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from kafka_sink.protocol.schema import (
     Struct,
 )
 
-#: Arrays of numbers up to this length have a layout of their own.
+#: Arrays of numbers up to this length have precompiled layouts.
 _SHORT_ARRAY: Final = 8
 
-#: (data, position) → (value, position behind it)
+#: (data, position) → (value, next position)
 Read: TypeAlias = Callable[[memoryview, int], tuple[Any, int]]
 
 
 class _Step(NamedTuple):
-    """A run of fixed-size fields read at once (or None), then one field of another kind (or None)."""
+    """Consecutive fixed-size fields, read at once (or None), then one field of another kind (or None)."""
 
     unpack: Callable[[memoryview, int], tuple[Any, ...]] | None
     size: int
@@ -52,7 +52,7 @@ class _Step(NamedTuple):
 
 
 def struct_reader(kind: type[Struct], version: int, flexible: bool) -> Read:
-    """A reader of *kind* as it is in *version*."""
+    """A reader of *kind* in *version*."""
     steps = tuple(_steps(kind, version, flexible))
     read_tags = _tags_reader(kind, version) if flexible else None
 
@@ -155,7 +155,7 @@ def _read_uuid(data: memoryview, pos: int) -> tuple[Any, int]:
 
 @lru_cache(maxsize=1024)
 def _uuid_of(raw: bytes) -> uuid.UUID:
-    # The same few topics are named over and over, and making one of these costs more than the rest of a field.
+    # Cached: the same few topic ids recur, and creating a UUID costs more than decoding the rest of the field.
     return uuid.UUID(bytes=raw) if any(raw) else ZERO_UUID
 
 
@@ -168,7 +168,7 @@ def _string_reader(flexible: bool, nullable: bool) -> Read:
             _require_nullable(nullable)
             return None, pos
         if length > MAX_STRING_BYTES:
-            # It could never be said to anybody again.
+            # A longer string could not be encoded again.
             raise ProtocolError(f"a string of {length} bytes is longer than {MAX_STRING_BYTES}")
         end = end_of(data, pos, length)
         return str(data[pos:end], "utf-8"), end
@@ -226,7 +226,7 @@ def _array_reader(element: Primitive | type[Struct], version: int, flexible: boo
 
 
 def _numbers_reader(format: str, flexible: bool, nullable: bool) -> Read:
-    """Of an array of fixed-size values. Most are short: a partition of a metadata answer has three of them."""
+    """A reader of an array of fixed-size values. Most are short: a partition in Metadata has three of them."""
     read_length = read_compact_length if flexible else read_int32_length
     size = calcsize(">" + format)
     short = [Layout(f">{count}{format}").unpack_from for count in range(_SHORT_ARRAY + 1)]
@@ -250,7 +250,7 @@ def _require_nullable(nullable: bool) -> None:
 
 
 def _smallest_size(type: FieldType, version: int, flexible: bool) -> int:
-    """The fewest bytes a value of *type* can take: what a count of them has to be measured against."""
+    """The minimum size of a value of *type* in bytes, used to check array counts against the remaining data."""
     if isinstance(type, Array):
         return 1 if flexible else 4
     if isinstance(type, Primitive):

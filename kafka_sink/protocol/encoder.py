@@ -1,8 +1,8 @@
-"""Compiles declarations into closures that write one version of a message.
+"""Compiles declarations into closures that encode one version of a message.
 
-:mod:`codec` asks for a writer once per (class, version), on any thread; writers hold no state and may be shared.
-A writer must never drop a value silently that a version cannot carry (unless its field is ignorable), nor copy
-``records``. A number that does not fit its type raises struct.error: :mod:`codec` turns it into ValueError.
+:mod:`codec` requests a writer once per (class, version), on any thread; writers have no state and may be shared.
+A writer must not silently drop a value that a version cannot represent (unless its field is ignorable), nor copy
+``records``. A number that does not fit its type raises struct.error, which :mod:`codec` translates into ValueError.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Get: TypeAlias = Callable[[Any], Any]
 
 
 def struct_writer(kind: type[Struct], version: int, flexible: bool) -> Write:
-    """A writer of *kind* as it is in *version*."""
+    """A writer of *kind* in *version*."""
     steps = tuple(_steps(kind, version, flexible))
     refuse_absent = _absent_check(kind, version)
     write_tags = _tags_writer(kind, version) if flexible else None
@@ -52,7 +52,7 @@ def _is_fixed(field: Field) -> bool:
 
 
 def _steps(kind: type[Struct], version: int, flexible: bool) -> Iterator[tuple[_Get, Write]]:
-    """How to get and how to write each field; fixed-size fields that follow one another are one step."""
+    """A getter and a writer for each field; consecutive fixed-size fields are one step."""
     own = [field for field in kind.SCHEMA.fields if version in field.versions and field.tag is None]
     for fixed, fields in groupby(own, _is_fixed):
         run = list(fields)
@@ -64,7 +64,7 @@ def _steps(kind: type[Struct], version: int, flexible: bool) -> Iterator[tuple[_
 
 
 def _absent_check(kind: type[Struct], version: int) -> Callable[[Any], None] | None:
-    """Refuses values that *version* has no field for; None when there is nothing to refuse."""
+    """A check that rejects values for which *version* has no field; None if no check is needed."""
     absent = [field for field in kind.SCHEMA.fields if version not in field.versions and not field.ignorable]
     if not absent:
         return None

@@ -1,7 +1,7 @@
-"""Frames: how one message is told from the next on a connection.
+"""Framing: delimits the messages on a connection.
 
-The network layer calls this on its own threads for every send; it is the only part of the protocol it may know.
-It must never copy a message's bytes nor look into them.
+The network layer calls this on its own threads for every send; it is the only part of the protocol package that the
+network layer may use. It must not copy a message's bytes or read them.
 
 Source: Kafka protocol guide, "Protocol": a frame is a 4-byte big-endian length, then that many bytes.
 """
@@ -16,14 +16,14 @@ from kafka_sink.common.buffers import Buffer, total_size
 
 _SIZE: Final = Struct(">i")
 
-#: Bytes of the length that precedes every message.
+#: Size of the length that precedes every message, in bytes.
 SIZE_BYTES: Final = _SIZE.size
 
 
 def frame(segments: Sequence[Buffer]) -> list[Buffer]:
-    """The *segments* of one message behind the length of them all.
+    """The *segments* of one message, preceded by their total length.
 
-    :raises ValueError: the message is larger than a frame can say (2 GiB).
+    :raises ValueError: if the message exceeds the maximum frame size (2 GiB).
     """
     size = total_size(segments)
     if size > 0x7FFF_FFFF:

@@ -1,7 +1,7 @@
 """Request and response headers, and whole messages: a header with its body, without the frame's length.
 
-Client and broker call it on their network threads. It must never decide what to do about an error: what it cannot
-read it refuses, what it can read it returns.
+Client and broker call it on their network threads. It must not handle errors: it rejects what it cannot decode, and
+returns everything else.
 
 Source: Kafka protocol guide, "Request and response headers"; KIP-482 (header versions), KIP-511 (ApiVersions).
 """
@@ -25,13 +25,13 @@ _REQUEST: Final = struct.Struct(">hhih")
 _CORRELATION_ID: Final = struct.Struct(">i")
 _ERROR_CODE: Final = struct.Struct(">h")
 
-#: Bytes of a request header before the length of the client id.
+#: Size of a request header up to the length of the client id, in bytes.
 _CLIENT_ID_AT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHeader:
-    """What stands before every request; *correlation_id* is echoed by the response."""
+    """The header of a request; the response repeats *correlation_id*."""
 
     api_key: ApiKey
     api_version: int
@@ -44,7 +44,7 @@ def encode_request(
 ) -> list[Buffer]:
     """Header and *body* of a request, without the frame's length; raises as :func:`codec.encode` does."""
     out = Writer()
-    # The client id keeps its classic form in flexible headers too, so that any broker can read it (KIP-511).
+    # The client id has its classic format in flexible headers too, so that any broker can read it (KIP-511).
     encoded = b"" if client_id is None else client_id.encode()
     if len(encoded) > MAX_STRING_BYTES:
         raise ValueError(f"a client id of {len(encoded)} bytes is longer than {MAX_STRING_BYTES}")
@@ -67,11 +67,11 @@ def encode_response(api_key: ApiKey, version: int, correlation_id: int, body: St
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """The header of a request and where its body starts.
+    """The header of a request and the offset of its body.
 
-    The version is not checked: a broker answers ApiVersions of a version it does not know (KIP-511).
+    The version is not checked, because a broker answers ApiVersions requests of unknown versions (KIP-511).
 
-    :raises ProtocolError: the bytes are no request header, or its API has no messages here.
+    :raises ProtocolError: if the bytes are not a request header, or its API has no messages here.
     """
     data = memoryview(frame).cast("B")
     try:
@@ -95,14 +95,14 @@ def _known_api(key: int) -> Api:
 
 
 def decode_request_body(header: RequestHeader, frame: Buffer, offset: int) -> Struct:
-    """The body that starts at *offset* of *frame*; raises as :func:`codec.decode` does."""
+    """The body at *offset* of *frame*; raises as :func:`codec.decode` does."""
     return decode(api(header.api_key).request, memoryview(frame)[offset:], header.api_version)
 
 
 def decode_response(api_key: ApiKey, version: int, frame: Buffer) -> tuple[int, Struct]:
     """Correlation id and body of a response to a request of *version*.
 
-    :raises ProtocolError: the bytes are no such response.
+    :raises ProtocolError: if the bytes are not a valid response.
     """
     data = memoryview(frame).cast("B")
     entry = api(api_key)
@@ -112,8 +112,8 @@ def decode_response(api_key: ApiKey, version: int, frame: Buffer) -> tuple[int, 
         if _has_response_tags(entry, version):
             pos = skip_tags(data, pos)
         if api_key == ApiKey.API_VERSIONS and _ERROR_CODE.unpack_from(data, pos)[0] == ErrorCode.UNSUPPORTED_VERSION:
-            # A broker that does not know the version answers in version 0, whatever was asked (KIP-511). Of those that
-            # only play brokers (librdkafka's mock) nothing but the code can be read.
+            # A broker that does not support the requested version answers in version 0 (KIP-511). In the answer of
+            # broker mocks (such as librdkafka's) only the error code can be read.
             version = 0
             with contextlib.suppress(ProtocolError):
                 return correlation_id, decode(entry.response, data[pos:], version)
@@ -126,5 +126,5 @@ def decode_response(api_key: ApiKey, version: int, frame: Buffer) -> tuple[int, 
 
 
 def _has_response_tags(entry: Api, version: int) -> bool:
-    # A client that does not know the broker's versions yet must be able to read the ApiVersions header: always v0.
+    # A client must be able to read the ApiVersions header before it has the broker's versions, so it is always v0.
     return version >= entry.flexible_from and entry.key is not ApiKey.API_VERSIONS

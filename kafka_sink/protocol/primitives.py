@@ -1,7 +1,7 @@
-"""The wire forms of lengths, strings, bytes and tags, in their classic and their compact (KIP-482) shape.
+"""The encodings of lengths, strings, bytes and tags, in their classic and their compact (KIP-482) form.
 
-Encoder and decoder build their closures from these; any thread, no state. It must never allocate by a length it has
-not compared with the bytes at hand, and never copy ``records``.
+Encoder and decoder build their closures from these functions; any thread, no state. They must not allocate memory by a
+length before comparing it with the remaining data, and must not copy ``records``.
 
 Source: Kafka protocol guide, "Protocol primitive types".
 """
@@ -17,15 +17,15 @@ from kafka_sink.common.errors import ProtocolError
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 
-#: The length that stands for null.
+#: The length that represents null.
 NULL: Final = -1
 
-#: Kafka's own bound on a string, also in the compact form, whose length could say more.
+#: Kafka's limit on the size of a string, also in the compact form, whose length field allows more.
 MAX_STRING_BYTES: Final = 0x7FFF
 
 
 class Writer(bytearray):
-    """The bytes of a message while it is encoded, and the places where foreign buffers go in between."""
+    """The bytes of a message while it is encoded, and the positions at which other buffers are inserted."""
 
     __slots__ = ("_splices",)
 
@@ -34,11 +34,11 @@ class Writer(bytearray):
         self._splices: list[tuple[int, Buffer]] = []
 
     def splice(self, buffer: Buffer) -> None:
-        """Let *buffer* follow what has been written so far, without copying it."""
+        """Insert *buffer* after the bytes written so far, without copying it."""
         self._splices.append((len(self), buffer))
 
     def segments(self) -> list[Buffer]:
-        """Everything in order; the writer must not be written to any more."""
+        """All bytes and buffers in order; nothing may be written to the writer afterwards."""
         if not self._splices:
             return [self]
         view = memoryview(self)
@@ -55,7 +55,7 @@ class Writer(bytearray):
 
 
 def read_uvarint(data: memoryview, pos: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits at *pos*, and the position behind it."""
+    """An unsigned varint of at most 32 bits at *pos*, and the next position."""
     byte = data[pos]
     if byte < 0x80:
         return byte, pos + 1
@@ -96,7 +96,7 @@ def read_int32_length(data: memoryview, pos: int) -> tuple[int, int]:
 
 
 def read_compact_length(data: memoryview, pos: int) -> tuple[int, int]:
-    """A compact length, which travels as length + 1 so that 0 can be null."""
+    """A compact length, which is encoded as length + 1 so that 0 represents null."""
     byte = data[pos]
     if byte < 0x80:
         return byte - 1, pos + 1
@@ -123,7 +123,7 @@ def write_compact_length(out: Writer, length: int) -> None:
 
 
 def end_of(data: memoryview, pos: int, length: int) -> int:
-    """Where *length* bytes from *pos* end; ProtocolError when the data ends before."""
+    """The end of *length* bytes at *pos*. :raises ProtocolError: if the data ends before."""
     end = pos + length
     if end > len(data):
         raise ProtocolError(f"length {length} goes beyond the {len(data) - pos} bytes that are left")
@@ -131,7 +131,7 @@ def end_of(data: memoryview, pos: int, length: int) -> int:
 
 
 def skip_tags(data: memoryview, pos: int) -> int:
-    """The position behind a block of tagged fields, none of which is of interest."""
+    """The position after a block of tagged fields, all of which are ignored."""
     count, pos = read_uvarint(data, pos)
     for _ in range(count):
         _, pos = read_uvarint(data, pos)

@@ -1,8 +1,8 @@
-"""Every API this project speaks: its messages and its versions.
+"""The supported APIs: their messages and versions.
 
-Read by client (negotiation), broker (ApiVersions, dispatch) and :mod:`header`, on any thread. Messages are imported
-when their API is first asked for, because a Spark worker pays for every import and needs four APIs.
-It must never claim a version that the messages do not have. A new API is a module in ``messages`` and a line here.
+Used by client (negotiation), broker (ApiVersions, dispatch) and :mod:`header`, on any thread. Messages are imported
+when their API is first used, because a Spark worker pays for every import and needs four APIs. The registry must not
+list a version that the messages do not have. A new API needs a module in ``messages`` and a line here.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _MODULES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API: its request and response, the versions both have, and the first version that is flexible."""
+    """One API: its request and response, the versions that both have, and the first flexible version."""
 
     key: ApiKey
     request: type[Struct]
@@ -70,7 +70,7 @@ class Api:
 
 
 class _Apis(Mapping[ApiKey, Api]):
-    """The APIs by key; each is loaded at its first use."""
+    """The APIs by key; each is loaded on first use."""
 
     def __init__(self) -> None:
         self._loaded: dict[int, Api] = {}
@@ -113,7 +113,7 @@ APIS: Final[Mapping[ApiKey, Api]] = _Apis()
 def api(key: int) -> Api:
     """The API with *key*.
 
-    :raises ValueError: Kafka has no such API, or it has no messages here.
+    :raises ValueError: if Kafka has no such API, or it has no messages here.
     """
     try:
         return APIS[key]  # type: ignore[index]

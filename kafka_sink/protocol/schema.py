@@ -1,7 +1,7 @@
-"""How messages are declared: typed fields with version ranges, once, as data.
+"""Declarations of messages: typed fields with version ranges.
 
-Message modules use this at import; encoder and decoder read the declarations when they compile a version.
-It must never know how a value looks on the wire: that is the business of :mod:`encoder` and :mod:`decoder`.
+Message modules use this at import; encoder and decoder read the declarations when they compile a version. This module
+must not depend on the encoding of values, which :mod:`encoder` and :mod:`decoder` define.
 
 Source: the README of Apache Kafka's message definitions (versions, taggedVersions, nullableVersions, ignorable,
 defaults), KIP-482 (flexible versions and tagged fields).
@@ -18,12 +18,13 @@ from typing import Any, ClassVar, Final, TypeAlias, TypeVar, dataclass_transform
 
 from kafka_sink.common.buffers import Buffer
 
-#: No version of any API goes beyond it: versions travel as int16.
+#: The maximum version of any API, because versions are encoded as int16.
 MAX_VERSION: Final = 0x7FFF
 
 ZERO_UUID: Final = uuid.UUID(int=0)
 
-#: What a ``records`` field takes: one buffer, several to be gathered, or null. Decoding gives a memoryview or None.
+#: The value of a ``records`` field: one buffer, several for a gathering write, or null. Decoding returns a memoryview
+#: or None.
 Records: TypeAlias = Buffer | Sequence[Buffer] | None
 
 _FIELD: Final = "kafkalite.field"
@@ -31,14 +32,14 @@ _FIELD: Final = "kafkalite.field"
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """Versions *min* to *max*, both included; empty when *max* is below *min*."""
+    """Versions *min* to *max*, both included; empty if *max* is below *min*."""
 
     min: int
     max: int
 
     @classmethod
     def parse(cls, text: str) -> VersionRange:
-        """Read Kafka's notation: ``3+``, ``0-12``, ``4`` or ``none``."""
+        """Parse Kafka's notation: ``3+``, ``0-12``, ``4`` or ``none``."""
         if text == "none":
             return NO_VERSIONS
         if text.endswith("+"):
@@ -58,7 +59,7 @@ NO_VERSIONS: Final = VersionRange(0, -1)
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """A type of the protocol that is not made of others; *format* is its struct code when its size is fixed."""
+    """A primitive type of the protocol; *format* is its struct code if its size is fixed."""
 
     name: str
     format: str
@@ -91,7 +92,7 @@ FieldType: TypeAlias = "Primitive | Array | type[Struct]"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One declared field: name, type, the versions it exists in and those it may be null in, its tag if it has one."""
+    """One declared field: name, type, versions, nullable versions, and its tag if it is a tagged field."""
 
     name: str
     type: FieldType
@@ -104,7 +105,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The declaration of one struct; *versions* is None for a struct that only lives inside others."""
+    """The declaration of one struct; *versions* is None for a struct that is only used inside others."""
 
     fields: tuple[Field, ...]
     versions: VersionRange | None
@@ -112,7 +113,7 @@ class Schema:
 
 
 class Struct:
-    """Base of every message and of the structs inside it. Fields have Kafka's names (snake_case) and defaults."""
+    """Base class of messages and of the structs inside them. Fields have Kafka's names (snake_case) and defaults."""
 
     __slots__ = ()
     SCHEMA: ClassVar[Schema]
@@ -137,10 +138,10 @@ def field(
 ) -> Any:
     """Declare a field of a struct.
 
-    *versions*, *nullable*: where it exists and where null is allowed, in Kafka's notation. Without a *default* it is
-    Kafka's for the type: zero, empty, or a struct of defaults. With a *tag* it is a tagged field in all its versions.
-    A value other than the default in a version without the field is an error unless the field is *ignorable*.
-    ``records`` may not stand in a tagged field: its size has to be known before its bytes are.
+    *versions*, *nullable*: the versions that have the field and those that allow null, in Kafka's notation. Without a
+    *default* it is Kafka's default for the type: zero, empty, or a struct of defaults. With a *tag* it is a tagged
+    field in all its versions. A value other than the default in a version without the field is an error unless the
+    field is *ignorable*. A ``records`` field cannot be a tagged field, because its size must be known before its bytes.
     """
     declare = partial(
         Field,
@@ -178,13 +179,13 @@ def _build(cls: type[S], versions: VersionRange | None, flexible: VersionRange) 
 
 @dataclass_transform()
 def struct(cls: type[S]) -> type[S]:
-    """Class decorator: a struct that lives inside messages, made of :func:`field` declarations."""
+    """Class decorator: declares a struct that is used inside messages, from :func:`field` declarations."""
     return _build(cls, None, NO_VERSIONS)
 
 
 @dataclass_transform()
 def message(*, versions: str, flexible: str) -> Callable[[type[S]], type[S]]:
-    """Class decorator: a whole request or response, its *versions* and those that are *flexible* (KIP-482)."""
+    """Class decorator: declares a request or response, its *versions* and those that are *flexible* (KIP-482)."""
 
     def build(cls: type[S]) -> type[S]:
         return _build(cls, VersionRange.parse(versions), VersionRange.parse(flexible))
