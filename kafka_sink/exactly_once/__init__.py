@@ -1,5 +1,6 @@
-"""Exactly once: batches of rows that are in Kafka as a whole or not at all, whatever dies, and never twice.
+"""Exactly-once delivery: each batch of rows is written to Kafka completely or not at all, and never twice, even if the
+driver, tasks or brokers fail.
 
-The driver's half and the tasks' half of two protocols, without Spark: :mod:`parallel` (a transaction for each task,
-held together by a record of what was decided) and :mod:`atomic` (one transaction for the whole batch).
+The driver side and the task side of two protocols, without Spark: :mod:`parallel` (one transaction per task; a record
+of the decision ties the transactions together) and :mod:`atomic` (one transaction for the whole batch).
 """

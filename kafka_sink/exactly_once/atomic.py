@@ -1,7 +1,8 @@
-"""Protocol "atomic": one transaction for the whole batch, written to by all tasks, with the progress in it.
+"""Protocol "atomic": all tasks write to one transaction for the whole batch, and this transaction also contains the
+progress.
 
-There is no moment at which a part of a batch could be committed without the rest. Each Kafka partition must be written
-by one task only, so rows have to be brought together by partition before. On the driver, by one thread at a time.
+A part of a batch can never be committed without the rest. Only one task may write to a Kafka partition, so the rows
+must be grouped by partition first. Used on the driver, by one thread at a time.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from kafka_sink.exactly_once.sink import Plan, Sink
 
 _log = logging.getLogger(__name__)
 
-#: What writes the rows: given the plan it returns, for each task, the partitions that the task wrote to.
+#: Writes the rows: takes the plan and returns, for each task, the partitions that the task wrote to.
 WriteRows = Callable[[Plan], Sequence[Iterable[TopicPartition]]]
 
 
 class Outcome(NamedTuple):
-    """How many *attempts* a batch took: 0 where it was committed before and nothing was written. *doubt* says then why
-    nobody knows whether it had the same rows, see :meth:`Plan.doubt`."""
+    """The number of *attempts* a batch took. It is 0 if the batch was already committed and nothing was written;
+    *doubt* then says why it is not known whether the batch had the same rows, see :meth:`Plan.doubt`."""
 
     attempts: int
     doubt: str = ""
 
 
 class AtomicSink(Sink):
-    """The driver's half; tasks write with the plan's ``driver`` transaction."""
+    """The driver side. Tasks write with the plan's ``driver`` transaction."""
 
     def write(
         self,
@@ -51,12 +52,13 @@ class AtomicSink(Sink):
         attempts: int,
         offsets: PlannedOffsets = NO_OFFSETS,
     ) -> Outcome:
-        """Write *version* and commit it, trying up to *attempts* times; each try begins from nothing.
+        """Write *version* and commit it, in up to *attempts* attempts. Each attempt starts from the beginning.
 
-        :param offsets: which rows belong to *version*, where that is known.
-        :raises FencedError: another driver of the sink is at work.
-        :raises UnwritableRowsError: of the first try: *write_rows* says that trying again would not help.
-        :raises ExactlyOnceError: it could not be written; nothing of it will ever be visible.
+        :param offsets: identifies the rows of *version*, if they are known.
+        :raises FencedError: if another driver has taken over the sink.
+        :raises UnwritableRowsError: if *write_rows* raises it, which means that a retry would not help; there is no
+            further attempt.
+        :raises ExactlyOnceError: if the batch could not be written; none of its rows will ever be visible.
         """
         for attempt in range(1, attempts + 1):
             plan = replace(self.plan(writer), offsets=offsets)
@@ -78,7 +80,7 @@ class AtomicSink(Sink):
         raise ValueError(f"attempts must be at least 1, not {attempts}")
 
     def _give_up(self, plan: Plan) -> None:
-        """Abort at once, so that readers need not wait; the next plan does it otherwise."""
+        """Abort at once, so that readers need not wait. If this fails, the next plan aborts the transaction."""
         try:
             self._abort([plan.driver], plan.flow)
         except KafkaError as error:

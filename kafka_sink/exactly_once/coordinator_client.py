@@ -1,9 +1,9 @@
-"""The requests about transactions that a driver sends for others: any transaction may be begun, described and ended.
+"""The transaction requests that a driver sends: it can begin, describe and end transactions of other producers.
 
-What returns an exchange (see :mod:`kafka_sink.client.exchange`) sends nothing before it is run, blocking, on the
-calling thread. What may succeed later is tried again with backoff until the time-out; what cannot is raised under
-Kafka's own code. It remembers who coordinates what and nothing else: the protocols decide. The requests that change a
-transaction are worded by :mod:`transaction_requests`.
+A method that returns an exchange (see :mod:`kafka_sink.client.exchange`) sends nothing until the exchange is run;
+running it blocks the calling thread. Retriable errors are retried with backoff until the time-out; other errors are
+raised under Kafka's own code. The client caches the coordinator of each key and the cluster's nodes; all decisions are
+made by the protocols. :mod:`transaction_requests` builds the requests that change a transaction.
 
 Source: DescribeTransactions, ListTransactions (KIP-664), DescribeConfigs; KIP-98.
 """
@@ -34,10 +34,10 @@ from kafka_sink.protocol.messages.find_coordinator import TRANSACTION
 from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kafka_sink.protocol.schema import Struct
 
-#: The finalized feature that says how transactions run.
+#: The finalized feature that determines the transaction protocol.
 _FEATURE: Final = "transaction.version"
 
-#: What EndTxn answers where the transaction is over for good in another way than was asked for.
+#: Error codes of EndTxn if the transaction has already ended in a different way than requested.
 _ENDED_OTHERWISE: Final = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -53,7 +53,8 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 
-#: Brokers learn of a new topic one after another; one that is not there now may be there in a moment.
+#: The metadata of a new topic reaches the brokers one after another, so a missing topic is looked up again after these
+#: pauses.
 _PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400, 800, 1600)
 
 
@@ -65,8 +66,8 @@ def _describing(transactional_ids: list[str]) -> RequestSpec:
 class CoordinatorClient:
     """Use it as a context manager.
 
-    :param properties: client properties under Kafka's names; those of producers alone are left out.
-    :param timeout_ms: how long one exchange may take altogether.
+    :param properties: client properties under Kafka's names; producer-only properties are ignored.
+    :param timeout_ms: the maximum duration of one exchange.
     """
 
     def __init__(
@@ -88,12 +89,12 @@ class CoordinatorClient:
             clock=clock,
         )
         self._requests = CoordinatorRequests(self._client, timeout_ms, clock)
-        #: As the brokers told last; empty before, and after one of them was not there.
+        #: The nodes from the latest metadata; empty before the first metadata and after a lost connection to a node.
         self._nodes: tuple[Node, ...] = ()
         self._verification = TransactionVerification(self._client, self._fetch_nodes, timeout_ms, clock)
 
     def run(self, exchange: Exchange[A]) -> A:
-        """What *exchange* returns."""
+        """Run *exchange* and return its result."""
         return self._requests.run(exchange)
 
     @overload
@@ -103,30 +104,30 @@ class CoordinatorClient:
     def together(self, first: Exchange[A], second: Exchange[B], third: Exchange[C], /) -> tuple[A, B, C]: ...
 
     def together(self, *exchanges: Exchange[Any]) -> tuple[Any, ...]:
-        """What all of *exchanges* return, which do not depend on each other: what they ask at one time is under way
-        together. An error that one of them raises ends the others."""
+        """Run independent *exchanges* and return their results. Requests that they yield in the same round are in
+        flight together. An error raised by one exchange ends the others."""
         return tuple(run_together(self._client, self._clock, exchanges))
 
     # --- the cluster -------------------------------------------------------------------------------------------------
 
     def flow(self) -> Flow:
-        """How the cluster runs transactions now, by its finalized feature transaction.version."""
+        """The transaction version of the cluster now, from its finalized feature transaction.version."""
         if not self._nodes:
             self._fetch_nodes()
         return Flow.V2 if self._client.feature_level(_FEATURE) >= Flow.V2 else Flow.V1
 
     def require_verification(self) -> None:
-        """Return when every broker verifies transactions; asks each of them now and then only.
+        """Return once every broker is known to verify transactions. Each broker is asked only from time to time.
 
-        :raises ExactlyOnceError: some do not; names them and says what to do.
-        :raises KafkaTimeoutError: one of them gave no answer.
+        :raises ExactlyOnceError: if some do not; the text names them and says what to do.
+        :raises KafkaTimeoutError: if a broker did not answer.
         """
         self._verification.require(self._nodes or self._fetch_nodes())
 
     def partition_count(self, topic: str) -> Exchange[int | None]:
-        """None where there is no such topic, or it may not be seen.
+        """The number of partitions; None if the topic does not exist or this client may not see it.
 
-        A topic that was created just now is not known to every broker yet, so it is looked for more than once.
+        A topic that was just created may not be known to every broker yet, so the lookup is repeated.
         """
         for pause_ms in _PAUSES_FOR_A_NEW_TOPIC_MS:
             count = (yield from self._cluster([topic])).partition_count(topic)
@@ -136,7 +137,8 @@ class CoordinatorClient:
         return (yield from self._cluster([topic])).partition_count(topic)
 
     def _cluster(self, topics: Sequence[str]) -> Exchange[Cluster]:
-        """Fresh from a broker: one that is known, so that other requests need not wait for the choice, or else any."""
+        """Fetch the cluster from a broker: from a known node first, so that other requests need not wait for the choice
+        of one, otherwise from any broker."""
         spec, cluster_of = cluster_request(topics)
         for node in (*self._nodes[:1], None):
             (answer,) = yield Round([(node, spec)], self._timeout_ms)
@@ -154,7 +156,7 @@ class CoordinatorClient:
         return self._nodes
 
     def broker_setting(self, name: str) -> Exchange[str | None]:
-        """What a broker is set to; None where it does not say, as it need not be allowed to."""
+        """The value of a broker setting; None if the broker does not return it, for example without authorization."""
         cluster = yield from self._cluster([])
         node = cluster.nodes[0]
         spec = RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name))
@@ -171,22 +173,25 @@ class CoordinatorClient:
     def init_producer_id(
         self, transactional_id: str, transaction_timeout_ms: int, *, expected: Transaction | None = None
     ) -> Exchange[Transaction]:
-        """A new epoch for the id: whoever had it before is fenced, and what that left open is aborted first.
+        """Get a new epoch for the id. The previous producer is fenced, and its open transaction is aborted first.
 
-        With *expected* only whoever has the id now may: PRODUCER_FENCED (or INVALID_PRODUCER_EPOCH) where somebody took
-        it since (KIP-360).
+        With *expected*, the request succeeds only if *expected* is still the current producer of the id (KIP-360);
+        otherwise it fails with PRODUCER_FENCED (or INVALID_PRODUCER_EPOCH).
 
-        :raises ApiError: INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED and the like.
-        :raises KafkaTimeoutError: not within the time-out.
+        :raises ApiError: if the coordinator refuses: INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            and the like.
+        :raises KafkaTimeoutError: if there is no final answer within the time-out.
         """
         spec = requests.init_producer_id(transactional_id, transaction_timeout_ms, expected)
         answer = yield from self._requests.ask(*spec)
         return requests.initialized(transactional_id, answer)
 
     def init_own_producer_id(self, transactional_id: str, transaction_timeout_ms: int) -> Exchange[Transaction | None]:
-        """As :meth:`init_producer_id`, for an id that will be ended by somebody else; None where the answer was lost.
+        """As :meth:`init_producer_id`, for an id whose transactions are ended by the driver; None if the answer was
+        lost.
 
-        The request may then still reach the broker, at any time, and would abort what is open: the id must not be used.
+        A lost request may still reach the broker at any time and would abort an open transaction, so the id must not be
+        used.
         """
         spec = requests.init_producer_id(transactional_id, transaction_timeout_ms, None)
         try:
@@ -200,13 +205,14 @@ class CoordinatorClient:
     def end(
         self, transactions: Iterable[Transaction], flow: Flow, *, commit: bool
     ) -> Exchange[dict[Transaction, ErrorCode]]:
-        """End each of *transactions*, many at a time; the answers are for good.
+        """End all *transactions*, many at a time. The returned codes are final.
 
-        NONE: it is committed (or aborted), now or by an earlier call. INVALID_TXN_STATE, PRODUCER_FENCED,
-        INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING: it had ended otherwise before.
+        NONE: the transaction is committed (or aborted), by this call or an earlier one. INVALID_TXN_STATE,
+        PRODUCER_FENCED, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING: the transaction had already ended in a
+        different way.
 
-        :raises KafkaTimeoutError: some had no such answer in time; what became of them is not known.
-        :raises ApiError: a coordinator refused for another reason.
+        :raises KafkaTimeoutError: if some transactions had no final answer in time; their outcome is unknown.
+        :raises ApiError: if a coordinator refused for another reason.
         """
         outcomes = yield from self._requests.ask_many(
             {transaction: (TRANSACTION, transaction.transactional_id) for transaction in transactions},
@@ -228,9 +234,10 @@ class CoordinatorClient:
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
     ) -> Exchange[None]:
-        """Offsets of *group* that hold once *transaction* is committed.
+        """Add *offsets* of *group* to *transaction*; they take effect when it is committed.
 
-        :raises ApiError: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED: a newer producer has the id; others as they are.
+        :raises ApiError: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if a newer producer has the id; other codes
+            unchanged.
         """
         if flow is Flow.V1:
             yield from self._requests.ask(*requests.add_group(transaction, group))
@@ -239,10 +246,11 @@ class CoordinatorClient:
     def fetch_offsets(
         self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool = True
     ) -> Exchange[dict[int, OffsetAndMetadata]]:
-        """The committed offsets of *group*; partitions without one are missing. With *require_stable* it waits for the
-        end of a transaction that would change them.
+        """The committed offsets of *group*; partitions without one are omitted. With *require_stable*, the call waits
+        for the end of a transaction that would change them.
 
-        :raises ApiError: GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED and the like.
+        :raises ApiError: if the coordinator refuses: GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED and the
+            like.
         """
         spec = requests.fetch_offsets(group, topic, partitions, require_stable=require_stable)
         return requests.fetched_offsets((yield from self._requests.ask(*spec)))
@@ -250,9 +258,9 @@ class CoordinatorClient:
     # --- look --------------------------------------------------------------------------------------------------------
 
     def describe(self, transactional_ids: Iterable[str]) -> Exchange[dict[str, TransactionDescription]]:
-        """What is known of each id; those that nobody knows (any more) are missing.
+        """The description of each id; ids that no coordinator knows (any more) are omitted.
 
-        :raises UnsupportedVersionError: the brokers are older than 3.0.
+        :raises UnsupportedVersionError: if the brokers are older than 3.0.
         """
         found: dict[str, TransactionDescription] = {}
         open_ids = sorted(set(transactional_ids))
@@ -272,7 +280,7 @@ class CoordinatorClient:
     def _describe_at(
         self, by_node: Mapping[Node, list[str]], found: dict[str, TransactionDescription], deadline_ms: int
     ) -> Exchange[list[str]]:
-        """Ask each node for its ids, all at once; those that have to be asked for again."""
+        """Ask all nodes about their ids at once, and return the ids that must be asked about again."""
         asked = [(node, _describing(names)) for node, names in by_node.items()]
         answers = yield Round(asked, self._requests.left_ms(deadline_ms))
         again: list[str] = []
@@ -303,12 +311,13 @@ class CoordinatorClient:
         return again
 
     def list_ongoing(self, pattern: str) -> Exchange[list[str]]:
-        """The ids with an open transaction, on all brokers that can be reached, that match the regular expression
-        *pattern* as far as the brokers know patterns (KIP-1152, from 4.1 on): the caller has to look at them again."""
+        """The ids with an open transaction that match the regular expression *pattern*, from all brokers that can be
+        reached. Only brokers from 4.1 on apply patterns (KIP-1152), so the caller must filter the ids again."""
         return self.list_ids(["Ongoing"], pattern)
 
     def list_ids(self, states: Sequence[str] = (), pattern: str | None = None) -> Exchange[list[str]]:
-        """As :meth:`list_ongoing`, in any of *states* (named as Kafka does; none means all), of any id by default."""
+        """As :meth:`list_ongoing`, for transactions in any of *states* (Kafka's names; empty means all) and, by
+        default, any id."""
 
         def build(version: int) -> Struct:
             request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=[])

@@ -1,7 +1,7 @@
-"""The list of a batch's transactions as text, short enough for the metadata of an offset: about five characters each.
+"""The list of a batch's transactions as text: about five characters each, short enough for the metadata of an offset.
 
-Pure functions. A process's random part is written once for all of its transactions, and what differs little from the
-one before as the difference.
+Pure functions. The random part of a process is written once for all of its transactions; numbers and producer ids are
+written as differences from the previous transaction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafka_sink.records.varint import encode_varint, read_varlong
 
 
 def encode_transactions(sink: str, transactions: Iterable[Transaction]) -> str:
-    """Base64 text; *transactions* are of the sink's writers."""
+    """Encode *transactions*, all of the sink's writers, as Base64 text."""
     entries = sorted((*split_writer_id(sink, each.transactional_id), each) for each in transactions)
     out = bytearray()
     for process, group in groupby(entries, lambda entry: entry[0]):
@@ -34,9 +34,9 @@ def encode_transactions(sink: str, transactions: Iterable[Transaction]) -> str:
 
 
 def decode_transactions(sink: str, text: str) -> tuple[Transaction, ...]:
-    """The transactions again, sorted by process and number.
+    """Decode the text of :func:`encode_transactions`; the transactions are sorted by process and number.
 
-    :raises ValueError: the text is none of :func:`encode_transactions`.
+    :raises ValueError: if the text was not made by :func:`encode_transactions`.
     """
     try:
         data = base64.b64decode(text, validate=True)

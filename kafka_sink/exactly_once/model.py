@@ -1,6 +1,6 @@
 """Plain values of both protocols, and the errors that end a batch.
 
-Made on the driver and in tasks, pickled between them. They never hold a connection.
+Created on the driver and in tasks, and pickled between them. They never hold a connection.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafka_sink.common.model import TopicPartition
 
 
 class Flow(IntEnum):
-    """Which requests make up a transaction; the two are never mixed within one (KIP-890).
+    """Which request versions a transaction uses; one transaction never mixes the two flows (KIP-890).
 
     ``V1`` = AddPartitionsToTxn, Produce up to version 11, EndTxn up to 4; ``V2`` = Produce from 12, EndTxn 5.
     """
@@ -25,21 +25,21 @@ class Flow(IntEnum):
 
 
 class BatchNumbering(Enum):
-    """Who counts the versions of a sink, and so which of them may come first and which may come again.
+    """Who numbers the versions of a sink. This determines which version may come first and which may be repeated.
 
-    Spark numbers the batches of a query from 0 and runs only the last one again: an earlier number after a later one is
-    another batch. An application may begin with any version, and ask again for each.
+    Spark numbers the batches of a query from 0 and repeats only the last one: an earlier number after a later one is a
+    different batch. An application may begin with any version and may repeat any version.
     """
 
     OF_A_QUERY = "query"
-    #: As above, but its first batches were not written by this sink, or its progress is lost.
+    #: As above, but this sink did not write the first batches, or its progress is lost.
     OF_A_QUERY_UNDER_WAY = "query under way"
     OF_AN_APPLICATION = "application"
 
 
 @dataclass(frozen=True, order=True)
 class Transaction:
-    """One transaction: an id, with the producer id and epoch that it has for this transaction alone."""
+    """One transaction: a transactional id with the producer id and epoch that it has for this transaction only."""
 
     transactional_id: str
     producer_id: int
@@ -51,7 +51,7 @@ class Transaction:
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """A transaction with rows in it, and where they are: what a task hands to the driver."""
+    """A transaction that contains rows, and the partitions of these rows. A task sends it to the driver."""
 
     transaction: Transaction
     partitions: frozenset[TopicPartition]
@@ -59,10 +59,10 @@ class OpenTransaction:
 
 @dataclass(frozen=True)
 class PlannedOffsets:
-    """Which rows belong to batch *version*, as its query noted them before it ran the batch: the *digest* of its
-    sources' offsets. Two plans of one number with different digests have different rows.
+    """Identifies the rows of batch *version* by the *digest* of its sources' offsets, which the query recorded before
+    it ran the batch. Two plans with the same version and different digests have different rows.
 
-    Without digest, *unknown* says why: it completes the sentence "this is not known, because …".
+    Without a digest, *unknown* gives the reason: it completes the sentence "this is not known, because …".
     """
 
     version: int = -1
@@ -70,17 +70,17 @@ class PlannedOffsets:
     unknown: str = ""
 
 
-#: Of what an application numbers.
+#: For versions that an application numbers.
 NO_OFFSETS: Final = PlannedOffsets(unknown="the rows of an application's version are never compared")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What was decided last: every version below *next_version* is committed.
+    """The latest decision: every version below *next_version* is committed.
 
-    *writer* is the query (or application) that decided it, at *decided_s* (seconds since 1970, on its clock);
-    *transactions* are what it decided to commit, and *version* is what they belong to. *offsets* is the digest of what
-    was planned for that version; empty where nobody knew.
+    *writer* is the query (or application) that made the decision at *decided_s* (seconds since 1970, by its clock).
+    *transactions* are the transactions that it decided to commit; they belong to *version*. *offsets* is the digest of
+    the offsets planned for that version; empty if they were not known.
     """
 
     next_version: int
@@ -96,30 +96,29 @@ class Progress:
 
 
 class ExactlyOnceError(KafkaError):
-    """The batch was not committed, and going on would not be exactly once; the text says what to do."""
+    """The batch was not committed, and continuing would break exactly-once delivery. The text says what to do."""
 
 
 class FencedError(ExactlyOnceError):
-    """A newer driver has taken over this sink; nothing that it does was touched."""
+    """A newer driver has taken over this sink; its transactions were not touched."""
 
 
 class UndecidedError(ExactlyOnceError):
-    """The batch could not be committed, and nothing of it will ever be visible: it may be run again."""
+    """The batch was not committed and none of its rows will ever be visible. It may be run again."""
 
 
 class UnwritableRowsError(ExactlyOnceError):
-    """A row cannot be written as it is: nothing was committed, and trying again would end the same way."""
+    """A row cannot be written as it is. Nothing was committed, and a retry would fail in the same way."""
 
 
 class ProgressError(ExactlyOnceError):
-    """The record of progress is missing, or belongs to somebody else."""
+    """The progress is missing or belongs to another writer."""
 
 
 @dataclass(eq=False)
 class TornBatchError(ExactlyOnceError):
-    """The batch was decided, but the brokers aborted part of it, because nobody was there to finish it before
-    transaction.timeout.ms: the rows of *lost* are not in Kafka, those of *committed* are.
-    """
+    """The batch was decided, but the brokers aborted part of it, because no driver finished it within
+    transaction.timeout.ms. The rows of *lost* are not in Kafka; the rows of *committed* are."""
 
     version: int
     lost: Sequence[Transaction] = field(default_factory=tuple)

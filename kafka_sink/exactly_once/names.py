@@ -1,7 +1,7 @@
-"""The transactional ids of a sink: one of its driver, and those of the processes that write its rows.
+"""The transactional ids of a sink: one for its driver, and those of the processes that write its rows.
 
-Pure functions. A sink whose name begins like another's never takes the other's ids for its own, and neither does one of
-the same name that writes to another topic.
+Pure functions. The ids of a sink are distinct from those of a sink whose name is a prefix of its name, and from those
+of a sink with the same name that writes to another topic.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ _OF_PROCESS = rf"[0-9a-f]{{{2 * PROCESS_BYTES}}}\.[0-9]+"
 
 
 def sink_id(name: str, progress_topic: str) -> str:
-    """What stands before all ids of the sink *name*. An application may use its name for several topics, as for several
-    tables with Delta; and topics have no slash in their names."""
+    """The prefix of all ids of the sink *name*. An application may use one name for several topics, as it may for
+    several tables with Delta. Topic names contain no slash."""
     return f"{name}/{progress_topic}"
 
 
 def sink_of_id(transactional_id: str) -> tuple[str, str] | None:
-    """Name and progress topic of the sink that *transactional_id* belongs to; None where it is no sink's."""
+    """The name and progress topic of the sink that *transactional_id* belongs to; None if it is not the id of a
+    sink."""
     match = re.fullmatch(rf"(.+)/([^/]+?)\.(?:driver|{_OF_PROCESS})", transactional_id, re.DOTALL)
     return None if match is None else (match[1], match[2])
 
 
 def driver_id(sink: str) -> str:
-    """Who holds this id is the sink's one driver."""
+    """The id of the sink's driver; the producer that has it is the only driver."""
     return f"{sink}.driver"
 
 
 def writer_id(sink: str, process: bytes, number: int) -> str:
-    """The id *number* of a process that writes rows; *process* are random bytes of its own."""
+    """The id with *number* of a process that writes rows; *process* are random bytes that identify the process."""
     return f"{sink}.{process.hex()}.{number}"
 
 
 def writer_pattern(sink: str) -> str:
-    """A regular expression (RE2) that matches whole ids of the sink's writers and no others."""
+    """A regular expression (RE2) that matches the complete ids of the sink's writers and no other ids."""
     return rf"{re.escape(sink)}\.{_OF_PROCESS}"
 
 
@@ -44,6 +45,6 @@ def is_writer_id(sink: str, transactional_id: str) -> bool:
 
 
 def split_writer_id(sink: str, transactional_id: str) -> tuple[bytes, int]:
-    """Process and number of an id of the sink's writers."""
+    """The process and number of an id of the sink's writers."""
     process, number = transactional_id.removeprefix(f"{sink}.").split(".")
     return bytes.fromhex(process), int(number)

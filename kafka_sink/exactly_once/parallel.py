@@ -1,11 +1,12 @@
-"""Protocol "parallel": every task writes in a transaction of its own, and the driver decides about them together.
+"""Protocol "parallel": each task writes in its own transaction, and the driver decides about all of them together.
 
-No row has to move between tasks. The decision is one small transaction of the driver; from then on the tasks'
-transactions are committed by whoever comes first, this driver or the next one. Attempts that are not part of the
-decision are never committed. On the driver, by one thread at a time.
+Rows need not move between tasks. The decision is one small transaction of the driver. After it, this driver or the next
+one commits the tasks' transactions. Attempts that are not part of the decision are never committed. Used on the driver,
+by one thread at a time.
 
-What it cannot do: when everything stays down for longer than transaction.timeout.ms right between decision and commit
-(milliseconds apart), the brokers abort the rest. That is found out and raised as TornBatchError, with the exact list.
+Limitation: if all drivers stay down for longer than transaction.timeout.ms exactly between decision and commit
+(milliseconds apart), the brokers abort the remaining transactions. This is detected and raised as TornBatchError with
+the exact list.
 """
 
 from __future__ import annotations
@@ -22,30 +23,35 @@ from kafka_sink.exactly_once.sink import Ending, Plan, Sink
 
 _log = logging.getLogger(__name__)
 
-#: An empty batch writes the progress again only when it is older: brokers forget it after offsets.retention.minutes.
+#: An empty batch writes the progress again only if it is older than this: brokers delete it after
+#: offsets.retention.minutes.
 _REFRESH_S: Final = 3600
 
-#: What has to be left of transaction.timeout.ms at the decision, so that the commits after it have time: a tenth, and
-#: no more than this, ms.
+#: The part of transaction.timeout.ms that must remain at the decision, so that there is time for the commits after it:
+#: a tenth, at most this many ms.
 _MOST_MARGIN_MS: Final = 60_000
 
 _LEFT_OPEN: Final = "transactions that belong to no batch stay open until they time out: %s"
 
 
 class ParallelSink(Sink):
-    """The driver's half; see :class:`~kafka_sink.exactly_once.writing.WriterTransactions` for the tasks'."""
+    """The driver side; see :class:`~kafka_sink.exactly_once.writing.WriterTransactions` for the task side."""
 
     def commit(
         self, plan: Plan, version: int, writer: str, written: Sequence[OpenTransaction], *, records_empty: bool = False
     ) -> None:
-        """Commit *version*: on return all of *written* are committed for good, and every retry is told so.
+        """Commit *version*. On return all of *written* are committed, and the progress makes every retry skip the
+        version.
 
-        Where nothing was written, nothing is recorded but now and then; with *records_empty* it always is.
+        If nothing was written, the progress is recorded only from time to time; with *records_empty* it is always
+        recorded.
 
-        :raises UndecidedError: a transaction is not what its task left: all were aborted, the batch may run again.
-        :raises FencedError: a newer driver has taken over; nothing was committed or aborted here.
-        :raises TornBatchError: it was decided, and then the brokers aborted some.
-        :raises KafkaTimeoutError: no answer in time: the next :meth:`plan` finds out what happened, and finishes it.
+        :raises UndecidedError: if a transaction is not as its task left it; all were aborted, and the batch may be run
+            again.
+        :raises FencedError: if a newer driver has taken over; this driver committed and aborted nothing.
+        :raises TornBatchError: if the batch was decided, and the brokers then aborted some transactions.
+        :raises KafkaTimeoutError: if there is no answer in time; the next :meth:`plan` finds the outcome and finishes
+            the batch.
         """
         transactions = tuple(sorted(each.transaction for each in written))
         offsets = plan.offsets_of(version)
@@ -57,7 +63,7 @@ class ParallelSink(Sink):
             return
         problem = self._too_late(plan)
         if problem is None:
-            # The progress counts only once the driver's transaction is committed, which comes after the look.
+            # The progress takes effect only when the driver's transaction is committed, which happens after this check.
             problem, _ = self._client.together(self._problem(written), self._propose(plan, progress))
         if problem is not None:
             self._abort([*transactions, plan.driver], plan.flow)
@@ -76,7 +82,8 @@ class ParallelSink(Sink):
             self._abort_losers(plan, losers)
 
     def _losers(self, winners: Sequence[Transaction]) -> Exchange[list[Transaction]]:
-        """What attempts that lost have left open, which would keep readers waiting until it times out."""
+        """The open transactions of attempts that are not part of the batch; readers would wait for them until they time
+        out."""
         try:
             return (yield from self._left_open(winners))
         except KafkaError as error:
@@ -84,9 +91,9 @@ class ParallelSink(Sink):
             return []
 
     def _abort_losers(self, plan: Plan, losers: Sequence[Transaction]) -> None:
-        """Where a newer driver is there that is left to it: then what is open may be its own."""
+        """Abort *losers*, unless a newer driver has taken over: the open transactions may then belong to it."""
         try:
-            # After the look: whoever takes over from now on has not begun any of these.
+            # After the transactions were listed: a driver that takes over from now on has begun none of them.
             self._client.run(
                 self._client.init_producer_id(
                     plan.driver.transactional_id, plan.timeout_ms, expected=_after_decision(plan)
@@ -97,7 +104,7 @@ class ParallelSink(Sink):
             _log.warning(_LEFT_OPEN, error)
 
     def _too_late(self, plan: Plan) -> str | None:
-        """Why *plan*'s transactions have too little time left to be committed; None where they have enough."""
+        """The reason if *plan*'s transactions have too little time left to be committed; None if they have enough."""
         age_ms = plan.planned.elapsed_ms(self._clock)
         margin_ms = min(_MOST_MARGIN_MS, plan.timeout_ms // 10)
         if age_ms <= plan.timeout_ms - margin_ms:
@@ -108,7 +115,7 @@ class ParallelSink(Sink):
         )
 
     def _problem(self, written: Sequence[OpenTransaction]) -> Exchange[str | None]:
-        """Why *written* cannot be decided; None when every one is open, as its task left it."""
+        """The reason if *written* cannot be committed; None if every transaction is open, as its task left it."""
         known = yield from self._client.describe(each.transaction.transactional_id for each in written)
         for each in written:
             found = known.get(each.transaction.transactional_id)
@@ -125,5 +132,5 @@ class ParallelSink(Sink):
 
 
 def _after_decision(plan: Plan) -> Transaction:
-    """The driver as it is once it has decided: in version 2 the end of a transaction begins the next epoch."""
+    """The driver's transaction after the decision: in version 2 the end of a transaction begins the next epoch."""
     return replace(plan.driver, epoch=plan.driver.epoch + 1) if plan.flow is Flow.V2 else plan.driver

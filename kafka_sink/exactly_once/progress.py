@@ -1,9 +1,9 @@
-"""Where a sink keeps what it decided last: the committed offsets of a consumer group that has the sink's name.
+"""The store of a sink's latest decision: the committed offsets of a consumer group with the sink's name.
 
-The offset of partition 0 of the progress topic is the next version to write, its metadata say who decided, which rows
-were planned and which transactions belong to the version before it; a longer list goes on in the metadata of the next
-partitions. It is only ever written within a transaction of the sink's driver, and so fenced with it: a plain commit of
-this group would not be.
+The offset of partition 0 of the progress topic is the next version to write. Its metadata contain the writer, the
+digest of the planned rows and the transactions of the version before it; a longer list continues in the metadata of the
+following partitions. The progress is only written within a transaction of the sink's driver, so it is fenced with the
+driver. A plain commit of this group would not be fenced.
 
 Used on the driver, by one thread at a time.
 """
@@ -24,15 +24,15 @@ from kafka_sink.exactly_once.names import sink_id
 _METADATA_LIMIT: Final = 4096
 
 _FORMAT: Final = "kafkalite2"
-#: Without the digest of the offsets that were planned.
+#: The format without the digest of the planned offsets.
 _OLDER_FORMAT: Final = "kafkalite1"
 
-#: Partitions that are read without being asked for: as many as a list of some 10,000 transactions takes.
+#: The number of partitions in the first read; enough for a list of about 10,000 transactions.
 _FIRST_READ: Final = 16
 
 
 class ProgressStore:
-    """The progress of the sink *group* under the name of *topic*."""
+    """The progress of the sink *group*, stored as offsets of *topic*."""
 
     def __init__(self, client: CoordinatorClient, group: str, topic: str) -> None:
         self._client = client
@@ -41,11 +41,12 @@ class ProgressStore:
         self._topic = topic
 
     def read(self, *, require_stable: bool = True) -> Exchange[Progress | None]:
-        """What was decided last; None where nothing was, or the brokers have forgotten it.
+        """The latest decision; None if there is none, or if the brokers have deleted it.
 
-        :param require_stable: wait for a decision under way; a dead driver's is only ended by the next fence.
+        :param require_stable: wait for a decision that is in progress; only the next fence ends the decision of a dead
+            driver.
 
-        :raises ProgressError: the group has an offset that is none of this sink's.
+        :raises ProgressError: if the group has an offset that this sink did not write.
         """
         found = yield from self._fetch(require_stable=require_stable)
         first = found.get(0)
@@ -73,8 +74,8 @@ class ProgressStore:
             ) from error
 
     def _fetch(self, *, require_stable: bool) -> Exchange[dict[int, OffsetAndMetadata]]:
-        """The offsets that hold the progress, read in one request. A topic may have far more partitions than these, or
-        fewer: those that are not there have no offset."""
+        """The offsets that contain the progress, read in one request. The topic may have many more partitions than
+        these, or fewer; partitions that do not exist have no offset."""
         asked = _FIRST_READ
         while True:
             found = yield from self._client.fetch_offsets(
@@ -83,15 +84,15 @@ class ProgressStore:
             needed = _parts_of(found.get(0))
             if needed <= asked:
                 return found
-            # All of them anew: those read before may belong to another version by now.
+            # Read all of them again: those read before may belong to another version by now.
             asked = needed
 
     def write(self, transaction: Transaction, flow: Flow, progress: Progress, partition_count: int) -> Exchange[None]:
-        """Add *progress* to the driver's *transaction*; it holds once that is committed. The topic has
-        *partition_count* partitions.
+        """Add *progress* to the driver's *transaction*; it takes effect when the transaction is committed. The topic
+        has *partition_count* partitions.
 
-        :raises UndecidedError: too many transactions for the partitions of the progress topic.
-        :raises ApiError: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED: a newer driver has taken over.
+        :raises UndecidedError: if the list of transactions needs more partitions than the progress topic has.
+        :raises ApiError: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if a newer driver has taken over.
         """
         texts = self._texts(progress, partition_count)
         offsets = {
@@ -104,7 +105,8 @@ class ProgressStore:
         text = encode_transactions(self._sink, progress.transactions)
         prefix = f"{progress.version}|"
         rest = _METADATA_LIMIT - len(prefix)
-        # The first part's own header says how many there are: its length is taken with the largest such number.
+        # The header of the first part contains the number of parts; its length is computed with the largest possible
+        # number.
         head = _METADATA_LIMIT - len(self._header(progress, partition_count))
         pieces = [text[:head]] + [text[start : start + rest] for start in range(head, len(text), rest)]
         if len(pieces) > partition_count:
@@ -121,7 +123,7 @@ class ProgressStore:
 
 
 def _parts_of(first: OffsetAndMetadata | None) -> int:
-    """How many offsets hold the progress that begins with *first*; 1 where that is none."""
+    """The number of offsets that contain the progress beginning with *first*; 1 if *first* is not a progress."""
     fields = first.metadata.split("|", 3) if first is not None else []
     is_progress = len(fields) == 4 and fields[0] in (_FORMAT, _OLDER_FORMAT) and fields[2].isdecimal()
     return int(fields[2]) if is_progress else 1

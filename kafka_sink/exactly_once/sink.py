@@ -1,8 +1,8 @@
-"""What both protocols begin with, on the driver, before the first row of a batch: nobody else decides any more, what
-was decided before is finished, and what nobody will decide is aborted.
+"""The first step of both protocols, on the driver, before the first row of a batch: fence older drivers, finish the
+previous decision, and abort undecided transactions.
 
-Used on the driver, by one thread at a time. Safe at any moment and any number of times: a driver that was frozen and
-wakes up in the middle of it does no harm, because everything is either fenced or names one transaction exactly.
+Used on the driver, by one thread at a time. It is safe at any moment and may be repeated: a driver that was paused in
+the middle of it and resumes does no harm, because every request is either fenced or names one exact transaction.
 """
 
 from __future__ import annotations
@@ -38,34 +38,37 @@ _log = logging.getLogger(__name__)
 
 #: Kafka's default for transaction.max.timeout.ms.
 LONGEST_TIMEOUT_MS: Final = 900_000
-#: No broker is set up with less on purpose.
+#: No practical broker configuration has a lower limit.
 _SHORTEST_TIMEOUT_MS: Final = 1000
 #: A week: Kafka's default for offsets.retention.minutes.
 _DEFAULT_RETENTION_MINUTES: Final = 10_080
 
-#: Codes that say that the driver's transaction is not its own any more.
+#: Codes that mean that the driver no longer owns its transaction.
 _FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
 
 
 class Ending(Enum):
-    """What became of the transactions of a batch that was decided."""
+    """The outcome of the transactions of a decided batch."""
 
     COMMITTED = auto()
-    #: All of them, by the brokers: so it counts as never decided.
+    #: The brokers aborted all of them, so the batch counts as undecided.
     ABORTED = auto()
-    #: The brokers do not know the ids any more (transactional.id.expiration.ms), nor how their transactions ended.
+    #: The brokers no longer know the ids (transactional.id.expiration.ms), so the outcome of the transactions is
+    #: unknown.
     FORGOTTEN = auto()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One batch as its driver begins it; goes to the tasks and back. *driver* is the driver's transaction, *progress*
-    what was decided when it began, *timeout_ms* the transactions' time-out, *planned* when that was.
+    """One batch as its driver begins it; sent to the tasks and back. *driver* is the driver's transaction, *progress*
+    the latest decision when the batch began, *timeout_ms* the time-out of the transactions, *planned* the moment when
+    the batch began.
 
-    *sink* is what its ids begin with, *partition_count* how many partitions the progress topic has, *is_unsure* whether
-    nobody knows any more how the decided batch ended, *offsets* which rows its query has planned for this batch.
+    *sink* is the prefix of its ids, *partition_count* the number of partitions of the progress topic. *is_unsure* is
+    True if the outcome of the decided batch is no longer known. *offsets* identifies the rows that the query has
+    planned for this batch.
     """
 
     name: str
@@ -80,16 +83,16 @@ class Plan:
     offsets: PlannedOffsets = NO_OFFSETS
 
     def without_transactions(self) -> Plan:
-        """The plan without the list of the transactions that were decided before, as every task's message has it."""
+        """The plan without the list of previously decided transactions, as it is sent to each task."""
         if self.progress is None:
             return self
         return replace(self, progress=replace(self.progress, transactions=()))
 
     def must_write(self, version: int, writer: str, numbers: BatchNumbering) -> bool:
-        """Whether *version* still has to be written; False when it is committed already.
+        """Whether *version* still has to be written; False if it is already committed.
 
-        :raises ProgressError: the progress is missing, or another writer's; or *version* cannot be told from another
-            batch of that number, or is another one.
+        :raises ProgressError: if the progress is missing or belongs to another writer, or if *version* is, or may be, a
+            different batch with the same number.
         """
         progress = self.progress
         if progress is None:
@@ -121,11 +124,11 @@ class Plan:
         return version >= progress.next_version
 
     def offsets_of(self, version: int) -> str:
-        """The digest of the offsets that are planned for *version*; empty where they are not known."""
+        """The digest of the offsets planned for *version*; empty if they are not known."""
         return self.offsets.digest if self.offsets.version == version else ""
 
     def _require_same_rows(self, progress: Progress, version: int) -> None:
-        """:raises ProgressError: *version* is known to be planned with other rows than those committed under it."""
+        """:raises ProgressError: if *version* is committed with other rows than those planned now."""
         planned = self.offsets_of(version)
         if version == progress.version and planned and progress.offsets and planned != progress.offsets:
             raise ProgressError(
@@ -138,7 +141,8 @@ class Plan:
             )
 
     def doubt(self, version: int) -> str:
-        """Why nobody knows whether *version*, which is committed, had the rows planned now; empty where it had."""
+        """The reason why it is not known whether the committed *version* had the rows planned now; empty if it had
+        them."""
         if not self.offsets_of(version):
             return self.offsets.unknown or f"the checkpoint tells of batch {self.offsets.version} instead"
         if self.progress is None or version != self.progress.version or not self.progress.offsets:
@@ -149,7 +153,7 @@ class Plan:
 
 
 def _require_writer(name: str, progress: Progress, writer: str) -> None:
-    """:raises ProgressError: *progress* of the sink *name* is another one's."""
+    """:raises ProgressError: if *progress* of the sink *name* belongs to another writer."""
     if progress.writer != writer:
         raise ProgressError(
             f"the sink {name!r} belongs to {progress.writer}, which has committed up to version {progress.version}, "
@@ -160,10 +164,10 @@ def _require_writer(name: str, progress: Progress, writer: str) -> None:
 
 
 class Sink:
-    """A sink's driver: *name* stands before its transactional ids and names its group, *progress_topic* is an existing
-    topic under whose name the progress is kept.
+    """The driver of a sink. *name* is the prefix of its transactional ids and the name of its group; the progress is
+    stored as offsets of *progress_topic*, which must exist.
 
-    :param timeout_ms: transaction.timeout.ms; None for the longest that the brokers allow, 15 minutes at most.
+    :param timeout_ms: transaction.timeout.ms; None for the longest that the brokers allow, at most 15 minutes.
     """
 
     def __init__(
@@ -186,13 +190,14 @@ class Sink:
     def plan(self, writer: str | None = None) -> Plan:
         """Begin a batch.
 
-        Fences older drivers of the sink, commits what they decided and did not finish, and aborts what they left.
+        Fences older drivers of the sink, commits their unfinished decisions, and aborts the transactions that they left
+        open.
 
-        :param writer: who will write, where that is known yet: it disturbs nobody whose sink it is.
-        :raises ProgressError: the sink is not *writer*'s.
-        :raises TornBatchError: part of what was decided is lost.
-        :raises ExactlyOnceError: the cluster or the permissions do not suffice; the text says what is missing.
-        :raises BrokersUnreachableError: no broker could be reached; names each address and its cause.
+        :param writer: the writer of the batch, if known; the sink of another writer is then left untouched.
+        :raises ProgressError: if the sink belongs to another writer.
+        :raises TornBatchError: if part of the decided batch is lost.
+        :raises ExactlyOnceError: if the cluster or the permissions are insufficient; the text says what is missing.
+        :raises BrokersUnreachableError: if no broker could be reached; the text names each address and the cause.
         """
         try:
             return self._plan(writer)
@@ -216,7 +221,8 @@ class Sink:
         if known is not None and writer is not None:
             _require_writer(self._name, known, writer)
         flow = self._client.flow()
-        # What is known was decided for good, so it may be looked at before it is certain that it is the newest.
+        # A decision that was read is final, so its transactions can be described before it is certain that it is the
+        # latest one.
         winners = () if known is None else known.transactions
         (driver, timeout_ms), ended = self._client.together(
             self._fence(), self._client.describe(each.transactional_id for each in winners)
@@ -244,12 +250,13 @@ class Sink:
         )
 
     def _look(self) -> tuple[Progress | None, list[Transaction], int]:
-        """What was decided as far as it is certain already, which transactions of tasks are open, and the number of
-        partitions of the progress topic.
+        """The latest decision that is already stable, the open transactions of tasks, and the number of partitions of
+        the progress topic.
 
-        Before the fence: what is open now was not begun by a newer driver, whose tasks begin after it.
+        Called before the fence: the tasks of a newer driver begin after its fence, so none of the open transactions is
+        theirs.
 
-        :raises ExactlyOnceError: there is no such topic.
+        :raises ExactlyOnceError: if the topic does not exist.
         """
         partition_count, known, left_open = self._client.together(
             self._partition_count(), self._store.read(require_stable=False), self._left_open()
@@ -268,13 +275,17 @@ class Sink:
             )
 
     def _rehearse(self, plan: Plan) -> None:
-        """Write progress and abort it: what a sink that never decided anything may not do comes out before its rows."""
+        """Write progress and abort it, so that missing permissions of a new sink are found before any rows are
+        written."""
         nothing = Progress(0, "nobody", plan.flow, self._now_s())
         self._client.run(self._store.write(plan.driver, plan.flow, nothing, plan.partition_count))
         self._abort([plan.driver], plan.flow)
 
     def _partition_count(self) -> Exchange[int]:
-        """Of the progress topic. :raises ExactlyOnceError: there is none."""
+        """The number of partitions of the progress topic.
+
+        :raises ExactlyOnceError: if the topic does not exist.
+        """
         count = yield from self._client.partition_count(self._progress_topic)
         if count is None:
             raise ExactlyOnceError(
@@ -284,7 +295,7 @@ class Sink:
         return count
 
     def _left_open(self, winners: Collection[Transaction] = ()) -> Exchange[list[Transaction]]:
-        """The open transactions of tasks whose ids are not those of *winners*."""
+        """The open transactions of tasks, without those whose ids are in *winners*."""
         names = yield from self._client.list_ongoing(writer_pattern(self._id))
         known = {each.transactional_id for each in winners}
         others = [name for name in names if name not in known and is_writer_id(self._id, name)]
@@ -292,7 +303,7 @@ class Sink:
         return [each.transaction for each in described.values() if each.is_ongoing]
 
     def _fence(self) -> Exchange[tuple[Transaction, int]]:
-        """The driver's id with the next epoch, and the time-out that the brokers allowed."""
+        """The driver's id with a new epoch, and the time-out that the brokers accepted."""
         timeout_ms = LONGEST_TIMEOUT_MS if self._timeout_ms is None else self._timeout_ms
         while True:
             try:
@@ -307,18 +318,18 @@ class Sink:
     def _finish(
         self, progress: Progress, driver: Transaction, described: Mapping[str, TransactionDescription]
     ) -> Ending:
-        """Commit what was decided, as far as it is not *described* as committed.
+        """Commit the decided transactions, except those *described* as committed.
 
-        :raises TornBatchError: they had aborted some of it.
-        :raises FencedError: so it seems, but a newer driver is there, who may have gone on.
+        :raises TornBatchError: if the brokers had aborted some of them.
+        :raises FencedError: if some appear aborted, but a newer driver has taken over and may have continued.
         """
         unended = [each for each in progress.transactions if not _is_committed(each, progress.flow, described)]
         outcomes = self._client.run(self._client.end(unended, progress.flow, commit=True))
         return self._ending(progress, driver, outcomes)
 
     def _ending(self, progress: Progress, driver: Transaction, outcomes: Mapping[Transaction, ErrorCode]) -> Ending:
-        """What became of the batch that was decided, by what was answered where its transactions were to be committed;
-        those that are no part of *outcomes* were committed before. Raises as :meth:`_finish`."""
+        """The outcome of the decided batch from *outcomes*, the codes of its commits; transactions missing there were
+        committed before. Raises as :meth:`_finish`."""
         undone = [transaction for transaction, code in outcomes.items() if code is not ErrorCode.NONE]
         if not undone:
             return Ending.COMMITTED
@@ -337,24 +348,24 @@ class Sink:
         if known is None or known.transaction.producer_id != driver.producer_id:
             is_current = False
         else:
-            # From EndTxn version 5 on the next epoch is this driver's own.
+            # From EndTxn version 5 on, the next epoch also belongs to this driver.
             is_current = known.transaction.epoch - driver.epoch in (0, 1)
         if not is_current:
             raise FencedError(f"a newer driver has taken over the sink {self._name!r}; this one stops")
 
     def _decide(self, plan: Plan, progress: Progress) -> None:
-        """Make *progress* the sink's, for good, in the transaction of *plan*'s driver.
+        """Commit *progress* as the sink's latest decision, in the transaction of *plan*'s driver.
 
-        :raises FencedError: a newer driver is there; it was not decided.
-        :raises UndecidedError: the brokers aborted the driver's transaction.
+        :raises FencedError: if a newer driver has taken over; the batch was not decided.
+        :raises UndecidedError: if the brokers aborted the driver's transaction.
         """
         self._client.run(self._propose(plan, progress))
         self._end_decision(plan, progress)
 
     def _propose(self, plan: Plan, progress: Progress) -> Exchange[None]:
-        """Put *progress* into the driver's transaction; until that is committed, nothing is decided.
+        """Add *progress* to the driver's transaction; nothing is decided until the transaction is committed.
 
-        :raises FencedError: a newer driver is there.
+        :raises FencedError: if a newer driver has taken over.
         """
         try:
             yield from self._store.write(plan.driver, plan.flow, progress, plan.partition_count)
@@ -367,10 +378,11 @@ class Sink:
             raise
 
     def _end_decision(self, plan: Plan, progress: Progress) -> None:
-        """Commit the driver's transaction with what was proposed: this is the decision. Raises as :meth:`_decide`."""
+        """Commit the driver's transaction with the proposed progress; this is the decision. Raises as
+        :meth:`_decide`."""
         (code,) = self._client.run(self._client.end([plan.driver], plan.flow, commit=True)).values()
         if code in _FENCED:
-            # An answer may have been lost, and the newer driver come before the next one.
+            # An answer may have been lost, and a newer driver may have taken over before the retry.
             raise FencedError(
                 f"a newer driver has taken over the sink {self._name!r} ({code.name}) and knows whether batch "
                 f"{progress.version} was committed before; this one stops"
@@ -382,7 +394,7 @@ class Sink:
             )
 
     def _warn_of_long(self, plan: Plan) -> None:
-        """After the commit of *plan*'s batch."""
+        """Warn if *plan*'s batch took long; called after its commit."""
         batch_ms = plan.planned.elapsed_ms(self._clock)
         if batch_ms > plan.timeout_ms // 3:
             _log.warning(
@@ -400,8 +412,9 @@ class Sink:
 
 
 def _is_committed(transaction: Transaction, flow: Flow, described: Mapping[str, TransactionDescription]) -> bool:
-    """Whether its coordinator says so. In version 2 the end of a transaction begins the next epoch, in version 1 each
-    transaction of a sink has an epoch of its own: what is described under that epoch is this very transaction's end."""
+    """Whether the coordinator describes the transaction as committed. In version 2 the end of a transaction begins the
+    next epoch; in version 1 each transaction of a sink has its own epoch. A description with that epoch therefore
+    reports the end of exactly this transaction."""
     known = described.get(transaction.transactional_id)
     if known is None or known.state not in ("PrepareCommit", "CompleteCommit"):
         return False

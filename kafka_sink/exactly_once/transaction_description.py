@@ -1,6 +1,6 @@
-"""What a coordinator knows of a transaction.
+"""The state of a transaction as its coordinator describes it.
 
-A plain value, made where DescribeTransactions (KIP-664) is answered, on the asker's thread. It never asks again.
+A plain value, made from an answer to DescribeTransactions (KIP-664) on the calling thread. It is never refreshed.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from kafka_sink.protocol.messages.describe_transactions import TransactionState
 
 @dataclass(frozen=True)
 class TransactionDescription:
-    """What a coordinator knows of an id: *state* as Kafka names it (Ongoing, PrepareCommit, CompleteAbort, …).
+    """The coordinator's description of an id; *state* is Kafka's name (Ongoing, PrepareCommit, CompleteAbort, …).
 
-    *partitions* are those written to, offsets of consumer groups left out.
+    *partitions* are those with written records; the partitions of consumer group offsets are left out.
     """
 
     transaction: Transaction
     state: str
     partitions: frozenset[TopicPartition]
     timeout_ms: int = 0
-    #: Wall time at which it began, ms since 1970; -1 while none is open.
+    #: Wall time at which the transaction began, ms since 1970; -1 if none is open.
     started_ms: int = -1
 
     @property
@@ -36,7 +36,7 @@ class TransactionDescription:
 
     @classmethod
     def of(cls, state: TransactionState) -> TransactionDescription:
-        """From a coordinator's answer."""
+        """The description from a coordinator's answer."""
         return cls(
             Transaction(state.transactional_id, state.producer_id, state.producer_epoch),
             state.transaction_state,

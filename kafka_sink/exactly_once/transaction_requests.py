@@ -1,7 +1,7 @@
-"""The requests that begin, fill and end a transaction from outside, and what their answers say.
+"""The requests with which a driver begins, extends and ends a transaction, and the parsing of their answers.
 
-Pure: :class:`~kafka_sink.exactly_once.coordinator_client.CoordinatorClient` asks, on its caller's thread. Nothing here
-sends or remembers anything, and every request may be sent again.
+Pure functions: :class:`~kafka_sink.exactly_once.coordinator_client.CoordinatorClient` sends the requests, on its
+caller's thread. The module sends nothing and has no state; every request may be repeated.
 
 Source: InitProducerId (KIP-360), EndTxn, AddOffsetsToTxn, TxnOffsetCommit, OffsetFetch; KIP-447 (stable offsets),
 KIP-890 (versions of a flow).
@@ -37,16 +37,18 @@ from kafka_sink.protocol.messages.txn_offset_commit import (
 )
 from kafka_sink.protocol.schema import Struct
 
-#: Versions up to the first are of transaction version 1, from the second on of version 2; the two are never mixed.
+#: Versions up to the first belong to transaction version 1, versions from the second on to version 2; the two are never
+#: mixed.
 _END_TXN_VERSIONS: Final = (4, 5)
 _TXN_OFFSET_COMMIT_VERSIONS: Final = (4, 5)
 
-#: Topics by id came with the next one, and nobody here has ids.
+#: The next version identifies topics by id, which this client does not use.
 _OFFSET_FETCH_MAX_VERSION: Final = 9
 
 
 class CoordinatorRequest(NamedTuple):
-    """Who is asked, what, and where the answer has its error."""
+    """A request to a coordinator: the coordinator's key, the request, and a function that reads the error code of the
+    answer."""
 
     key: CoordinatorKey
     spec: RequestSpec
@@ -56,7 +58,7 @@ class CoordinatorRequest(NamedTuple):
 def init_producer_id(
     transactional_id: str, transaction_timeout_ms: int, expected: Transaction | None
 ) -> CoordinatorRequest:
-    """For a new epoch; with *expected* only if that still has the id."""
+    """Requests a new epoch; with *expected*, only if that is still the current producer of the id."""
 
     def build(version: int) -> Struct:
         request = InitProducerIdRequest(
@@ -74,13 +76,13 @@ def init_producer_id(
 
 
 def initialized(transactional_id: str, body: Struct) -> Transaction:
-    """Who has the id by the answer to :func:`init_producer_id`."""
+    """The transaction from the answer to :func:`init_producer_id`."""
     assert isinstance(body, InitProducerIdResponse)
     return Transaction(transactional_id, body.producer_id, body.producer_epoch)
 
 
 def end_txn(transaction: Transaction, flow: Flow, *, commit: bool) -> RequestSpec:
-    """For the end of *transaction*, in the version of its *flow*; :func:`end_code` reads the answer."""
+    """Ends *transaction*, in the version of its *flow*; :func:`end_code` reads the answer."""
 
     def build(version: int) -> Struct:
         _require(ApiKey.END_TXN, version, flow, _END_TXN_VERSIONS[1])
@@ -100,7 +102,7 @@ def end_code(body: Struct) -> ErrorCode:
 
 
 def add_group(transaction: Transaction, group: str) -> CoordinatorRequest:
-    """For *group* to be part of *transaction* (version 1 only: in version 2 its offsets say so themselves)."""
+    """Adds *group* to *transaction* (version 1 only; in version 2 TxnOffsetCommit adds it implicitly)."""
 
     def build(version: int) -> Struct:
         return AddOffsetsToTxnRequest(
@@ -121,7 +123,7 @@ def add_group(transaction: Transaction, group: str) -> CoordinatorRequest:
 def commit_offsets(
     transaction: Transaction, flow: Flow, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> CoordinatorRequest:
-    """For *offsets* of *group* that hold once *transaction* is committed."""
+    """Commits *offsets* of *group* within *transaction*; they take effect when it is committed."""
 
     def build(version: int) -> Struct:
         _require(ApiKey.TXN_OFFSET_COMMIT, version, flow, _TXN_OFFSET_COMMIT_VERSIONS[1])
@@ -148,7 +150,8 @@ def commit_offsets(
 
 
 def fetch_offsets(group: str, topic: str, partitions: Sequence[int], *, require_stable: bool) -> CoordinatorRequest:
-    """For the committed offsets of *group*; with *require_stable* for those after the end of an open transaction."""
+    """Fetches the committed offsets of *group*; with *require_stable*, only offsets that no open transaction may
+    change."""
 
     def build(version: int) -> Struct:
         indexes = list(partitions)
@@ -174,7 +177,7 @@ def fetch_offsets(group: str, topic: str, partitions: Sequence[int], *, require_
 
 
 def fetched_offsets(body: Struct) -> dict[int, OffsetAndMetadata]:
-    """Partition → offset, by the answer to :func:`fetch_offsets`; partitions without one are missing."""
+    """Partition → offset, from the answer to :func:`fetch_offsets`; partitions without an offset are omitted."""
     _, parts = _offset_parts(body)
     return {
         part.partition_index: OffsetAndMetadata(part.committed_offset, part.metadata or "")

@@ -1,11 +1,13 @@
-"""Whether every broker verifies transactions: without that a transaction may hold more, or end later, than was decided.
+"""Checks that every broker verifies transactions. Without verification, a transaction may contain more records, or end
+later, than was decided.
 
-A broker that does not verify appends what comes late from a task that was given up, although the transaction of that
-epoch has ended. The rows then belong to a transaction that nobody ends, behind which readers wait for ever; or the next
-transaction of that producer id commits them too. No request of a client can prevent either: what is late is on its way.
+A broker without verification appends late records of an abandoned task even if the transaction of their epoch has
+ended. These records then belong to a transaction that is never ended, and readers wait behind it forever; or the next
+transaction of that producer id commits them too. No client request can prevent either, because the late request is
+already in flight.
 
-On the driver, by one thread at a time. It remembers which brokers verify, and asks them again after a while. It asks
-nothing of a coordinator and changes nothing.
+Used on the driver, by one thread at a time. It caches which brokers verify, and asks them again after a while. It sends
+no request to a coordinator and changes nothing.
 
 Source: KIP-890, part 1 (Apache Kafka 3.6; ``transaction.partition.verification.enable``); ApiVersions, DescribeConfigs.
 """
@@ -34,19 +36,19 @@ from kafka_sink.protocol.schema import Struct
 
 _log = logging.getLogger(__name__)
 
-#: True by default; may be changed while brokers run.
+#: True by default; can be changed while brokers run.
 SETTING: Final = "transaction.partition.verification.enable"
 
-#: Brokers ask the coordinator by AddPartitionsToTxn from this version on. Kafka 3.5 has it too where unstable versions
-#: are switched on, and neither verifies nor knows the setting.
+#: Brokers send AddPartitionsToTxn to the coordinator from this version on. Kafka 3.5 also has it if unstable versions
+#: are enabled, but does not verify and does not have the setting.
 _FIRST_VERSION: Final = 4
-#: From Kafka 3.8 on. Whoever has it and knows no such setting has nothing to switch off.
+#: From Kafka 3.8 on. A broker with this version that does not have the setting always verifies.
 _FIRST_STABLE_VERSION: Final = 5
 
-#: The type of a resource of DescribeConfigs.
+#: The resource type "broker" of DescribeConfigs.
 _BROKER: Final = 4
 
-#: How long an answer counts: the setting may be changed, and a broker replaced by an older one.
+#: How long an answer is valid: the setting may be changed, and a broker may be replaced by an older one.
 _VALID_MS: Final = 300_000
 
 _PAUSE_MS: Final = 200
@@ -54,20 +56,20 @@ _PAUSE_MS: Final = 200
 
 class _Finding(Enum):
     VERIFIES = auto()
-    #: It can, but may have been told not to: the setting cannot be seen.
+    #: It supports verification, but the setting is not visible, so verification may be disabled.
     MAY_VERIFY = auto()
     SWITCHED_OFF = auto()
     TOO_OLD = auto()
 
 
 class _Lost(NamedTuple):
-    """Why a broker has said nothing of use."""
+    """The reason why a broker gave no usable answer."""
 
     cause: str
 
 
 class TransactionVerification:
-    """*timeout_ms* is how long :meth:`require` may take; *nodes* fetches the brokers of the cluster as it is now."""
+    """*timeout_ms* is the maximum duration of :meth:`require`; *nodes* fetches the current brokers of the cluster."""
 
     def __init__(
         self, client: BlockingClient, nodes: Callable[[], Sequence[Node]], timeout_ms: int, clock: Clock
@@ -76,16 +78,16 @@ class TransactionVerification:
         self._nodes = nodes
         self._timeout_ms = timeout_ms
         self._clock = clock
-        #: When a broker was found to verify.
+        #: The time at which a broker was found to verify.
         self._found_ms: dict[Node, int] = {}
         self._warned_of: set[Node] = set()
 
     def require(self, nodes: Sequence[Node]) -> None:
-        """Return when each of *nodes*, the cluster's brokers, verifies transactions. Any of them may lead a partition
-        or coordinate a transaction. Those that said so within the last five minutes are not asked again.
+        """Return once each of *nodes*, the cluster's brokers, is known to verify transactions. Any of them may lead a
+        partition or coordinate a transaction. Brokers that answered within the last five minutes are not asked again.
 
-        :raises ExactlyOnceError: some do not; names them and says what to do.
-        :raises KafkaTimeoutError: one of the brokers gave no answer.
+        :raises ExactlyOnceError: if some do not; the text names them and says what to do.
+        :raises KafkaTimeoutError: if a broker did not answer.
         """
         started_ms = self._clock.monotonic_ms()
         while unknown := [node for node in nodes if not self._is_known(node)]:
@@ -101,7 +103,7 @@ class TransactionVerification:
                     f"once depends on each: {causes}; check that the driver's machine reaches all brokers"
                 )
             self._client.idle(_PAUSE_MS)
-            # A broker that has died is no part of the cluster any more once its session has expired.
+            # A broker that has died leaves the cluster once its session has expired.
             nodes = self._nodes()
 
     def _is_known(self, node: Node) -> bool:
@@ -112,13 +114,13 @@ class TransactionVerification:
         return self._timeout_ms - (self._clock.monotonic_ms() - started_ms)
 
     def _ask(self, nodes: Sequence[Node], started_ms: int) -> list[_Finding | _Lost]:
-        """All of *nodes* at once."""
+        """Ask all *nodes* at once."""
         requests = [(node, spec) for node in nodes for spec in (_VERSIONS, _setting_of(node))]
         answers = self._client.request_all(requests, timeout_ms=max(self._left_ms(started_ms), 1))
         return [_finding(*pair) for pair in zip(answers[::2], answers[1::2], strict=True)]
 
     def _take(self, findings: dict[Node, _Finding | _Lost]) -> None:
-        """:raises ExactlyOnceError: a broker does not verify."""
+        """:raises ExactlyOnceError: if a broker does not verify."""
         _refuse(findings)
         now_ms = self._clock.monotonic_ms()
         for node, finding in findings.items():
@@ -140,7 +142,7 @@ _VERSIONS: Final = RequestSpec(ApiKey.API_VERSIONS, api_versions_request)
 
 
 def setting_request(node: Node, name: str) -> DescribeConfigsRequest:
-    """For *node* itself, as a broker tells its own settings only: what is it set to?"""
+    """Asks *node* for its setting *name*. It must be sent to that node: a broker returns only its own settings."""
     resource = DescribeConfigsResource(resource_type=_BROKER, resource_name=str(node.id), configuration_keys=[name])
     return DescribeConfigsRequest(resources=[resource])
 
@@ -150,7 +152,7 @@ def _setting_of(node: Node) -> RequestSpec:
 
 
 def _finding(versions: Struct | ApiError, setting: Struct | ApiError) -> _Finding | _Lost:
-    """What a broker's answers say of it."""
+    """The finding from a broker's answers."""
     for answer in (versions, setting):
         if isinstance(answer, DisconnectError | KafkaTimeoutError):
             return _Lost(str(answer))
@@ -168,7 +170,7 @@ def _finding(versions: Struct | ApiError, setting: Struct | ApiError) -> _Findin
         if code.is_retriable:
             return _Lost(f"DescribeConfigs was answered with {code.name}")
         if code is not ErrorCode.NONE:
-            # A managed service may refuse the question as such.
+            # A managed service may refuse DescribeConfigs altogether.
             return _Finding.MAY_VERIFY
     values = [config.value for result in setting.results for config in result.configs if config.name == SETTING]
     if not values:
@@ -177,7 +179,7 @@ def _finding(versions: Struct | ApiError, setting: Struct | ApiError) -> _Findin
 
 
 def _add_partitions_version(versions: Struct | ApiError) -> int:
-    """The newest version of AddPartitionsToTxn that the broker has; −1 where it has none."""
+    """The newest version of AddPartitionsToTxn that the broker supports; −1 if none."""
     if isinstance(versions, ApiError):
         return -1
     assert isinstance(versions, ApiVersionsResponse)
@@ -185,7 +187,7 @@ def _add_partitions_version(versions: Struct | ApiError) -> int:
 
 
 def _refuse(findings: dict[Node, _Finding | _Lost]) -> None:
-    """:raises ExactlyOnceError: a broker does not verify transactions."""
+    """:raises ExactlyOnceError: if a broker does not verify transactions."""
     old = [node for node, finding in findings.items() if finding is _Finding.TOO_OLD]
     off = [node for node, finding in findings.items() if finding is _Finding.SWITCHED_OFF]
     if old:

@@ -1,8 +1,8 @@
-"""The tasks' half: transactions that one process writes rows in, and that the driver ends.
+"""The task side: one process writes rows in these transactions, and the driver ends them.
 
-In processes that run tasks, one task at a time. An id is this process's alone for as long as it lives, and is taken
-again once nobody can ask about its last transaction any more: so brokers do not collect ids, and no attempt at a task
-can disturb another's transaction.
+Used in processes that run tasks, by one task at a time. An id belongs to this process for the process's lifetime. It is
+reused once no driver can ask about its last transaction any more, so ids do not accumulate on the brokers, and an
+attempt of a task cannot disturb the transaction of another.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer
 
-#: Ids whose answer was lost before it is given up.
+#: The number of ids with a lost answer after which :meth:`WriterTransactions.begin` gives up.
 _ATTEMPTS: Final = 5
 
-#: How many ids are looked at to find one that is free.
+#: The maximum number of ids checked to find a free one.
 _MAX_IDS_CHECKED: Final = 20
 
-#: How old a description may be to go on from it: in a longer time the brokers may have forgotten the id.
+#: The maximum age of a description from which the next transaction may start: after a longer time the brokers may have
+#: forgotten the id.
 _RECENT_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Over:
-    """An id whose last transaction is over, as it was described; without description the brokers have forgotten it."""
+    """An id whose last transaction is over, with its description; None if the brokers have forgotten the id."""
 
     name: str
     described: TransactionDescription | None
@@ -42,7 +43,7 @@ class _Over:
 
 
 class WriterTransactions:
-    """The ids of this process, for all sinks that it writes for."""
+    """The transactional ids of this process, for all sinks that it writes to."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -52,16 +53,17 @@ class WriterTransactions:
     def _forked(self) -> None:
         self._process = os.urandom(PROCESS_BYTES)
         self._numbers = 0
-        #: Sink → id → its last transaction, and the version that this was for.
+        #: Sink → id → the version and transaction that the id was last used for.
         self._used: dict[str, dict[str, tuple[int, Transaction]]] = {}
-        #: Sink → ids of those whose last transaction is known to be over: it stays so, as nobody else begins another.
+        #: Sink → ids whose last transaction is known to be over. They stay so, as only this process begins transactions
+        #: with them.
         self._over: dict[str, list[_Over]] = {}
 
     def begin(self, client: CoordinatorClient, plan: Plan, version: int) -> Transaction:
-        """A transaction for rows of *version*; nothing is written in it yet.
+        """Begin a transaction for rows of *version*; it does not contain any rows yet.
 
-        :raises ApiError: the coordinator refused.
-        :raises KafkaTimeoutError: no answer, again and again.
+        :raises ApiError: if the coordinator refused.
+        :raises KafkaTimeoutError: if the answers of all attempts were lost.
         """
         used = self._used.setdefault(plan.sink, {})
         for _ in range(_ATTEMPTS):
@@ -79,8 +81,8 @@ class WriterTransactions:
         return writer_id(sink, self._process, self._numbers)
 
     def _next(self, over: _Over | None, last: Transaction | None, plan: Plan) -> Transaction | None:
-        """The transaction after *last* where the end of that has begun it: in version 2 it gives the id its next
-        epoch, and a producer goes on with it as it does after a commit of its own (KIP-890)."""
+        """The transaction that the end of *last* has begun: in version 2 the end gives the id its next epoch, and a
+        producer continues with it as it does after its own commit (KIP-890). None if it must be requested instead."""
         if plan.flow is not Flow.V2 or over is None or over.described is None or last is None:
             return None
         described = over.described
@@ -91,10 +93,11 @@ class WriterTransactions:
     def _take_over(
         self, client: CoordinatorClient, plan: Plan, used: Mapping[str, tuple[int, Transaction]]
     ) -> _Over | None:
-        """An id that was used before the version whose transactions are in the progress: nobody will end that again.
+        """An id that was last used for a version before the one whose transactions are in the progress: no driver will
+        end that transaction again.
 
-        Many are looked at together, as each look may go to as many coordinators: what is found over is for the next
-        tasks.
+        Many ids are described together, as each request may involve many coordinators. Other free ids that are found
+        are kept for the next tasks.
         """
         if plan.progress is None or not plan.progress.transactions:
             return None
@@ -109,7 +112,7 @@ class WriterTransactions:
                 return None
             described = client.run(client.describe(settled))
             now_ms = self._clock.monotonic_ms()
-            # What the brokers have forgotten (transactional.id.expiration.ms) is over as well.
+            # An id that the brokers have forgotten (transactional.id.expiration.ms) is over as well.
             found = [_Over(name, described.get(name), now_ms) for name in settled]
             over += [each for each in found if each.described is None or each.described.is_over]
         chosen = next((each for each in over if used[each.name][0] < version), None)
@@ -126,7 +129,9 @@ def open_producer(
     option_prefix: str = "",
     network: ClientNetwork | None = None,
 ) -> KafkaProducer:
-    """A producer that writes in *transaction*; closing it ends nothing. *network* as for :class:`KafkaProducer`."""
+    """A producer that writes in *transaction*; closing it does not end the transaction. *network* as for
+    :class:`KafkaProducer`.
+    """
     producer = KafkaProducer(
         {**properties, "transactional.id": transaction.transactional_id},
         option_prefix=option_prefix,
