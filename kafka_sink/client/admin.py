@@ -1,11 +1,11 @@
-"""Topics and offsets from outside: what the command line, tests and helpers need of a cluster.
+"""Administration of topics and offsets, as the command line, tests and helpers need it.
 
-The calling thread does all the work; threads may share one client and then take turns. Every call ends within
-default.api.timeout.ms, with an answer or with an error that says why. It never creates a topic but by
-:meth:`AdminClient.create_topics`.
+The calling thread does all the work. Threads may share one client; their calls are serialized. Every call ends within
+default.api.timeout.ms, with a result or with an error that says why. Only :meth:`AdminClient.create_topics` creates
+topics.
 
-Source: Metadata, CreateTopics, DeleteTopics, ListOffsets, what ``admin_requests`` names; apache/kafka
-``KafkaAdminClient`` for what is tried again.
+Source: Metadata, CreateTopics, DeleteTopics, ListOffsets, and the sources of ``admin_requests``; apache/kafka
+``KafkaAdminClient`` for the errors that are retried.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class AdminConfig(ClientConfig):
-    """What an :class:`AdminClient` can be told."""
+    """The properties of an :class:`AdminClient`."""
 
     default_api_timeout_ms: int = c.key(
         "default.api.timeout.ms",
@@ -94,11 +94,11 @@ class TopicDescription:
 
 
 class AdminClient:
-    """Blocking and small. Use it as a context manager.
+    """A small, blocking admin client. Use it as a context manager.
 
     :param bootstrap_servers: ``"host:port,host:port"`` or a sequence of ``"host:port"``.
     :param properties: further client properties under Kafka's names, for example ``{"default.api.timeout.ms": 5000}``.
-    :raises ConfigError: an address or a property is wrong.
+    :raises ConfigError: if an address or a property is invalid.
     """
 
     def __init__(
@@ -134,9 +134,9 @@ class AdminClient:
         self.create_topics([NewTopic(name, partitions, replication_factor, configs)])
 
     def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
-        """Create *topics*, or with *validate_only* just find out whether that would work.
+        """Create *topics*, or with *validate_only* only check whether they could be created.
 
-        :raises ApiError: one could not be created (the others may have been); its ``code`` and text say why, for
+        :raises ApiError: if a topic could not be created (the others may have been); the ``code`` and text say why, for
             example TOPIC_ALREADY_EXISTS.
         """
 
@@ -166,7 +166,7 @@ class AdminClient:
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics with all their data.
 
-        :raises ApiError: one could not be deleted (the others may have been).
+        :raises ApiError: if a topic could not be deleted (the others may have been).
         """
         topics = list(names)
 
@@ -186,24 +186,26 @@ class AdminClient:
         self._retrying(attempt)
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
-        """Names of all topics, sorted; Kafka's own (consumer offsets and the like) only if asked for."""
+        """Names of all topics, sorted; Kafka's internal topics (consumer offsets and the like) only with
+        *include_internal*."""
         cluster = self._client.fetch_cluster(None)
         return [name for name in cluster.topics if include_internal or name not in cluster.internal_topics]
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """What the cluster knows about each of *names*.
+        """The description of each of *names*.
 
-        :raises UnknownTopicOrPartitionError: one does not exist. :raises ApiError: one may not be looked at, or its
-            name is not a legal one.
+        :raises UnknownTopicOrPartitionError: if a topic does not exist.
+        :raises ApiError: if this client may not describe a topic, or a name is invalid.
         """
         topics = list(names)
         cluster = self._client.fetch_cluster(topics)
         return {name: _description(cluster, name) for name in topics}
 
     def add_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
-        """Give a topic *count* partitions in all, or with *validate_only* just find out whether that would work.
+        """Increase the partitions of a topic to *count*, or with *validate_only* only check whether that is possible.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS, it has as many or more already.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS if the topic already has as many partitions or
+            more.
         """
 
         def attempt(remaining_ms: int) -> None:
@@ -216,9 +218,9 @@ class AdminClient:
         self._retrying(attempt)
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
-        """All settings of each of *names*, as they hold now.
+        """The current settings of each of *names*.
 
-        :raises ApiError: one does not exist, or its settings may not be looked at.
+        :raises ApiError: if a topic does not exist, or this client may not read its settings.
         """
         body = admin_requests.describe_topics_configs(list(names))
 
@@ -239,9 +241,10 @@ class AdminClient:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Set *configs* for a topic, and *delete* settings of its own so that the brokers' hold again; others stay.
+        """Set *configs* for a topic, and *delete* topic settings so that the brokers' values apply again; other
+        settings are unchanged.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG, an unknown setting or a value not allowed.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG if a setting is unknown or a value is not allowed.
         """
         body = admin_requests.alter_topic_configs(name, configs, list(delete), validate_only=validate_only)
 
@@ -254,12 +257,13 @@ class AdminClient:
         self._retrying(attempt)
 
     def move_leader(self, partition: TopicPartition, node_id: int) -> None:
-        """Let *node_id*, one of its replicas, lead *partition*: it becomes the preferred leader, and is elected.
+        """Make *node_id*, one of the replicas, the leader of *partition*: it becomes the preferred leader and is
+        elected.
 
-        Kafka has no request that names a leader; this is what its own tools do (KIP-455, KIP-183).
+        Kafka has no request that names a leader; Kafka's own tools take the same two steps (KIP-455, KIP-183).
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REPLICA_ASSIGNMENT, the node is no replica;
-            PREFERRED_LEADER_NOT_AVAILABLE, it does not run.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REPLICA_ASSIGNMENT if the node is not a replica;
+            PREFERRED_LEADER_NOT_AVAILABLE if the node is not running.
         """
         known = self.describe_topics([partition.topic])[partition.topic].partitions
         if not 0 <= partition.partition < len(known):
@@ -281,7 +285,7 @@ class AdminClient:
             assert isinstance(response, ElectLeadersResponse)
             return list(admin_requests.election_outcomes(response))
 
-        # A broker that does not run may stay away for good: that is not waited for.
+        # A broker that is not running may stay away for good, so there is no retry for it.
         for name, code, message in self._retrying(attempt):
             if code != ErrorCode.ELECTION_NOT_NEEDED:
                 _raise_for(code, name, message)
@@ -293,11 +297,11 @@ class AdminClient:
     # -- offsets
 
     def offsets(self, partitions: Iterable[TopicPartition], timestamp: int = LATEST) -> dict[TopicPartition, int]:
-        """An offset for each of *partitions*: :data:`EARLIEST`, :data:`LATEST` (the end), or that of the first record
-        whose timestamp is at least *timestamp* (ms since 1970; the end where there is none).
+        """The offset of each of *partitions*: :data:`EARLIEST`, :data:`LATEST` (the end), or the offset of the first
+        record whose timestamp is at least *timestamp* (ms since 1970; the end if there is no such record).
 
-        :raises UnknownTopicOrPartitionError: a topic or partition does not exist.
-        :raises ApiError: a leader refused, or stayed away for too long.
+        :raises UnknownTopicOrPartitionError: if a topic or partition does not exist.
+        :raises ApiError: if a leader refused, or was unavailable for too long.
         """
         wanted = sorted(set(partitions))
         found: dict[TopicPartition, int] = {}
@@ -351,12 +355,12 @@ class AdminClient:
     # -- how
 
     def _ask_controller(self, api_key: ApiKey, build: Callable[[int], Struct], timeout_ms: int) -> Struct:
-        # Brokers without ZooKeeper pass it on themselves and name any of them as controller: it is right either way.
+        # KRaft brokers forward the request and may name any broker as controller, so the named one is always correct.
         controller = self._client.fetch_cluster([], timeout_ms=timeout_ms).controller
         return self._client.request(controller, api_key, build, timeout_ms=timeout_ms)
 
     def _retrying(self, attempt: Callable[[int], T]) -> T:
-        """Run *attempt* (given the ms that are left) until it succeeds, fails for good, or time is up."""
+        """Call *attempt* with the remaining ms until it succeeds, fails with a final error, or the time is up."""
         deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
         attempts = 0
         while True:

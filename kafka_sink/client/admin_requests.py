@@ -1,6 +1,6 @@
-"""The bodies of the admin client's requests about settings, partitions and leaders, and what their answers say.
+"""The bodies of the admin client's requests about settings, partitions and leaders, and the parsing of their answers.
 
-Pure: the admin client sends them, on its caller's thread.
+Pure functions: the admin client sends the requests, on its caller's thread.
 
 Source: DescribeConfigs (KIP-226), IncrementalAlterConfigs (KIP-339), CreatePartitions (KIP-195), ElectLeaders
 (KIP-183), AlterPartitionReassignments (KIP-455).
@@ -38,13 +38,13 @@ _DELETE: Final = 1
 _PREFERRED: Final = 0
 _SOURCES: Final = {1: "topic", 2: "broker", 3: "all brokers", 4: "broker's file", 5: "default"}
 
-#: (whose outcome, its code, the broker's words)
+#: (resource, error code, error message of the broker)
 Outcome = tuple[str, int, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """A setting: its value (None where the broker does not show it) and where that comes from, in words."""
+    """A setting: its value (None if the broker does not show it) and the source of the value as text."""
 
     value: str | None
     source: str

@@ -1,7 +1,7 @@
-"""What each connected broker can do.
+"""The API versions and features of each connected broker.
 
-:class:`ApiVersions` is written by the network thread and may be read by any; one broker's entry never changes, it is
-replaced. Choosing a version never needs the network: who asks before the broker has answered is told so.
+The network thread updates :class:`ApiVersions`, and any thread may read it. The entry of a broker is immutable and is
+replaced as a whole. Choosing a version never uses the network; there is no entry until the broker has answered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KNOWN_KEYS = frozenset(int(key) for key in ApiKey)
 class NodeApiVersions:
     """The APIs of one broker and the cluster's finalized features (name → level), as it reported them (KIP-584).
 
-    *finalized_features_epoch* grows with every change of the features; −1 where the broker knows none.
+    *finalized_features_epoch* grows with every change of the features; −1 if the broker has no features.
     """
 
     __slots__ = ("finalized_features", "finalized_features_epoch", "versions")
@@ -44,7 +44,7 @@ class NodeApiVersions:
 
     @classmethod
     def of(cls, response: ApiVersionsResponse) -> NodeApiVersions:
-        """From a broker's answer; APIs nobody here has heard of are left out."""
+        """The versions from a broker's answer; APIs unknown to this client are left out."""
         return cls(
             {
                 ApiKey(entry.api_key): VersionRange(entry.min_version, entry.max_version)
@@ -58,7 +58,7 @@ class NodeApiVersions:
     def latest_usable_version(self, api_key: ApiKey, max_version: int | None = None) -> int:
         """The highest version that the broker, this client and *max_version* allow.
 
-        :raises UnsupportedVersionError: there is none.
+        :raises UnsupportedVersionError: if there is no such version.
         """
         ours = allowed_versions(api_key, max_version)
         theirs = self.versions.get(api_key)
@@ -74,13 +74,13 @@ class NodeApiVersions:
 
 
 def allowed_versions(api_key: ApiKey, max_version: int | None) -> VersionRange:
-    """The versions of an API that this client speaks, *max_version* at most."""
+    """The versions of an API that this client supports, limited to *max_version*."""
     versions = api(api_key).versions
     return versions if max_version is None else VersionRange(versions.min, min(versions.max, max_version))
 
 
 class ApiVersions:
-    """Connection id → what the broker there can do. Safe to use from any thread."""
+    """Connection id → the API versions of the broker. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -103,16 +103,16 @@ class ApiVersions:
 
     @leaves("_lock")
     def get(self, node_id: str) -> NodeApiVersions | None:
-        """None until the broker has answered, and again once it is disconnected."""
+        """The versions of the broker; None until the broker has answered, and again after it is disconnected."""
         with self._lock:
             return self._nodes.get(node_id)
 
     def know_features_of(self, other: ApiVersions) -> None:
-        """Begin with the features that *other*, of a client of the same cluster, knew."""
+        """Copy the features from *other*, which belongs to a client of the same cluster."""
         self._features, self._features_epoch = other._features, other._features_epoch
 
     @leaves("_lock")
     def feature_level(self, name: str) -> int:
-        """The level of a finalized feature, by the newest report of any broker; 0 where no broker knows it."""
+        """The level of a finalized feature in the newest report of any broker; 0 if no broker has reported it."""
         with self._lock:
             return self._features.get(name, 0)

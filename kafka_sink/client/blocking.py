@@ -1,11 +1,11 @@
-"""One request at a time, waited for: what admin client and log reader stand on.
+"""Blocking requests, the basis of the admin client and the log reader.
 
-The calling thread drives the NetworkClient; threads that share one take turns. Every wait has a deadline, and an error
-about brokers that cannot be reached names each address and what went wrong there.
+The calling thread drives the NetworkClient; calls of threads that share one are serialized. Every wait has a deadline,
+and an error about unreachable brokers names each address and its cause.
 
-A KeyboardInterrupt may end a turn at any line of the network client, which is made for one thread that nobody disturbs.
-So the turn after one that did not come to its end begins with a new network client: answers that are still under way
-are nobody's, and no state is half changed.
+A KeyboardInterrupt may end a call at any line of the network client, which is made for a single thread without
+interruptions. The next call after an interrupted one therefore begins with a new network client: pending answers are
+discarded, and no inconsistent state remains.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RequestSpec:
-    """One of several requests; *build* gets the version that was settled with the broker, *max_version* at most."""
+    """A request; *build* gets the version negotiated with the broker, at most *max_version*."""
 
     api_key: ApiKey
     build: BodyBuilder
@@ -58,7 +58,8 @@ class RequestSpec:
 
 
 def cluster_request(topics: Sequence[str] | None) -> tuple[RequestSpec, Callable[[Struct], Cluster]]:
-    """What asks for the cluster with *topics* (None = all of them), and what makes a snapshot of the answer."""
+    """The request for the cluster with *topics* (None = all of them), and the function that makes a snapshot of its
+    answer."""
     asked_in = 0
 
     def build(version: int) -> Struct:
@@ -75,9 +76,9 @@ def cluster_request(topics: Sequence[str] | None) -> tuple[RequestSpec, Callable
 
 
 class BlockingClient:
-    """A NetworkClient with a request-and-answer face. Asking it about topics never creates any.
+    """A blocking interface to a NetworkClient. Its metadata requests never create topics.
 
-    :param timeout_ms: how long a request may take altogether, connecting and retries included, unless told otherwise.
+    :param timeout_ms: the default time limit of a request, including connection attempts and retries.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class BlockingClient:
         self._timeout_ms = timeout_ms
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._turn = threading.RLock()
-        # True also after a turn that was interrupted.
+        # True also after an interrupted call.
         self._is_under_way = False
         self._is_closed = False
 
@@ -115,17 +116,18 @@ class BlockingClient:
         max_version: int | None = None,
         timeout_ms: int | None = None,
     ) -> Struct:
-        """The answer to one request. *build* gets the version that was settled with the broker.
+        """The answer to one request. *build* gets the version negotiated with the broker.
 
-        To a given *node* it is sent once: a lost connection is a :class:`DisconnectError`, for the caller may want to
-        find out first whether that is still the right broker. With None any broker will do, and they are tried until
-        one answers.
+        A request to a given *node* is sent once. If the connection is lost, a :class:`DisconnectError` is raised,
+        because the caller may have to check first whether this is still the right broker. With None any broker is used,
+        and brokers are tried until one answers.
 
-        :raises BrokersUnreachableError: no broker could be reached in time; names each address and its cause.
-        :raises KafkaTimeoutError: no answer in time for another reason.
-        :raises DisconnectError: *node* cannot be reached, or was lost before it answered.
-        :raises UnsupportedVersionError: the broker has no version of the API in common with this client.
-        :raises AuthenticationError: the broker refuses this client.
+        :raises BrokersUnreachableError: if no broker could be reached in time; the text names each address and its
+            cause.
+        :raises KafkaTimeoutError: if there is no answer in time for another reason.
+        :raises DisconnectError: if *node* cannot be reached, or the connection was lost before it answered.
+        :raises UnsupportedVersionError: if the broker has no version of the API in common with this client.
+        :raises AuthenticationError: if the broker refuses this client.
         """
         deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
         return self._in_turn(self._request, node, api_key, build, max_version, deadline_ms)
@@ -145,9 +147,9 @@ class BlockingClient:
                 attempts += 1
 
     def _in_turn(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What *call* returns, while nobody else uses the network client.
+        """Call *call* with exclusive use of the network client, and return its result.
 
-        :raises KafkaError: a signal handler asks in the middle of a turn of its own thread.
+        :raises KafkaError: if a signal handler calls the client while its own thread is in the middle of a call.
         """
         try:
             with self._turn:
@@ -155,7 +157,7 @@ class BlockingClient:
                 try:
                     outcome = call(*args, **kwargs)
                 except KafkaError:
-                    # An answer, or a time-out between two polls.
+                    # An error answer, or a time-out between two polls.
                     self._is_under_way = False
                     raise
                 self._is_under_way = False
@@ -188,27 +190,26 @@ class BlockingClient:
     def request_all(
         self, requests: Sequence[tuple[Node, RequestSpec]], *, timeout_ms: int | None = None
     ) -> list[Struct | ApiError]:
-        """The answers to many requests to many nodes, all on their way at once; to each node in their order, as many at
-        a time as max.in.flight.requests.per.connection allows. What has no answer has its error in its place:
-        DisconnectError, AuthenticationError, UnsupportedVersionError or KafkaTimeoutError.
-        """
+        """The answers to many requests to many nodes, sent concurrently. The requests to one node keep their order,
+        with at most max.in.flight.requests.per.connection in flight. A request without an answer has its error in its
+        place: DisconnectError, AuthenticationError, UnsupportedVersionError or KafkaTimeoutError."""
         deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
         return self._in_turn(
             lambda: _Pipeline(self._client, self._metadata, self._clock, requests, deadline_ms).answers()
         )
 
     def feature_level(self, name: str) -> int:
-        """The level of a finalized feature of the cluster (KIP-584), 0 where no broker knows it; asks no broker, so
-        something must have been requested before."""
+        """The level of a finalized feature of the cluster (KIP-584); 0 if no broker has reported it. This sends no
+        request, so an earlier request must have reached a broker."""
         return self._client.api_versions.feature_level(name)
 
     def fetch_cluster(self, topics: Sequence[str] | None, *, timeout_ms: int | None = None) -> Cluster:
-        """The cluster with *topics* (None = all of them), fresh from a broker; topics that do not exist are missing."""
+        """Fetch the cluster with *topics* (None = all of them) from a broker; topics that do not exist are omitted."""
         spec, cluster_of = cluster_request(topics)
         return cluster_of(self.request(None, spec.api_key, spec.build, timeout_ms=timeout_ms))
 
     def idle(self, duration_ms: int) -> None:
-        """Wait before trying something again, while the network goes on."""
+        """Wait for *duration_ms* while the network is polled."""
         self._in_turn(self._idle, self._clock.monotonic_ms() + duration_ms)
 
     def _idle(self, until_ms: int) -> None:
@@ -216,7 +217,7 @@ class BlockingClient:
             self._client.poll(until_ms - now_ms, now_ms)
 
     def connection_failures(self) -> tuple[ConnectionFailure, ...]:
-        """The last cause per address that is not connected now."""
+        """The last failure of each address that is not connected now."""
         return self._client.connection_failures()
 
     def close(self) -> None:
@@ -234,7 +235,7 @@ class BlockingClient:
 
 
 class _Exchange:
-    """One request on its way to an answer, against one deadline."""
+    """One request with its deadline."""
 
     def __init__(
         self,
@@ -257,7 +258,7 @@ class _Exchange:
         self._asked: Node | None = None
 
     def ask_any(self) -> Struct:
-        """From whichever broker is ready first."""
+        """Send the request to the first broker that is ready, and return its answer."""
         while True:
             now_ms = self._clock.monotonic_ms()
             node = self._client.least_loaded_node(now_ms)
@@ -266,19 +267,19 @@ class _Exchange:
             self._poll(now_ms, self._wait_for_any_ms(node, now_ms))
 
     def _wait_for_any_ms(self, node: Node | None, now_ms: int) -> int:
-        """How long nothing can be done but to wait for *node*, or for any node's backoff to end."""
+        """How long to wait for *node*, or for the backoff of any node to end."""
         if node is None:
             nodes = self._metadata.fetch().nodes
             return min((self._client.poll_delay_ms(node, now_ms) for node in nodes), default=FOREVER_MS)
-        # Refused at once: another one may be free to be tried.
+        # The connection failed at once: another node may be tried.
         return 0 if self._client.connection_failed(node) else self._client.poll_delay_ms(node, now_ms)
 
     def ask(self, node: Node) -> Struct:
-        """From *node* alone."""
+        """Send the request to *node*, and return its answer."""
         tried = False
         while True:
             now_ms = self._clock.monotonic_ms()
-            # In backoff from an earlier failure it deserves one more attempt, and that one counts.
+            # A node in backoff after an earlier failure gets one more attempt; only that attempt counts.
             tried = tried or self._client.can_connect(node.connection_id, now_ms)
             if self._client.ready(node, now_ms):
                 return self._exchange(node, now_ms)
@@ -339,7 +340,7 @@ class _Exchange:
 
 
 class _Pipeline:
-    """Many requests on their way to their nodes, against one deadline."""
+    """Many requests with one deadline."""
 
     def __init__(
         self,
@@ -360,7 +361,7 @@ class _Pipeline:
         self._unsent: dict[Node, deque[int]] = {}
         for index, (node, _) in enumerate(requests):
             self._unsent.setdefault(node, deque()).append(index)
-        # Nodes with an attempt to connect that counts.
+        # Nodes to which a connection attempt was made for these requests.
         self._tried: set[Node] = set()
 
     def answers(self) -> list[Struct | ApiError]:
@@ -378,8 +379,8 @@ class _Pipeline:
         return [answer for answer in self._answers if answer is not None]
 
     def _send_to(self, node: Node, unsent: deque[int], now_ms: int) -> None:
-        """Send as much of *unsent* as *node* takes now; give it up where it cannot be reached."""
-        # In backoff from an earlier failure it deserves one more attempt.
+        """Send as many requests of *unsent* as *node* accepts now; fail them if the node cannot be reached."""
+        # A node in backoff after an earlier failure gets one more attempt.
         if self._client.can_connect(node.connection_id, now_ms):
             self._tried.add(node)
         while unsent and self._client.ready(node, now_ms):
@@ -391,7 +392,7 @@ class _Pipeline:
                 self._set(unsent.popleft(), error)
 
     def _wait_ms(self, now_ms: int) -> int:
-        """Until the deadline, or until a node's backoff is over."""
+        """The time until the deadline, or until the backoff of a node is over."""
         waits = (self._client.poll_delay_ms(node, now_ms) for node, unsent in self._unsent.items() if unsent)
         return min(self._deadline_ms - now_ms, *waits, FOREVER_MS)
 

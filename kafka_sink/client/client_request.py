@@ -1,6 +1,6 @@
-"""A request as its sender describes it, and what became of it.
+"""A request as its sender describes it, and its outcome.
 
-Made on the thread that drives the NetworkClient; callbacks run there too. Plain values.
+Created on the thread that drives the NetworkClient; callbacks also run on that thread. Plain values.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from kafka_sink.common.errors import AuthenticationError, UnsupportedVersionErro
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.schema import Struct
 
-#: Makes the request's body once the version is settled with the broker.
+#: Builds the request's body once the version is negotiated with the broker.
 BodyBuilder = Callable[[int], Struct]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientRequest:
-    """To *destination* (a connection id); *timeout_ms* counts from the moment it is handed to the connection.
+    """A request to *destination* (a connection id); *timeout_ms* counts from the moment when the request is passed to
+    the connection.
 
-    *max_version* keeps the negotiation below it. Without *expect_response* the request is done once it is written.
+    *max_version* limits the negotiated version. Without *expect_response* the request is complete once it is written.
     """
 
     destination: str
@@ -47,7 +48,7 @@ class ClientRequest:
         authentication_error: AuthenticationError | None = None,
         cause: str = "",
     ) -> ClientResponse:
-        """The request is over."""
+        """The response that completes this request."""
         return ClientResponse(
             request=self,
             body=body,
@@ -62,8 +63,8 @@ class ClientRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientResponse:
-    """The end of a request: exactly one of an answer (*body*, None if none was expected), *disconnected* (*cause* says
-    why) or *version_mismatch* (the broker does not know the API in a version of ours; nothing was sent)."""
+    """The outcome of a request, exactly one of: an answer (*body*, None if none was expected), *disconnected* (*cause*
+    says why), or *version_mismatch* (broker and client have no version of the API in common; nothing was sent)."""
 
     request: ClientRequest
     body: Struct | None

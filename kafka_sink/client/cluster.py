@@ -1,7 +1,7 @@
-"""The cluster as one metadata answer (or several, merged) described it.
+"""The cluster as described by one metadata answer, or by several merged ones.
 
-Built by :class:`~kafka_sink.client.metadata.Metadata` on the network thread and read by every thread without a lock:
-nothing in it ever changes.
+Built by :class:`~kafka_sink.client.metadata.Metadata` on the network thread and read by every thread without a lock,
+because it is immutable.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from kafka_sink.common.model import Node, TopicPartition
 
 
 class PartitionInfo(NamedTuple):
-    """A partition: who leads it (None = nobody now), under which epoch (None = not known), who has copies.
+    """A partition: its leader (None = none now), the leader epoch (None = unknown), and its replicas.
 
-    A tuple, because a topic may have 100,000 of them and each update of the metadata makes them anew.
+    It is a tuple, because a topic may have 100,000 partitions and each metadata update creates all of them again.
     """
 
     topic: str
@@ -35,7 +35,7 @@ class PartitionInfo(NamedTuple):
 
 
 class Cluster:
-    """Immutable snapshot. Questions about what it does not know are answered by None or by nothing."""
+    """Immutable snapshot. Lookups of unknown items return None or an empty result."""
 
     __slots__ = (
         "_available",
@@ -67,7 +67,7 @@ class Cluster:
         is_bootstrap: bool = False,
     ) -> None:
         shuffled = list(nodes)
-        # Clients that take the first node they are told about must not all take the same one.
+        # Clients that use the first node must not all use the same one.
         random.shuffle(shuffled)
         self.nodes = tuple(shuffled)
         self.cluster_id = cluster_id
@@ -76,7 +76,7 @@ class Cluster:
         self.unauthorized_topics = frozenset(unauthorized_topics)
         self.invalid_topics = frozenset(invalid_topics)
         self.internal_topics = frozenset(internal_topics)
-        #: Nothing but bootstrap addresses is known yet.
+        #: Only bootstrap addresses are known so far.
         self.is_bootstrap = is_bootstrap
         self._nodes_by_id = {node.id: node for node in shuffled}
         self._by_partition: dict[TopicPartition, PartitionInfo] = {}
@@ -104,7 +104,7 @@ class Cluster:
 
     @classmethod
     def bootstrap(cls, addresses: Iterable[tuple[str, int]]) -> Cluster:
-        """What is known before any broker has answered: addresses, under ids −1, −2, …"""
+        """The cluster before any broker has answered: the bootstrap addresses, with ids −1, −2, …"""
         return cls([Node(-number, host, port) for number, (host, port) in enumerate(addresses, 1)], is_bootstrap=True)
 
     def node(self, node_id: int) -> Node | None:
@@ -114,22 +114,22 @@ class Cluster:
         return self._by_partition.get(topic_partition)
 
     def leader_for(self, topic_partition: TopicPartition) -> Node | None:
-        """The broker that takes writes for *topic_partition*; None when nobody does, or it is not known."""
+        """The leader of *topic_partition*; None if it has no leader or is unknown."""
         info = self._by_partition.get(topic_partition)
         return None if info is None else info.leader
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Topics whose partitions are known, in order of name."""
+        """The topics whose partitions are known, sorted by name."""
         return tuple(self._by_topic)
 
     def partition_count(self, topic: str) -> int | None:
-        """Number of partitions; None for a topic that is not known."""
+        """The number of partitions; None for an unknown topic."""
         infos = self._by_topic.get(topic)
         return None if infos is None else len(infos)
 
     def partitions_for_topic(self, topic: str) -> tuple[PartitionInfo, ...]:
-        """Every partition by number, those without a leader too."""
+        """All partitions sorted by number, including those without a leader."""
         return self._by_topic.get(topic, ())
 
     def available_partitions(self, topic: str) -> tuple[PartitionInfo, ...]:
@@ -141,7 +141,7 @@ class Cluster:
         return self._by_node.get(node_id, ())
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
-        """The id of *topic*; None when it is not known or the brokers are older than topic ids (2.8)."""
+        """The id of *topic*; None if it is unknown, or if the brokers are older than topic ids (2.8)."""
         return self.topic_ids.get(topic)
 
     @property

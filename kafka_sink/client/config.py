@@ -1,7 +1,7 @@
-"""The properties that every client shares: Kafka's names, types and defaults.
+"""The properties that all clients share, with Kafka's names, types and defaults.
 
-Read once, by whoever constructs a client, on the calling thread; frozen from then on. The producer's and the consumer's
-tables extend it. It never opens anything: addresses are checked for their form, not for being there.
+Read once on the calling thread when a client is constructed, and immutable afterwards. The tables of the producer and
+the consumer extend it. It opens no connection: it checks the form of addresses, not whether they can be reached.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def _parse_address(entry: str) -> tuple[str, int]:
 
 
 def parse_addresses(bootstrap_servers: tuple[str, ...]) -> list[tuple[str, int]]:
-    """Host and port of every entry; IPv6 addresses stand in brackets, ``[::1]:9092``.
+    """Host and port of every entry; IPv6 addresses are written in brackets, ``[::1]:9092``.
 
-    :raises ConfigError: an entry is not host:port.
+    :raises ConfigError: if an entry is not host:port.
     """
     return [_parse_address(entry) for entry in bootstrap_servers]
 
@@ -53,9 +53,9 @@ def _are_addresses(bootstrap_servers: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class ConnectionConfig:
-    """How to reach the cluster and how long to wait for it."""
+    """The properties of the connections to the cluster, and their time-outs."""
 
-    #: What the user writes before each name; no option itself.
+    #: The prefix that the user writes before each name; not an option itself.
     option_prefix: str = field(default="", kw_only=True)
 
     bootstrap_servers: tuple[str, ...] = c.key(
@@ -195,15 +195,16 @@ class ConnectionConfig:
     )
 
     def option(self, name: str) -> str:
-        """The option *name* as the user writes it, for messages."""
+        """The option *name* as the user writes it, for use in messages."""
         return f"{self.option_prefix}{name}"
 
 
 @dataclass(frozen=True)
 class ClientConfig(SecurityConfig, ConnectionConfig):
-    """What producer, consumer and admin client have in common (apache/kafka ``CommonClientConfigs``)."""
+    """The common properties of producer, consumer and admin client (apache/kafka ``CommonClientConfigs``)."""
 
-    #: Of Kafka's Java clients: a configuration that was copied from one should not fail for what changes nothing.
+    #: Options of Kafka's Java clients that have no effect here: a configuration copied from a Java client must not fail
+    #: because of them.
     NO_EFFECT: ClassVar[Mapping[str, str]] = {
         "ssl.protocol": "Python's ssl negotiates the newest version; ssl.enabled.protocols limits them",
         "ssl.provider": _OF_THE_JVM,

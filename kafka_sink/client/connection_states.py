@@ -1,7 +1,8 @@
-"""How the connection to each broker is doing, and when it may be tried again.
+"""The state of the connection to each broker, and when the next attempt to connect is allowed.
 
-Owned by one NetworkClient and its thread, which tells it what happened and when. It never opens a connection and never
-reads a clock; the only thing it waits for is the resolver, when a node is connected to for the first time or again.
+Owned by one NetworkClient and used on its thread, which reports events with their times. It never opens a connection
+and never reads a clock. The only blocking call is the resolver, at the first connection to a node or when its addresses
+are looked up again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Resolver = Callable[[str, int], Sequence[SocketAddress]]
 
 
 class ConnectionState(Enum):
-    """Where a connection stands."""
+    """The state of a connection."""
 
     DISCONNECTED = "disconnected"
     CONNECTING = "connecting"
@@ -36,7 +37,7 @@ _DISCONNECTED: Final = frozenset({ConnectionState.DISCONNECTED, ConnectionState.
 
 
 class _NodeState:
-    """One node's connection."""
+    """The connection to one node."""
 
     __slots__ = (
         "address_index",
@@ -69,8 +70,8 @@ class _NodeState:
 class ClusterConnectionStates:
     """State, backoff, set-up time-out, throttling and addresses of every node (by connection id).
 
-    Waits grow by powers of two, spread by 20 %: *reconnect_backoff* with every failure until a connection is ready,
-    *setup_timeout* with every attempt that did not even get through.
+    Waits grow by powers of two with a jitter of 20 %: *reconnect_backoff* with every failure until a connection is
+    ready, *setup_timeout* with every attempt for which no connection was established.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class ClusterConnectionStates:
         self._setup_timeout = setup_timeout
         self._resolver = resolver
         self._nodes: dict[str, _NodeState] = {}
-        # Those in state CONNECTING: few, and looked at in every poll.
+        # The nodes in state CONNECTING: they are few, and are checked in every poll.
         self._connecting: set[str] = set()
 
     # -- questions
@@ -90,14 +91,14 @@ class ClusterConnectionStates:
         return None if known is None else known.state
 
     def can_connect(self, node_id: str, now_ms: int) -> bool:
-        """Nothing is under way and the backoff is over."""
+        """Whether the node is disconnected and its backoff is over."""
         known = self._nodes.get(node_id)
         if known is None:
             return True
         return known.state in _DISCONNECTED and now_ms - known.last_attempt_ms >= known.reconnect_backoff_ms
 
     def is_ready(self, node_id: str, now_ms: int) -> bool:
-        """Established, versions known, and not throttled."""
+        """Whether the connection is established, its API versions are known, and it is not throttled."""
         known = self._nodes.get(node_id)
         return known is not None and known.state is ConnectionState.READY and now_ms >= known.throttled_until_ms
 
@@ -105,7 +106,7 @@ class ClusterConnectionStates:
         return self.state(node_id) in _CONNECTED
 
     def is_preparing(self, node_id: str) -> bool:
-        """On its way to being ready."""
+        """Whether the connection is being set up."""
         return self.state(node_id) in _PREPARING
 
     @property
@@ -113,11 +114,11 @@ class ClusterConnectionStates:
         return bool(self._connecting)
 
     def is_disconnected(self, node_id: str) -> bool:
-        """It was connected, or was tried to be, and is not any more."""
+        """Whether the node was connected, or a connection was attempted, and it is not connected any more."""
         return self.state(node_id) in _DISCONNECTED
 
     def is_unreachable(self, node_id: str, since_ms: int) -> bool:
-        """The last attempt to connect, which has ended after *since_ms*, did not get through."""
+        """Whether the last attempt to connect ended at or after *since_ms* without an established connection."""
         known = self._nodes.get(node_id)
         return (
             known is not None
@@ -131,7 +132,7 @@ class ClusterConnectionStates:
         return -FOREVER_MS if known is None else known.last_attempt_ms
 
     def poll_delay_ms(self, node_id: str, now_ms: int) -> int:
-        """How long nothing can be done for the node unless the network reports something."""
+        """How long to wait for the node unless the network reports an event."""
         known = self._nodes.get(node_id)
         if known is None:
             return 0
@@ -142,28 +143,29 @@ class ClusterConnectionStates:
         return known.throttled_until_ms - now_ms if known.throttled_until_ms > now_ms else FOREVER_MS
 
     def authentication_error(self, node_id: str) -> AuthenticationError | None:
-        """Why the node refused us, if it did at the last attempt."""
+        """The authentication error of the last attempt; None if there was none."""
         known = self._nodes.get(node_id)
         return None if known is None else known.authentication_error
 
     def nodes_with_setup_timeout(self, now_ms: int) -> list[tuple[str, int]]:
-        """Nodes whose connection takes too long, with the time-out in ms that has passed."""
+        """The nodes whose connection set-up has timed out, each with the time-out in ms."""
         states = ((node_id, self._nodes[node_id]) for node_id in self._connecting)
         return [
             (node_id, s.setup_timeout_ms) for node_id, s in states if now_ms - s.last_attempt_ms > s.setup_timeout_ms
         ]
 
     def time_to_setup_timeout_ms(self, now_ms: int) -> int:
-        """How long until :meth:`nodes_with_setup_timeout` may name one."""
+        """The time until :meth:`nodes_with_setup_timeout` may return a node."""
         states = [self._nodes[node_id] for node_id in self._connecting]
         return max(min((s.last_attempt_ms + s.setup_timeout_ms + 1 for s in states), default=FOREVER_MS) - now_ms, 0)
 
     # -- events
 
     def connecting(self, node: Node, now_ms: int) -> SocketAddress:
-        """An attempt begins; the address it shall go to: each of the host's in turn, then all are looked up again.
+        """Begin an attempt and return the address to connect to: the addresses of the host in turn, which are then
+        looked up again.
 
-        :raises OSError: the name cannot be resolved; the attempt counts all the same.
+        :raises OSError: if the name cannot be resolved; the attempt counts nevertheless.
         """
         node_id = node.connection_id
         known = self._nodes.get(node_id)
@@ -182,14 +184,14 @@ class ClusterConnectionStates:
         return known.addresses[known.address_index]
 
     def checking_api_versions(self, node_id: str) -> None:
-        """The connection is there and asks what the broker can do."""
+        """The connection is established, and the API versions of the broker are requested."""
         known = self._nodes[node_id]
         known.state = ConnectionState.CHECKING_API_VERSIONS
         self._connecting.discard(node_id)
         self._reset_setup_timeout(known)
 
     def ready(self, node_id: str) -> None:
-        """Requests may flow."""
+        """The connection is ready for requests."""
         known = self._nodes[node_id]
         known.state = ConnectionState.READY
         known.authentication_error = None
@@ -199,7 +201,7 @@ class ClusterConnectionStates:
         known.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(0)
 
     def disconnected(self, node_id: str, now_ms: int) -> None:
-        """The connection is gone, or was never established."""
+        """The connection was lost or was never established."""
         known = self._nodes[node_id]
         known.last_attempt_ms = now_ms
         known.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(known.failed_attempts)
@@ -209,19 +211,19 @@ class ClusterConnectionStates:
             known.setup_timeout_ms = self._setup_timeout.backoff_ms(known.failed_setups)
         else:
             self._reset_setup_timeout(known)
-            # It worked until now, so the host may have moved: look its name up again.
+            # The connection worked until now, so the host may have moved: look its name up again.
             known.addresses = ()
         self._connecting.discard(node_id)
         known.state = ConnectionState.DISCONNECTED
 
     def authentication_failed(self, node_id: str, error: AuthenticationError) -> None:
-        """The broker refused us; to be called after :meth:`disconnected`."""
+        """The broker refused the authentication; to be called after :meth:`disconnected`."""
         known = self._nodes[node_id]
         known.authentication_error = error
         known.state = ConnectionState.AUTHENTICATION_FAILED
 
     def throttle(self, node_id: str, until_ms: int) -> None:
-        """Send the node nothing before *until_ms*; an earlier time does not shorten a longer ban."""
+        """Send no request to the node before *until_ms*; an earlier time does not shorten the current throttling."""
         known = self._nodes.get(node_id)
         if known is not None and known.throttled_until_ms < until_ms:
             known.throttled_until_ms = until_ms
@@ -233,7 +235,7 @@ class ClusterConnectionStates:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFailure:
-    """An address and what went wrong there last."""
+    """An address and its last failure."""
 
     host: str
     port: int
@@ -244,14 +246,14 @@ class ConnectionFailure:
 
 
 class ConnectionFailures:
-    """The last cause per address that is not connected."""
+    """The last failure of each address that is not connected."""
 
     def __init__(self) -> None:
-        # Replaced, never changed: readers need no lock.
+        # The dict is replaced and never modified, so readers need no lock.
         self._failures: dict[tuple[str, int], ConnectionFailure] = {}
 
     def record(self, host: str, port: int, cause: str) -> bool:
-        """Remember *cause*; True when it is news."""
+        """Record *cause*; return True if it differs from the last cause of this address."""
         failure = ConnectionFailure(host, port, cause)
         if self._failures.get((host, port)) == failure:
             return False
@@ -259,10 +261,10 @@ class ConnectionFailures:
         return True
 
     def clear(self, host: str, port: int) -> None:
-        """The address can be reached."""
+        """Remove the failure of an address that can be reached."""
         if (host, port) in self._failures:
             self._failures = {key: failure for key, failure in self._failures.items() if key != (host, port)}
 
     def report(self) -> tuple[ConnectionFailure, ...]:
-        """Every failure that still stands."""
+        """All current failures."""
         return tuple(self._failures.values())

@@ -1,6 +1,6 @@
-"""Requests to coordinators: found, asked, and asked again until the answer is for good.
+"""Requests to coordinators: they look up the coordinator, send the request, and retry until the answer is final.
 
-Exchanges, see :mod:`exchange`. It remembers who coordinates what; what a request means is its caller's.
+The methods are exchanges, see :mod:`exchange`. The coordinators are cached; the caller interprets the answers.
 
 Source: FindCoordinator; KIP-699 (many keys in one request).
 """
@@ -24,8 +24,8 @@ from kafka_sink.protocol.messages.find_coordinator import (
 )
 from kafka_sink.protocol.schema import Struct
 
-#: Answers after which the same request may succeed by itself. An unknown error says nothing about what happened, and
-#: every request here may be repeated.
+#: Error codes after which the same request is repeated. An unknown error does not tell whether the request took effect,
+#: and every request sent here may be repeated.
 AGAIN: Final = frozenset(
     {
         ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -46,7 +46,7 @@ _MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_
 _FIRST_BACKOFF_MS: Final = 10
 _LONGEST_BACKOFF_MS: Final = 500
 
-#: Who coordinates what: key type and key, as FindCoordinator asks for it.
+#: Key type and key of a coordinator, as in FindCoordinator.
 CoordinatorKey = tuple[int, str]
 
 
@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 class CoordinatorRequests:
-    """*timeout_ms* is how long each exchange may take altogether."""
+    """*timeout_ms* is the maximum duration of each exchange."""
 
     def __init__(self, client: BlockingClient, timeout_ms: int, clock: Clock) -> None:
         self._client = client
@@ -65,13 +65,13 @@ class CoordinatorRequests:
         self._coordinators: dict[CoordinatorKey, Node] = {}
 
     def run(self, exchange: Exchange[T]) -> T:
-        """What *exchange* returns."""
+        """Run *exchange* and return its result."""
         (result,) = run_together(self._client, self._clock, [exchange])
         outcome: T = result
         return outcome
 
     def coordinator(self, key: CoordinatorKey) -> Node:
-        """After :meth:`locate`."""
+        """The coordinator of *key*; to be called after :meth:`locate`."""
         return self._coordinators[key]
 
     def ask(
@@ -82,9 +82,9 @@ class CoordinatorRequests:
         *,
         repeat_lost: bool = True,
     ) -> Exchange[Struct]:
-        """The answer of *key*'s coordinator, asked again until it has no error that may pass by itself.
+        """The answer of *key*'s coordinator. The request is repeated until the answer has no retriable error.
 
-        :raises DisconnectError: the answer was lost, and *repeat_lost* is False.
+        :raises DisconnectError: if the answer was lost and *repeat_lost* is False.
         """
         deadline_ms = self.deadline_ms()
         attempts = 0
@@ -116,7 +116,8 @@ class CoordinatorRequests:
         spec: Callable[[K], RequestSpec],
         code_of: Callable[[Struct], ErrorCode],
     ) -> Exchange[dict[K, ErrorCode]]:
-        """What is answered for each of *keys*: all are asked at once, until all have an answer that is for good."""
+        """The final code for each of *keys*: all requests are sent at once and repeated until all have a final
+        answer."""
         outcomes: dict[K, ErrorCode] = {}
         deadline_ms = self.deadline_ms()
         attempts = 0
@@ -148,7 +149,7 @@ class CoordinatorRequests:
         return code_of(answer)
 
     def locate(self, keys: Iterable[CoordinatorKey], deadline_ms: int) -> Exchange[None]:
-        """Find out who coordinates each of *keys*."""
+        """Look up the coordinator of each of *keys*."""
         keys = list(dict.fromkeys(keys))
         attempts = 0
         while missing := [key for key in keys if key not in self._coordinators]:
@@ -170,7 +171,7 @@ class CoordinatorRequests:
                 attempts += 1
 
     def _take_coordinators(self, body: FindCoordinatorResponse, key_type: int, first: str) -> bool:
-        """False when something was not there yet."""
+        """Store the coordinators in *body*; False if one was not available yet."""
         found: list[tuple[str, Any]] = [(each.key, each) for each in body.coordinators] or [(first, body)]
         complete = True
         for name, answer in found:
@@ -189,16 +190,16 @@ class CoordinatorRequests:
             self._coordinators.pop(key, None)
 
     def deadline_ms(self) -> int:
-        """Of an exchange that begins now."""
+        """The deadline of an exchange that begins now."""
         return self._clock.monotonic_ms() + self._timeout_ms
 
     def left_ms(self, deadline_ms: int) -> int:
         return max(deadline_ms - self._clock.monotonic_ms(), 1)
 
     def pause(self, attempts: int, deadline_ms: int, what: str) -> Pause:
-        """Before *what* is tried again, after so many *attempts*.
+        """The pause before *what* is retried, after that many *attempts*.
 
-        :raises KafkaTimeoutError: the deadline would pass.
+        :raises KafkaTimeoutError: if the deadline would pass.
         """
         backoff_ms = self._backoff.backoff_ms(attempts)
         if self._clock.monotonic_ms() + backoff_ms >= deadline_ms:
@@ -207,6 +208,6 @@ class CoordinatorRequests:
 
 
 def gravest(codes: Iterable[int]) -> ErrorCode:
-    """The code to act on: an error that stays before one that may pass."""
+    """The most severe code: a final error takes precedence over a retriable one."""
     found = {ErrorCode.of(code) for code in codes if code}
     return next((code for code in found if code not in AGAIN), next(iter(found), ErrorCode.NONE))

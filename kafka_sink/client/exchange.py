@@ -1,8 +1,8 @@
-"""Conversations with brokers as generators, so that several of them can be held at the same time.
+"""Exchanges with brokers as generators, so that several can run concurrently on one thread.
 
-An :data:`Exchange` yields what it asks next and is sent the answers; it neither sends nor waits itself, and keeps the
-order of its own requests. :func:`run_together` holds any number of them on the calling thread: what they ask at one
-time is under way together.
+An :data:`Exchange` yields its next requests and receives their answers. It neither sends nor waits itself, and its own
+requests keep their order. :func:`run_together` runs any number of exchanges on the calling thread; the requests of one
+round are in flight together.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from kafka_sink.protocol.schema import Struct
 
 @dataclass(frozen=True)
 class Round:
-    """Requests that do not depend on each other's answers; any broker will do for those to None.
+    """Independent requests; those with node None may go to any broker.
 
-    An answer that did not come is an error in its place, as :meth:`BlockingClient.request_all` has it.
+    A request without an answer has an error in its place, as in :meth:`BlockingClient.request_all`.
     """
 
     requests: Sequence[tuple[Node | None, RequestSpec]]
@@ -31,12 +31,12 @@ class Round:
 
 @dataclass(frozen=True)
 class Pause:
-    """Nothing is asked for so long."""
+    """A pause without requests."""
 
     duration_ms: int
 
 
-#: What a :class:`Round` is answered with, in its order.
+#: The answers to a :class:`Round`, in its order.
 Answers: TypeAlias = Sequence[Struct | ApiError]
 
 T = TypeVar("T")
@@ -44,13 +44,13 @@ Exchange: TypeAlias = Generator[Round | Pause, Answers, T]
 
 
 def run_together(client: BlockingClient, clock: Clock, exchanges: Sequence[Exchange[Any]]) -> list[Any]:
-    """What each of *exchanges* returns. An error that one of them raises ends all."""
+    """Run *exchanges* and return their results. An error raised by one ends all of them."""
     results: list[Any] = [None] * len(exchanges)
     rounds: dict[int, Round] = {}
     due_ms: dict[int, int] = {}
 
     def go_on(index: int, answers: Answers | None) -> None:
-        """To the next step of an exchange; it begins with None."""
+        """Resume an exchange up to its next step; *answers* is None at its start."""
         try:
             step = next(exchanges[index]) if answers is None else exchanges[index].send(answers)
         except StopIteration as end:
@@ -81,7 +81,7 @@ def run_together(client: BlockingClient, clock: Clock, exchanges: Sequence[Excha
 
 
 def _ask(client: BlockingClient, rounds: Sequence[Round]) -> list[Answers]:
-    """The answers to all *rounds*, whose requests to known brokers are under way together."""
+    """The answers to all *rounds*; the requests to known brokers are in flight together."""
     of_brokers = [(node, spec) for each in rounds for node, spec in each.requests if node is not None]
     timeout_ms = max(each.timeout_ms for each in rounds)
     answers = iter(client.request_all(of_brokers, timeout_ms=timeout_ms) if of_brokers else ())

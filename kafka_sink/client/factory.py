@@ -1,6 +1,6 @@
-"""Wires a network client: one line for producer, consumer and admin client.
+"""Creates a network client for producer, consumer and admin client.
 
-Called on the constructing thread, which only resolves the bootstrap addresses here; nothing connects before the client
+Called on the constructing thread. It only resolves the bootstrap addresses; no connection is opened before the client
 is polled.
 """
 
@@ -34,22 +34,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ClientNetwork:
-    """A network client, its metadata and the figures of its connections: what producers of one process may use, one
-    after the other, as long as nothing is wrong with it. One thread at a time drives it."""
+    """A network client, its metadata and its connection metrics. Producers of one process may use it one after the
+    other as long as it works. One thread at a time drives it."""
 
     client: NetworkClient
     metadata: Metadata
     metrics: SelectorMetrics
 
     def can_go_on(self, now_ms: int, max_age_ms: int) -> bool:
-        """Look at the connections after a pause; False when one was lost or refused, and this is better begun anew.
+        """Check the connections after a pause. False if one was lost or refused and a new client should be created
+        instead.
 
-        What is known of the cluster is asked for again when it is older than *max_age_ms*.
+        The metadata is requested again if it is older than *max_age_ms*.
         """
         if self.client.is_closed:
-            # A task that was interrupted as it gave them back has ended them.
+            # A task that was interrupted while it returned the network has closed it.
             return False
-        # What could not be reached before, such as a name that does not resolve, is no reason.
+        # Earlier failures, such as a name that does not resolve, are ignored.
         before = set(self.client.connection_failures())
         try:
             self.client.poll(0, now_ms)
@@ -70,12 +71,12 @@ def create_client(
     selectable: Selectable | None = None,
     metrics: SelectorMetrics | None = None,
 ) -> tuple[NetworkClient, Metadata]:
-    """A client that knows nothing but the bootstrap addresses of *config*, and its metadata.
+    """Create a client with the bootstrap addresses of *config*, and its metadata.
 
-    *selectable* replaces the real network; *metrics* counts what goes over it.
+    *selectable* replaces the real network; *metrics* records its traffic.
 
-    :raises ConfigError: a bootstrap address is not host:port, no host of them all can be resolved, or what ``ssl.*``
-        and ``sasl.*`` options say cannot be used.
+    :raises ConfigError: if a bootstrap address is not host:port, if none of the hosts can be resolved, or if the
+        ``ssl.*`` or ``sasl.*`` options are unusable.
     """
     context = f"client.id={client_id}" if client_id else ""
     metadata = Metadata(
@@ -120,9 +121,9 @@ def create_client(
 
 
 def bootstrap_addresses(config: ClientConfig) -> tuple[list[tuple[str, int]], list[ConnectionFailure]]:
-    """Host and port of every usable bootstrap address, and why the others are not: their names do not resolve.
+    """Host and port of every usable bootstrap address, and a failure for each address whose name does not resolve.
 
-    :raises ConfigError: none is usable; the text says why for each.
+    :raises ConfigError: if no address is usable; the text says why for each.
     """
     usable: list[tuple[str, int]] = []
     unresolved: list[ConnectionFailure] = []

@@ -1,9 +1,9 @@
-"""Consumer groups from outside: what there is, who is in them, how far they have read, and where they go on.
+"""Administration of consumer groups: list and describe groups, read and set their committed offsets, delete groups.
 
 Blocking, on the calling thread; every call ends within default.api.timeout.ms. It never joins a group.
 
-Source: ListGroups, DescribeGroups, DeleteGroups, OffsetFetch, OffsetCommit (as an administrator: no member, generation
--1); apache/kafka ``ConsumerProtocol`` for what members are assigned.
+Source: ListGroups, DescribeGroups, DeleteGroups, OffsetFetch, OffsetCommit (as an administrator: without member,
+generation -1); apache/kafka ``ConsumerProtocol`` for the format of member assignments.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kafka_sink.protocol.messages.offset_commit import (
 from kafka_sink.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from kafka_sink.protocol.schema import Struct
 
-#: From the next versions on topics travel by id, and describing a group that does not exist is an error.
+#: From the next versions on, topics are identified by id, and describing a group that does not exist is an error.
 _OFFSETS_MAX_VERSION: Final = 9
 _DESCRIBE_MAX_VERSION: Final = 5
 _DEAD: Final = "Dead"
@@ -43,7 +43,7 @@ _DEAD: Final = "Dead"
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member, and what it reads (nothing known unless it is a consumer)."""
+    """A member and its assigned partitions (empty unless it is a consumer)."""
 
     member_id: str
     client_id: str
@@ -53,7 +53,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group: *state* as Kafka names it (Empty, Stable, PreparingRebalance, …)."""
+    """A group; *state* is Kafka's name (Empty, Stable, PreparingRebalance, …)."""
 
     group_id: str
     state: str
@@ -63,7 +63,7 @@ class GroupDescription:
 
 
 class GroupAdmin:
-    """Use it as a context manager; made as :class:`~kafka_sink.client.admin.AdminClient`."""
+    """Use it as a context manager. The arguments are those of :class:`~kafka_sink.client.admin.AdminClient`."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class GroupAdmin:
     def list_groups(self) -> dict[str, str]:
         """All groups with their states, sorted by name; the state is empty on brokers before 2.6.
 
-        :raises ApiError: a broker refused, or cannot be reached.
+        :raises ApiError: if a broker refused, or cannot be reached.
         """
         found: dict[str, str] = {}
         for node in self._client.fetch_cluster([]).nodes:
@@ -93,7 +93,7 @@ class GroupAdmin:
         return dict(sorted(found.items()))
 
     def describe(self, group_id: str) -> GroupDescription:
-        """:raises ApiError: GROUP_ID_NOT_FOUND, there is no such group; GROUP_AUTHORIZATION_FAILED and the like."""
+        """:raises ApiError: GROUP_ID_NOT_FOUND if the group does not exist; GROUP_AUTHORIZATION_FAILED and the like."""
         spec = RequestSpec(
             ApiKey.DESCRIBE_GROUPS, lambda _: DescribeGroupsRequest(groups=[group_id]), _DESCRIBE_MAX_VERSION
         )
@@ -115,7 +115,7 @@ class GroupAdmin:
         return GroupDescription(group_id, group.group_state, group.protocol_data, coordinator, members)
 
     def offsets(self, group_id: str) -> dict[TopicPartition, int]:
-        """What the group has committed, by partition; waits while a transaction that changes it is being ended."""
+        """The committed offsets of the group by partition. Waits for a transaction that is changing them."""
 
         def build(version: int) -> Struct:
             if version >= 8:
@@ -137,9 +137,9 @@ class GroupAdmin:
         }
 
     def set_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Let the group go on at *offsets*. It may not have members.
+        """Commit *offsets* for the group, which must not have members.
 
-        :raises ApiError: UNKNOWN_MEMBER_ID, it has members; UNKNOWN_TOPIC_OR_PARTITION.
+        :raises ApiError: UNKNOWN_MEMBER_ID if the group has members; UNKNOWN_TOPIC_OR_PARTITION.
         """
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, partition), offset in sorted(offsets.items()):
@@ -160,7 +160,7 @@ class GroupAdmin:
     def delete(self, group_id: str) -> None:
         """Delete a group with its offsets.
 
-        :raises ApiError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP, it has members.
+        :raises ApiError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP if the group has members.
         """
 
         def code_of(body: Struct) -> ErrorCode:
@@ -185,13 +185,13 @@ class GroupAdmin:
 
 
 def _fetched(body: Struct) -> Any:
-    """The group's part of the answer, whatever its version calls it."""
+    """The group's part of the answer, in any version."""
     assert isinstance(body, OffsetFetchResponse)
     return body.groups[0] if body.groups else body
 
 
 def _assigned(data: bytes) -> frozenset[TopicPartition]:
-    """The partitions in a consumer's assignment; none where the bytes are something else."""
+    """The partitions in a consumer's assignment; empty if the bytes have another format."""
     found: set[TopicPartition] = set()
     try:
         _, topics = struct.unpack_from(">hi", data)

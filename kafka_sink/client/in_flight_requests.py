@@ -1,7 +1,7 @@
-"""Requests handed to a connection and not answered yet.
+"""Requests that were passed to a connection and are not answered yet.
 
-Owned by one NetworkClient and its thread; only the counters may be read by others. A connection's answers come in the
-order of its requests, so a queue per connection is all the matching there is.
+Owned by one NetworkClient and used on its thread; other threads may only read the counters. A connection returns
+answers in the order of its requests, so one queue per connection is enough to match them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from kafka_sink.common.clock import FOREVER_MS
 
 @dataclass(slots=True)
 class InFlightRequest:
-    """A request on its way: in which *version* it was encoded, and whether the client itself asks (*is_internal*)."""
+    """A request in flight: the *version* in which it was encoded, and whether the client itself sent it
+    (*is_internal*)."""
 
     request: ClientRequest
     version: int
@@ -24,14 +25,16 @@ class InFlightRequest:
     sent_ms: int
 
     def time_to_timeout_ms(self, now_ms: int) -> int:
-        """How long its answer may still take."""
+        """The time until the request times out."""
         return self.sent_ms + self.request.timeout_ms - now_ms
 
 
 class InFlightRequests:
-    """Per connection: newest first, as Kafka's; the newest may still be being written, the oldest is answered next.
+    """The queue of each connection, newest request first, as in Kafka. The newest request may still be partly written;
+    the next answer belongs to the oldest.
 
-    It only counts. Whether the newest is written, so that another may follow, the selectable knows.
+    This class only counts requests. The selectable determines whether the newest is written, so that another may
+    follow.
     """
 
     def __init__(self, max_per_connection: int) -> None:
@@ -40,22 +43,31 @@ class InFlightRequests:
         self._total = 0
 
     def add(self, entry: InFlightRequest) -> None:
-        """It is handed to the selectable now."""
+        """Add a request that is passed to the selectable now."""
         self._requests.setdefault(entry.request.destination, deque()).appendleft(entry)
         self._total += 1
 
     def complete_next(self, node_id: str) -> InFlightRequest:
-        """Take out the oldest: the next answer is its own. :raises RuntimeError: nothing is in flight."""
+        """Remove and return the oldest request, to which the next answer belongs.
+
+        :raises RuntimeError: if nothing is in flight.
+        """
         entry = self._queue(node_id).pop()
         self._total -= 1
         return entry
 
     def last_sent(self, node_id: str) -> InFlightRequest:
-        """The newest. :raises RuntimeError: nothing is in flight."""
+        """The newest request.
+
+        :raises RuntimeError: if nothing is in flight.
+        """
         return self._queue(node_id)[0]
 
     def complete_last_sent(self, node_id: str) -> InFlightRequest:
-        """Take out the newest. :raises RuntimeError: nothing is in flight."""
+        """Remove and return the newest request.
+
+        :raises RuntimeError: if nothing is in flight.
+        """
         entry = self._queue(node_id).popleft()
         self._total -= 1
         return entry
@@ -67,21 +79,21 @@ class InFlightRequests:
         return queue
 
     def can_send_more(self, node_id: str) -> bool:
-        """The connection has fewer than the allowed requests in flight."""
+        """Whether the connection has fewer requests in flight than allowed."""
         return len(self._requests.get(node_id, ())) < self._max_per_connection
 
     def count(self, node_id: str | None = None) -> int:
-        """Requests in flight to one node, or to all."""
+        """The number of requests in flight to one node, or to all."""
         return self._total if node_id is None else len(self._requests.get(node_id, ()))
 
     def clear_all(self, node_id: str) -> Iterator[InFlightRequest]:
-        """Take out everything of one node, oldest first."""
+        """Remove and return all requests of one node, oldest first."""
         queue = self._requests.pop(node_id, deque())
         self._total -= len(queue)
         return reversed(queue)
 
     def nodes_with_timed_out_requests(self, now_ms: int) -> list[tuple[str, InFlightRequest]]:
-        """Nodes that owe an answer for too long, each with its oldest such request."""
+        """The nodes with timed-out requests, each with the oldest such request."""
         found = []
         for node_id, queue in self._requests.items():
             late = next((entry for entry in reversed(queue) if entry.time_to_timeout_ms(now_ms) < 0), None)
@@ -90,6 +102,6 @@ class InFlightRequests:
         return found
 
     def time_to_next_timeout_ms(self, now_ms: int) -> int:
-        """How long until :meth:`nodes_with_timed_out_requests` may name one."""
+        """The time until :meth:`nodes_with_timed_out_requests` may return a node."""
         entries = (entry for queue in self._requests.values() for entry in queue)
         return max(min((entry.time_to_timeout_ms(now_ms) for entry in entries), default=FOREVER_MS) + 1, 0)

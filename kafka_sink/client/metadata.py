@@ -1,8 +1,8 @@
-"""What a client knows about the cluster, and when to ask again.
+"""A client's metadata of the cluster, and when to refresh it.
 
-Application threads add topics, ask for an update and wait for it; the network thread finds out that an update is due,
-sends the request and hands the answer in. Every method may be called from any thread. It never sends anything itself,
-and never calls out while it holds its lock.
+Application threads add topics, request an update and wait for it. The network thread checks whether an update is due,
+sends the request and passes the answer in. Every method may be called from any thread. It never sends anything itself,
+and never calls other code while it holds its lock.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from kafka_sink.protocol.messages.metadata import MetadataResponse
 
 _NEVER_MS: Final = -FOREVER_MS
 
-#: The protocol writes the length of a name in 16 bits.
+#: The protocol encodes the length of a name in 16 bits.
 _NAME_MAX_BYTES: Final = 32767
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateRequest:
-    """What to ask the brokers for: *topics* by name; the rest is handed in again with the answer."""
+    """A metadata request for *topics* by name; the other fields are passed back in with the answer."""
 
     topics: tuple[str, ...]
     request_version: int
@@ -40,10 +40,10 @@ class UpdateRequest:
 class Metadata:
     """Topics of interest, the newest :class:`~kafka_sink.client.cluster.Cluster`, and the refresh rules (KIP-526).
 
-    :param refresh_backoff_ms: least time between two attempts; doubles with every failed one up to
+    :param refresh_backoff_ms: the minimum time between two attempts; doubles with every failed attempt up to
         *refresh_backoff_max_ms* (KIP-580).
-    :param max_age_ms: a snapshot older than this is refreshed without anybody asking.
-    :param max_idle_ms: a topic nobody added for this long is forgotten.
+    :param max_age_ms: a snapshot older than this is refreshed automatically.
+    :param max_idle_ms: a topic that was not added again for this long is removed.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Metadata:
         self._max_age_ms = max_age_ms
         self._max_idle_ms = max_idle_ms
         self._log = ContextLogger(__name__, log_context)
-        # Guards everything below; waiters are woken by every update, error and close.
+        # Guards all fields below; every update, error and close wakes the waiting threads.
         self._changed = threading.Condition(threading.RLock())
         self._cluster = Cluster()
         self._addresses: tuple[tuple[str, int], ...] = ()
@@ -81,29 +81,29 @@ class Metadata:
 
     @property
     def lock(self) -> Lock:
-        """What the network thread needs for every step."""
+        """The lock that the network thread needs for every step."""
         return self._changed
 
     # -- asking
 
     def fetch(self) -> Cluster:
-        """The newest snapshot; never waits."""
+        """The latest snapshot; never waits."""
         return self._cluster
 
     @property
     def update_version(self) -> int:
-        """Grows by one with every update; see :meth:`await_update`."""
+        """Incremented with every update; see :meth:`await_update`."""
         return self._update_version
 
     def age_ms(self, now_ms: int) -> int:
-        """How long ago the last successful update was; 0 before the first."""
+        """The time since the last successful update; 0 before the first."""
         return 0 if self._update_version == 0 else now_ms - self._last_successful_refresh_ms
 
     @leaves("_changed")
     def add(self, topic: str, now_ms: int) -> None:
-        """Be interested in *topic* for max_idle_ms from now; a new one is asked for as soon as possible.
+        """Keep *topic* for max_idle_ms from now; a new topic is requested as soon as possible.
 
-        :raises ValueError: no request can carry this name, so it would keep all others from being asked for.
+        :raises ValueError: if no request can contain this name; it would block the updates of all other topics.
         """
         if not isinstance(topic, str):
             raise ValueError(f"a topic must be str, got {type(topic).__name__} ({topic!r:.50})")
@@ -116,21 +116,21 @@ class Metadata:
 
     @leaves("_changed")
     def request_update(self) -> int:
-        """Have everything refreshed; returns the version to be outgrown, for :meth:`await_update`."""
+        """Request an update of all topics; returns the current version for :meth:`await_update`."""
         with self._changed:
             self._need_full_update = True
             return self._update_version
 
     @leaves("_changed")
     def request_update_for_topic(self, topic: str) -> int:
-        """Have *topic* refreshed: alone if it was never answered yet, with all others otherwise."""
+        """Request an update of *topic*: of the new topics only if it is new, otherwise of all topics."""
         with self._changed:
             if topic in self._new_topics:
                 return self._request_update_for_new_topics()
             return self.request_update()
 
     def _request_update_for_new_topics(self) -> int:
-        # A topic nobody has asked for yet has nothing to back off from.
+        # No backoff applies to a topic that was never requested.
         self._last_refresh_ms = _NEVER_MS
         self._need_partial_update = True
         self._request_version += 1
@@ -138,10 +138,10 @@ class Metadata:
 
     @leaves("_changed")
     def await_update(self, last_version: int, timeout_ms: int) -> None:
-        """Wait until :attr:`update_version` is above *last_version*.
+        """Wait until :attr:`update_version` is greater than *last_version*.
 
-        :raises KafkaTimeoutError: it was not within *timeout_ms*.
-        :raises KafkaError: the cluster refuses this client, or the client was closed meanwhile.
+        :raises KafkaTimeoutError: if there is no update within *timeout_ms*.
+        :raises KafkaError: if the cluster refuses this client, or the client was closed in the meantime.
         """
         with self._changed:
             deadline_ms = min(self._clock.monotonic_ms() + timeout_ms, FOREVER_MS)
@@ -157,14 +157,14 @@ class Metadata:
                 self._clock.wait(self._changed, remaining_ms)
 
     def raise_for_topic(self, topic: str) -> None:
-        """Raise what the cluster said about *topic* (illegal name, not authorized) or about this client as a whole."""
+        """Raise the cluster's error for *topic* (invalid name, not authorized), or a fatal error of this client."""
         self.raise_if_fatal()
         self.raise_if_invalid(topic)
         if topic in self._cluster.unauthorized_topics:
             raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {topic!r}")
 
     def raise_if_invalid(self, topic: str) -> None:
-        """Raise that *topic* has an illegal name, where the cluster has said so: asking again would not change it."""
+        """Raise an error if the cluster has reported *topic* as an invalid name; a retry would not help."""
         if topic in self._cluster.invalid_topics:
             raise InvalidTopicError(
                 f"topic {topic!r} has no legal name: 1 to 249 letters, digits, '.', '_' and '-' are allowed"
@@ -172,7 +172,7 @@ class Metadata:
 
     @leaves("_changed")
     def raise_if_fatal(self) -> None:
-        """Raise, once, what makes every update impossible."""
+        """Raise the error that makes every update impossible; it is raised once."""
         with self._changed:
             fatal, self._fatal = self._fatal, None
         if fatal is not None:
@@ -181,7 +181,7 @@ class Metadata:
     # -- refreshing
 
     def bootstrap(self, addresses: Sequence[tuple[str, int]]) -> None:
-        """Start with nothing but *addresses* (host, port)."""
+        """Start with only *addresses* (host, port)."""
         with self._changed:
             self._addresses = tuple(addresses)
             self._need_full_update = True
@@ -190,12 +190,12 @@ class Metadata:
             self._cluster = Cluster.bootstrap(self._addresses)
 
     def rebootstrap(self) -> None:
-        """None of the known brokers can be reached: begin again with the addresses of the start (KIP-899)."""
+        """Start again with the bootstrap addresses, because no known broker can be reached (KIP-899)."""
         self._log.info("rebootstrapping with %s", ", ".join(f"{host}:{port}" for host, port in self._addresses))
         self.bootstrap(self._addresses)
 
     def time_to_next_update_ms(self, now_ms: int) -> int:
-        """How long until an update is due; 0 = now."""
+        """The time until an update is due; 0 = now."""
         with self._changed:
             if self._need_full_update or self._need_partial_update:
                 until_expiry_ms = 0
@@ -204,7 +204,7 @@ class Metadata:
             return max(until_expiry_ms, self._last_refresh_ms + self._refresh_backoff_ms - now_ms, 0)
 
     def next_request(self, now_ms: int) -> UpdateRequest:
-        """What to ask for now: new topics only when that is all there is to find out, everything otherwise."""
+        """The request for the next update: only new topics if nothing else is due, otherwise all topics."""
         with self._changed:
             is_fresh = self._last_successful_refresh_ms + self._max_age_ms > now_ms
             is_partial = is_fresh and not self._need_full_update
@@ -212,11 +212,11 @@ class Metadata:
             return UpdateRequest(tuple(sorted(topics)), self._request_version, is_partial)
 
     def update(self, response: MetadataResponse, request: UpdateRequest, *, version: int, now_ms: int) -> None:
-        """Take over the brokers' answer (of *version*) to *request* and wake who waits for it."""
+        """Apply the answer (in *version*) to *request* and wake the waiting threads."""
         with self._changed:
             if self._is_closed:
                 return
-            # A topic added while the answer was under way is not in it.
+            # A topic that was added while the request was in flight is not in the answer.
             self._need_partial_update = request.request_version < self._request_version
             self._last_refresh_ms = now_ms
             self._reset_backoff(0)
@@ -241,9 +241,10 @@ class Metadata:
             self._changed.notify_all()
 
     def update_leaders(self, leaders: Mapping[TopicPartition, NewLeader], nodes: Iterable[Node]) -> None:
-        """Take over what a broker told about partitions that it does not lead (KIP-951); what is old news is left out.
+        """Apply leader changes that a broker reported for partitions that it does not lead (KIP-951); outdated ones are
+        ignored.
 
-        It does not replace an update, and wakes nobody: what it says is true, but not all there is to know.
+        This does not replace an update and wakes no waiting thread, because the information is correct but incomplete.
         """
         with self._changed:
             self._cluster = with_leaders(self._cluster, leaders, nodes)
@@ -259,25 +260,25 @@ class Metadata:
         return False
 
     def failed_update(self, now_ms: int) -> None:
-        """An attempt came to nothing: back off before the next."""
+        """An attempt failed: back off before the next one."""
         with self._changed:
             self._last_refresh_ms = now_ms
             self._reset_backoff(self._failed_attempts + 1)
 
     def _reset_backoff(self, failed_attempts: int) -> None:
-        # Drawn once an attempt: the jitter must not change the answer from one question to the next.
+        # Computed once per attempt, so that the jitter does not change the result between two calls.
         self._failed_attempts = failed_attempts
         self._refresh_backoff_ms = self._backoff.backoff_ms(max(failed_attempts - 1, 0))
 
     def fatal_error(self, error: KafkaError) -> None:
-        """No update can succeed any more; the next one who waits gets *error*."""
+        """No update can succeed any more; the next waiting thread gets *error*."""
         with self._changed:
             self._fatal = error
             self._changed.notify_all()
 
     @leaves("_changed")
     def close(self) -> None:
-        """Let go of everybody who waits."""
+        """Close, and wake all waiting threads."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

@@ -1,7 +1,8 @@
-"""Keeps a client's metadata fresh: decides in every poll whether to ask, whom, and what to do with the outcome.
+"""Keeps a client's metadata up to date: in every poll it decides whether to send a request and to which node, and
+handles the outcome.
 
-Owned by one NetworkClient and called on its thread from inside its poll. It sends only through the client that calls
-it, never waits, and has one request under way at most.
+Owned by one NetworkClient and called on its thread from within its poll. It sends only through the calling client,
+never waits, and has at most one request in flight.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafka_sink.protocol.schema import Struct
 
-#: Partitions named in one log line about trouble; the rest is counted.
+#: The number of topics named in one log line about errors; the rest are counted.
 _TROUBLES_SHOWN: Final = 10
 
 
 class Requester(Protocol):
-    """What the updater needs of the client it belongs to."""
+    """The interface that the updater needs of its client."""
 
     def least_loaded_node(self, now_ms: int) -> Node | None: ...
 
@@ -33,7 +34,7 @@ class Requester(Protocol):
     def can_connect(self, node_id: str, now_ms: int) -> bool: ...
 
     def is_unreachable(self, node_id: str, since_ms: int) -> bool:
-        """The last attempt to connect did not get through."""
+        """Whether the last attempt to connect ended at or after *since_ms* without an established connection."""
         ...
 
     @property
@@ -42,54 +43,56 @@ class Requester(Protocol):
     def initiate_connect(self, node: Node, now_ms: int) -> None: ...
 
     def send_internal(self, node_id: str, api_key: ApiKey, build: BodyBuilder, now_ms: int) -> None:
-        """Send past the readiness check; the outcome comes back through the ``handle_`` methods."""
+        """Send without the readiness check; the outcome is passed to the ``handle_`` methods."""
         ...
 
 
 class MetadataUpdater(Protocol):
-    """How a NetworkClient learns about the cluster."""
+    """The interface through which a NetworkClient maintains its metadata."""
 
     def nodes(self) -> tuple[Node, ...]:
-        """Every broker that may be talked to."""
+        """All brokers that may be contacted."""
         ...
 
     def is_update_due(self, now_ms: int) -> bool:
-        """An update should go out before anything else does."""
+        """Whether an update must be sent before any other request."""
         ...
 
     def maybe_update(self, client: Requester, now_ms: int) -> int:
-        """Get an update under way if one is due; how long until this has to be called again, ms."""
+        """Start an update if one is due; returns the time until the next call, ms."""
         ...
 
     def is_rebootstrap_due(self, now_ms: int) -> bool:
-        """The brokers that are known are of no use: time to leave them all and to call :meth:`rebootstrap`."""
+        """Whether the known brokers are unusable: the client must then disconnect from all of them and call
+        :meth:`rebootstrap`.
+        """
         ...
 
     def rebootstrap(self, now_ms: int) -> None:
-        """Begin again with the bootstrap addresses."""
+        """Start again with the bootstrap addresses."""
         ...
 
     def handle_response(self, response: MetadataResponse, version: int, now_ms: int) -> None:
-        """The update arrived, in *version*."""
+        """Handle the answer to the update, in *version*."""
         ...
 
     def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None:
-        """The update came to nothing; with an *error* no later one can succeed either."""
+        """Handle a failed update; with an *error* no later update can succeed either."""
         ...
 
     def handle_server_disconnect(self, now_ms: int, error: KafkaError | None) -> None:
-        """A connection was lost or could not be made; *error* if the broker refused us."""
+        """Handle a connection that was lost or could not be made; *error* if the broker refused the authentication."""
         ...
 
     def close(self) -> None: ...
 
 
 class DefaultMetadataUpdater:
-    """Feeds a :class:`~kafka_sink.client.metadata.Metadata`.
+    """Updates a :class:`~kafka_sink.client.metadata.Metadata`.
 
-    :param allow_auto_topic_creation: whether asking for an unknown topic may create it.
-    :param rebootstrap: begin again with the bootstrap addresses when no known broker can be reached (KIP-899), when a
-        broker says so, or when no update has succeeded for *rebootstrap_trigger_ms* (KIP-1102).
+    :param allow_auto_topic_creation: whether a request for an unknown topic may create it.
+    :param rebootstrap: start again with the bootstrap addresses if no known broker can be reached (KIP-899), if a
+        broker requests it, or if no update has succeeded for *rebootstrap_trigger_ms* (KIP-1102).
     """
 
     def __init__(
@@ -106,13 +109,13 @@ class DefaultMetadataUpdater:
         self._metadata = metadata
         self._allow_auto_topic_creation = allow_auto_topic_creation
         self._request_timeout_ms = request_timeout_ms
-        # Without a backoff the client would poll without a pause for as long as a connection is being set up.
+        # Without a backoff the client would poll continuously while a connection is being set up.
         self._pause_ms = max(reconnect_backoff_ms, 1)
         self._may_rebootstrap = rebootstrap
         self._rebootstrap_trigger_ms = rebootstrap_trigger_ms
-        # When the first attempt at the update that is due now began; None while there is none.
+        # The time of the first attempt at the update that is due now; None if none is due.
         self._trying_since_ms: int | None = None
-        # What could not be reached before may be back, or be told of under another address.
+        # Failures before the last rebootstrap do not count: a broker may be back, or have another address.
         self._rebootstrapped_ms = -FOREVER_MS
         self._is_sent_back = False
         self._log = ContextLogger(__name__, log_context)
@@ -152,7 +155,8 @@ class DefaultMetadataUpdater:
         self._metadata.rebootstrap()
 
     def _is_cluster_lost(self, client: Requester) -> bool:
-        """Every known broker was tried, and none let us in: they may all have new addresses by now."""
+        """Whether a connection to every known broker was attempted and none was established: all may have new addresses
+        by now."""
         cluster = self._metadata.fetch()
         since_ms = self._rebootstrapped_ms
         return not cluster.is_bootstrap and all(
@@ -166,12 +170,12 @@ class DefaultMetadataUpdater:
             client.send_internal(node.connection_id, ApiKey.METADATA, self._builder(update), now_ms)
             return self._request_timeout_ms
         if client.is_any_node_connecting:
-            # One attempt at a time: it may well succeed, and then the others were for nothing.
+            # Connect to one node at a time: if the attempt succeeds, others would be unnecessary.
             return self._pause_ms
         if client.can_connect(node.connection_id, now_ms):
             client.initiate_connect(node, now_ms)
             return self._pause_ms
-        # Connected but busy, or not past its handshake yet: the network will tell.
+        # Connected but busy, or still in its handshake: the network will report an event.
         return FOREVER_MS
 
     def _builder(self, update: UpdateRequest) -> BodyBuilder:
@@ -191,7 +195,7 @@ class DefaultMetadataUpdater:
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._may_rebootstrap:
             self._is_sent_back = True
         elif response.error_code or not any(has_address(broker.host, broker.port) for broker in response.brokers):
-            # A broker that is still starting knows nobody, not even itself.
+            # A broker that is still starting lists no brokers, not even itself.
             self._metadata.failed_update(now_ms)
         else:
             self._trying_since_ms = None
@@ -212,11 +216,11 @@ class DefaultMetadataUpdater:
 
     def handle_server_disconnect(self, now_ms: int, error: KafkaError | None) -> None:
         if self.is_update_due(now_ms):
-            # It would have gone there; counting it as failed keeps the attempts apart.
+            # An update was due; counting it as failed applies the backoff between attempts.
             self._metadata.failed_update(now_ms)
         if error is not None:
             self._metadata.fatal_error(error)
-        # The broker may be gone for good, and its partitions led by others.
+        # The broker may be gone for good, and other brokers may lead its partitions.
         self._metadata.request_update()
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """Requests to brokers and their answers, over one selector: Kafka's NetworkClient.
 
-One thread (a producer's sender, an admin client's caller) drives it: ``ready`` → ``send`` → ``poll``. Only
-:meth:`NetworkClient.wakeup`, :meth:`NetworkClient.connection_failures` and the in-flight counters may be used from
-others. It connects when first asked for a node, settles API versions before anything else is sent, keeps the metadata
-fresh by itself, and never waits but in ``poll``. What it sends of its own accord never reaches the caller.
+One thread (a producer's sender, an admin client's caller) drives it: ``ready`` → ``send`` → ``poll``. Other threads may
+only use :meth:`NetworkClient.wakeup`, :meth:`NetworkClient.connection_failures` and the in-flight counters. It connects
+to a node when ``ready`` is first called for it, negotiates API versions before any other request, keeps the metadata up
+to date, and only waits in ``poll``. The answers to its internal requests are not returned to the caller.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ from kafka_sink.protocol.schema import Struct
 
 __all__ = ["ClientRequest", "ClientResponse", "ConnectionFailure", "NetworkClient"]
 
-#: Ids from here to the end of int32 are Kafka's for SASL exchanges.
+#: The ids from here to the end of int32 are reserved by Kafka for SASL exchanges.
 _CORRELATION_IDS: Final = 2**31 - 8
 
 
 class NetworkClient:
-    """See the module; *config* gives time-outs, backoffs, buffer sizes and how many requests may be in flight."""
+    """See the module; *config* contains the time-outs, backoffs, buffer sizes and the maximum number of requests in
+    flight."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class NetworkClient:
     # -- nodes
 
     def ready(self, node: Node, now_ms: int) -> bool:
-        """Whether a request may be sent to *node* now; if not, begins to connect where that is allowed."""
+        """Whether a request may be sent to *node* now; if not, starts a connection attempt if one is allowed."""
         if not node.host:
             raise ValueError(f"{node} has no address to connect to")
         if self.is_ready(node, now_ms):
@@ -92,11 +93,13 @@ class NetworkClient:
         return False
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
-        """Whether a request may be sent to *node* now. Never while a metadata update is due: that goes first."""
+        """Whether a request may be sent to *node* now. False while a metadata update is due, because the update is sent
+        first."""
         return not self._updater.is_update_due(now_ms) and self.can_send_request(node.connection_id, now_ms)
 
     def can_send_request(self, node_id: str, now_ms: int) -> bool:
-        """Connected, versions known, not throttled, send slot free, and not too many in flight."""
+        """Whether the node is connected, its versions are known, it is not throttled, its send slot is free, and the
+        limit of requests in flight is not reached."""
         return (
             self._states.is_ready(node_id, now_ms)
             and self._selectable.can_send(node_id)
@@ -104,11 +107,11 @@ class NetworkClient:
         )
 
     def can_connect(self, node_id: str, now_ms: int) -> bool:
-        """No connection is there or under way, and the reconnect backoff is over."""
+        """Whether the node is disconnected and its reconnect backoff is over."""
         return self._states.can_connect(node_id, now_ms)
 
     def is_unreachable(self, node_id: str, since_ms: int) -> bool:
-        """The last attempt to connect, which has ended after *since_ms*, did not get through."""
+        """Whether the last attempt to connect ended at or after *since_ms* without an established connection."""
         return self._states.is_unreachable(node_id, since_ms)
 
     @property
@@ -116,28 +119,29 @@ class NetworkClient:
         return self._states.is_any_connecting
 
     def poll_delay_ms(self, node: Node, now_ms: int) -> int:
-        """How long nothing can be done for *node* unless the network reports something: backoff or throttle time."""
+        """How long to wait for *node* unless the network reports an event: the backoff or throttle time."""
         return self._states.poll_delay_ms(node.connection_id, now_ms)
 
     def connection_failed(self, node: Node) -> bool:
-        """The connection to *node* was lost or could not be made, and no new attempt is under way."""
+        """Whether the connection to *node* was lost or could not be made, and no new attempt is in progress."""
         return self._states.is_disconnected(node.connection_id)
 
     def connection_failure(self, node: Node) -> ConnectionFailure | None:
-        """Why *node*'s address cannot be reached; None when it can, or was not tried."""
+        """The failure of *node*'s address; None if it can be reached or was not tried."""
         return self._peers.failure(node)
 
     def note_unresolved(self, host: str, port: int, cause: str) -> None:
-        """A bootstrap address was left out because its name has no address; it belongs into every report."""
+        """Record a bootstrap address that was left out because its name has no address; it is always reported."""
         self._peers.unresolved(host, port, cause)
 
     def connection_failures(self) -> tuple[ConnectionFailure, ...]:
-        """The last cause per address that is not connected now. Any thread."""
+        """The last failure of each address that is not connected now. May be called from any thread."""
         return self._peers.failures()
 
     def least_loaded_node(self, now_ms: int) -> Node | None:
-        """The node to ask when any will do: idle and ready, else ready with the fewest requests in flight, else one
-        that is being connected, else the one whose last attempt is longest ago; None when none can be used now."""
+        """The node for a request that any node can answer: an idle ready node, else the ready node with the fewest
+        requests in flight, else a node whose connection is being set up, else the node whose last attempt is longest
+        ago. None if no node can be used now."""
         nodes = self._updater.nodes()
         offset = self._random.randrange(len(nodes)) if nodes else 0
         return least_loaded_node(
@@ -149,7 +153,7 @@ class NetworkClient:
         )
 
     def initiate_connect(self, node: Node, now_ms: int) -> None:
-        """Begin to connect, whatever the state; a failure at once is handled like a later one."""
+        """Start to connect in any state; an immediate failure is handled like a later one."""
         node_id = node.connection_id
         self._peers.connecting(node)
         try:
@@ -177,7 +181,7 @@ class NetworkClient:
         timeout_ms: int | None = None,
         callback: ResponseCallback | None = None,
     ) -> ClientRequest:
-        """Describe a request; *build* gets the version that was settled with the broker. Sends nothing yet."""
+        """Create a request; *build* gets the version negotiated with the broker. Nothing is sent yet."""
         correlation_id = self._correlation_id
         self._correlation_id = (correlation_id + 1) % _CORRELATION_IDS
         return ClientRequest(
@@ -194,9 +198,9 @@ class NetworkClient:
         )
 
     def send(self, request: ClientRequest, now_ms: int) -> None:
-        """Queue *request*; the polls that follow write it and report its end.
+        """Queue *request*; the following polls write it and return its outcome.
 
-        :raises RuntimeError: its node is not ready (see :meth:`ready`).
+        :raises RuntimeError: if its node is not ready (see :meth:`ready`).
         """
         self._ensure_open()
         if not self.can_send_request(request.destination, now_ms):
@@ -206,7 +210,7 @@ class NetworkClient:
             self._aborted.append(request.ended(now_ms, version_mismatch=mismatch, cause=str(mismatch)))
 
     def send_internal(self, node_id: str, api_key: ApiKey, build: BodyBuilder, now_ms: int) -> None:
-        """Send on the client's own behalf, past the readiness check; the caller of ``poll`` never sees the answer."""
+        """Send an internal request, without the readiness check; ``poll`` does not return its answer."""
         request = self.new_request(node_id, api_key, build, now_ms)
         mismatch = self._dispatch(request, now_ms, is_internal=True)
         if mismatch is not None and api_key is ApiKey.METADATA:
@@ -217,7 +221,7 @@ class NetworkClient:
         versions = self.api_versions.get(node_id)
         try:
             if versions is None:
-                # Only the question for the versions itself goes out before the answer to it.
+                # Only ApiVersions itself is sent before the versions are known.
                 version = allowed_versions(request.api_key, request.max_version).max
             else:
                 version = versions.latest_usable_version(request.api_key, request.max_version)
@@ -236,7 +240,8 @@ class NetworkClient:
     # -- in flight
 
     def in_flight_request_count(self, node_id: str | None = None) -> int:
-        """Requests that wait for their end, to one node or to all, internal ones included. Any thread."""
+        """The number of requests in flight to one node or to all, internal ones included. May be called from any
+        thread."""
         return self._in_flight.count(node_id)
 
     def has_in_flight_requests(self) -> bool:
@@ -245,10 +250,11 @@ class NetworkClient:
     # -- polling
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
-        """Write, read, connect, time out, for at most *timeout_ms*; the requests that ended, after their callbacks."""
+        """Write, read, connect and handle time-outs for at most *timeout_ms*. Returns the completed requests after
+        their callbacks were called."""
         self._ensure_open()
         if self._aborted:
-            # They ended before they began: no reason to wait for the network.
+            # These requests were never sent, so there is no reason to wait for the network.
             aborted, self._aborted = self._aborted, []
             return self._complete(aborted)
         metadata_ms = self._updater.maybe_update(self, now_ms)
@@ -256,7 +262,7 @@ class NetworkClient:
             self._selectable.poll(min(timeout_ms, metadata_ms, self._time_to_next_timeout_ms(now_ms)))
         except OSError:
             self._log.exception("polling the network failed")
-        # Time has passed in there.
+        # Time has passed during the poll.
         now_ms = self._clock.monotonic_ms()
         responses: list[ClientResponse] = []
         self._handle_completed_sends(responses, now_ms)
@@ -278,7 +284,7 @@ class NetworkClient:
         )
 
     def wakeup(self) -> None:
-        """End the current poll, or the next one if none runs. Any thread."""
+        """End the current poll, or the next one if none is running. May be called from any thread."""
         self._selectable.wakeup()
 
     def close(self) -> None:
@@ -290,7 +296,7 @@ class NetworkClient:
 
     @property
     def is_closed(self) -> bool:
-        """:meth:`close` was called. Any thread."""
+        """Whether :meth:`close` was called. May be called from any thread."""
         return self._is_closed
 
     def _ensure_open(self) -> None:
@@ -311,7 +317,7 @@ class NetworkClient:
     def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: int) -> None:
         for send in self._selectable.completed_sends:
             if not self._in_flight.count(send.destination):
-                # The answer came first: what TLS itself had to say behind the frame has kept the slot.
+                # The answer was processed first: TLS data behind the frame kept the send slot occupied.
                 continue
             request = self._in_flight.last_sent(send.destination).request
             if not request.expect_response:
@@ -360,7 +366,8 @@ class NetworkClient:
 
     def _handle_connections(self) -> None:
         for node_id in self._selectable.connected:
-            # Not ready before the broker has said what it understands; asked once the handshake is over.
+            # The connection is not ready until the broker has returned its API versions, which are requested after the
+            # handshake.
             self._version_questions.add(node_id)
 
     def _initiate_api_versions_requests(self, now_ms: int) -> None:
@@ -380,12 +387,12 @@ class NetworkClient:
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id, late in self._in_flight.nodes_with_timed_out_requests(now_ms):
-            # Answers come in order, so behind a missing one nothing can be matched any more.
+            # Answers arrive in order, so after a missing one no answer can be matched any more.
             cause = f"{late.request} was not answered within {late.request.timeout_ms} ms"
             self._drop(node_id, cause, responses, now_ms)
 
     def _rebootstrap(self, responses: list[ClientResponse], now_ms: int) -> None:
-        """Leave every known broker: under the same id there may be another one at another address by now."""
+        """Disconnect from all known brokers: the same id may belong to another broker at another address by now."""
         for node in self._updater.nodes():
             if self._states.is_preparing(node.connection_id) or self._states.is_connected(node.connection_id):
                 self._drop(node.connection_id, "left, to begin again with bootstrap.servers", responses, now_ms)
@@ -401,7 +408,7 @@ class NetworkClient:
         now_ms: int,
         state: ChannelState = ChannelState.LOCAL_CLOSE,
     ) -> None:
-        """Close a connection from our side and treat it as lost."""
+        """Close a connection locally and handle it as lost."""
         self._selectable.close_connection(node_id)
         self._process_disconnection(node_id, Disconnect(state, cause), responses, now_ms)
 
@@ -436,7 +443,10 @@ class NetworkClient:
 
 
 def _decode(entry: InFlightRequest, receive: NetworkReceive) -> Struct:
-    """The answer to *entry*. :raises ProtocolError: it is not one."""
+    """The answer to *entry*.
+
+    :raises ProtocolError: if the frame is not an answer to it.
+    """
     request = entry.request
     correlation_id, body = decode_response(request.api_key, entry.version, receive.payload)
     if correlation_id != request.correlation_id:

@@ -1,6 +1,6 @@
-"""Which node to ask when any will do.
+"""The choice of a node for a request that any node can answer.
 
-Called by the NetworkClient, on its thread. A rule alone: it looks and changes nothing.
+Called by the NetworkClient, on its thread. A pure function without side effects.
 
 Source: apache/kafka ``NetworkClient.leastLoadedNode``.
 """
@@ -23,8 +23,8 @@ def least_loaded_node(
     states: ClusterConnectionStates,
     in_flight: InFlightRequests,
 ) -> Node | None:
-    """The first of *nodes* that is idle and ready, else ready with the fewest requests in flight, else one that is
-    being connected, else the one whose last attempt is longest ago; None when none can be used now."""
+    """The first idle ready node of *nodes*, else the ready node with the fewest requests in flight, else a node whose
+    connection is being set up, else the node whose last attempt is longest ago. None if no node can be used now."""
     ready: Node | None = None
     fewest = FOREVER_MS
     preparing: Node | None = None

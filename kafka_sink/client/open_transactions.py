@@ -1,6 +1,6 @@
-"""Transactions as a partition's log knows them: those that are open there, and the end of one that nobody will end.
+"""The open transactions in a partition's log, and how to abort a hanging one.
 
-Blocking, on the calling thread. Must never end a transaction but the one that begins where its caller says.
+Blocking, on the calling thread. It must only end the transaction that begins at the offset given by its caller.
 
 Source: DescribeProducers and WriteTxnMarkers (KIP-664); apache/kafka ``kafka-transactions.sh abort``.
 """
@@ -28,7 +28,7 @@ from kafka_sink.protocol.messages.write_txn_markers import (
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction in one log: who writes it, where it begins, and when it was written to last (ms since 1970)."""
+    """A transaction in one log: its producer, its first offset, and the time of its last write (ms since 1970)."""
 
     producer_id: int
     epoch: int
@@ -38,9 +38,9 @@ class OpenTransaction:
 
 
 def open_transactions(client: BlockingClient, partition: TopicPartition) -> list[OpenTransaction]:
-    """All transactions that are open in the log of *partition*, by where they begin.
+    """All open transactions in the log of *partition*, sorted by first offset.
 
-    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; the leader refused.
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; other codes if the leader refused.
     """
     asked = DescribeProducersRequest(topics=[TopicRequest(partition.topic, [partition.partition])])
     body = client.request(_leader(client, partition), ApiKey.DESCRIBE_PRODUCERS, lambda _: asked)
@@ -63,16 +63,17 @@ def open_transactions(client: BlockingClient, partition: TopicPartition) -> list
 
 
 def abort_in_log(client: BlockingClient, partition: TopicPartition, transaction: OpenTransaction) -> None:
-    """Write the marker that aborts *transaction* into the log of *partition*, as its coordinator would.
+    """Write an abort marker for *transaction* to the log of *partition*, as its coordinator would.
 
-    :raises ApiError: INVALID_PRODUCER_EPOCH, its producer goes on with a newer one; the leader refused.
+    :raises ApiError: INVALID_PRODUCER_EPOCH if its producer continues with a newer epoch; other codes if the leader
+        refused.
     """
     marker = WritableTxnMarker(
         producer_id=transaction.producer_id,
         producer_epoch=transaction.epoch,
         transaction_result=False,
         topics=[WritableTxnMarkerTopic(partition.topic, [partition.partition])],
-        # A log that was never told of a coordinator takes any.
+        # A log without a recorded coordinator epoch accepts any epoch.
         coordinator_epoch=max(transaction.coordinator_epoch, 0),
     )
     request = WriteTxnMarkersRequest(markers=[marker])

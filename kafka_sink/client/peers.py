@@ -1,7 +1,7 @@
-"""The node behind each connection: its name in messages, and why it cannot be reached.
+"""The node of each connection: its name in messages, and the reason why it cannot be reached.
 
-Owned by one NetworkClient and its thread; only :meth:`Peers.failures` may be called from others. It hears what became
-of connections and never opens or ends one.
+Owned by one NetworkClient and used on its thread; other threads may only call :meth:`Peers.failures`. It records
+connection events and never opens or closes a connection.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kafka_sink.common.model import Node
 
 
 class Peers:
-    """See the module; *states* tells which connections there are now."""
+    """See the module; *states* contains the current connections."""
 
     def __init__(self, states: ClusterConnectionStates, log: ContextLogger) -> None:
         self._states = states
@@ -22,7 +22,7 @@ class Peers:
         self._nodes: dict[str, Node] = {}
 
     def name(self, node_id: str) -> str:
-        """What to call the node in messages."""
+        """The name of the node in messages."""
         node = self._nodes.get(node_id)
         return f"node {node_id}" if node is None else str(node)
 
@@ -30,38 +30,39 @@ class Peers:
         self._nodes[node.connection_id] = node
 
     def ready(self, node_id: str) -> None:
-        """Its address can be reached."""
+        """The address of the node can be reached."""
         node = self._nodes[node_id]
         self._failures.clear(node.host, node.port)
         self._log.debug("%s is ready", node)
 
     def lost(self, node_id: str, cause: str, *, was_ready: bool) -> None:
-        """The connection is gone, or was never made.
+        """The connection was lost or was never established.
 
-        A failure to make one is news also while another one to that address lives on: that may be from before a
-        certificate or a password went wrong.
+        A failed connection attempt is also recorded while another connection to that address is open: that connection
+        may have been established before a certificate or password became invalid.
         """
         node = self._nodes[node_id]
         if was_ready and self._is_connected_otherwise(node):
             return
         is_news = self._failures.record(node.host, node.port, cause)
-        # A broker that stays away is tried again and again; once is enough to say so aloud.
+        # An unavailable broker is tried repeatedly; a repeated failure is only logged at debug level.
         (self._log.warning if is_news else self._log.debug)("%s: %s", node, cause)
 
     def unresolved(self, host: str, port: int, cause: str) -> None:
-        """There is nothing to connect to at that name."""
+        """The name has no address to connect to."""
         self._failures.record(host, port, cause)
 
     def failures(self) -> tuple[ConnectionFailure, ...]:
-        """The last cause per address that is not connected now. Any thread."""
+        """The last failure of each address that is not connected now. May be called from any thread."""
         return self._failures.report()
 
     def failure(self, node: Node) -> ConnectionFailure | None:
-        """Why *node*'s address cannot be reached; None when it can, or was not tried."""
+        """The failure of *node*'s address; None if it can be reached or was not tried."""
         return next((f for f in self._failures.report() if (f.host, f.port) == (node.host, node.port)), None)
 
     def _is_connected_otherwise(self, node: Node) -> bool:
-        """A bootstrap address and a broker's own are often one: losing the one connection does not lose the broker."""
+        """Whether another connection to the same address is open. A bootstrap address is often also the address of a
+        broker, so the loss of one connection does not mean that the broker is lost."""
         return any(
             other.host == node.host and other.port == node.port and self._states.is_connected(node_id)
             for node_id, other in self._nodes.items()

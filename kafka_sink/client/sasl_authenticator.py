@@ -1,8 +1,9 @@
-"""Makes a client known to a broker: ApiVersions → SaslHandshake → SaslAuthenticate, and again before the session ends.
+"""Authenticates a client with a broker: ApiVersions → SaslHandshake → SaslAuthenticate, and again before the session
+expires.
 
-Belongs to one connection and its selector's thread. Its requests have ids that no other request has, because answers
-to requests sent before may come between its own when it authenticates again (KIP-368): those it hands on. It never
-shows a token, and what the broker says is repeated only as the broker's reason.
+Belongs to one connection and is used on its selector's thread. Its requests use reserved correlation ids, because
+during reauthentication (KIP-368) answers to earlier requests may arrive between its own answers; those are passed on.
+It never exposes a token, and the broker's message is repeated only as the broker's reason.
 
 Source: KIP-43, KIP-152, KIP-368; apache/kafka ``SaslClientAuthenticator``.
 """
@@ -29,13 +30,14 @@ from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sa
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import Struct
 
-#: Ids of requests that belong to an authentication; no other request has one of them.
+#: The correlation ids reserved for requests of an authentication.
 MIN_RESERVED_CORRELATION_ID: Final = 2**31 - 8
 _MAX_RESERVED_CORRELATION_ID: Final = 2**31 - 1
 
-#: Version 0 is followed by bare tokens, in which a broker cannot say why it refuses.
+#: After version 0 the tokens are sent without Kafka headers, and a broker cannot give a reason for its refusal.
 _HANDSHAKE_VERSION: Final = 1
-#: When, of its lifetime, a session is renewed: early enough, and not all clients of a cluster at once.
+#: The share of its lifetime after which a session is renewed: early enough, and at different times for the clients of a
+#: cluster.
 _REAUTHENTICATE_AFTER: Final = (0.85, 0.95)
 
 
@@ -48,9 +50,9 @@ class _State(Enum):
 
 
 class SaslClientAuthenticator:
-    """See the module; *begin* makes the exchange of *mechanism* for each authentication."""
+    """See the module; *begin* creates the exchange of *mechanism* for each authentication."""
 
-    #: The connecting side does not ask who the broker is: its certificate, or SCRAM, has proved it.
+    #: A client needs no principal of the broker: the broker is authenticated by its certificate or by SCRAM.
     principal = ""
     session_expired = False
 
@@ -77,7 +79,7 @@ class SaslClientAuthenticator:
         self._versions: dict[int, int] = {}
         self._reauthenticate_at_ms: int | None = None
         self._received: deque[NetworkReceive] = deque()
-        # (API, version) of the one request that waits for its answer.
+        # (API, version) of the one request in flight.
         self._asked: tuple[ApiKey, int] = (ApiKey.API_VERSIONS, 0)
 
     @property
@@ -86,7 +88,7 @@ class SaslClientAuthenticator:
 
     @property
     def wanted_events(self) -> int:
-        # Answers to earlier requests are taken meanwhile: a broker that cannot get rid of them reads nothing of ours.
+        # Answers to earlier requests are still read: a broker that cannot send its answers reads no further requests.
         return READ | WRITE if self._slot.wants_write else READ
 
     @property
@@ -102,7 +104,7 @@ class SaslClientAuthenticator:
         return self._received.popleft() if self._received else None
 
     def send_failure(self) -> None:
-        """A client is told, and tells nothing."""
+        """A client sends no failure to the broker."""
 
     def close(self) -> None:
         while self._received:
@@ -115,7 +117,8 @@ class SaslClientAuthenticator:
             if self._versions:
                 self._ask_for_mechanism()
             else:
-                # Every broker knows this version; the client says its name and asks for more once it is let in.
+                # Every broker supports this version. After the authentication the client sends ApiVersions again, in a
+                # newer version and with its name.
                 self._ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest(), _State.VERSIONS)
         while not self.complete:
             self._slot.write()

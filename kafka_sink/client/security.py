@@ -1,7 +1,7 @@
-"""From a client's configuration to the channels it builds.
+"""Creates the channel builder of a client from its configuration.
 
-Called once by the constructing thread: whatever contradicts itself, and every file that cannot be used, is an error
-there and not on the first connection. Must never put a password into a text.
+Called once by the constructing thread: contradictory options and unusable files raise an error there and not at the
+first connection. Passwords must never appear in a text.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _UNSECURED_SUBJECT = "unsecuredLoginStringClaim_sub"
 
 
 def create_channel_builder(config: ClientConfig, clock: Clock, client_id: str) -> ChannelBuilder:
-    """The channel builder that *config* asks for.
+    """The channel builder for *config*.
 
-    :raises ConfigError: options contradict each other or are missing, or a file cannot be used.
+    :raises ConfigError: if options contradict each other or are missing, or if a file cannot be used.
     """
     protocol = config.security_protocol
     _warn_of_unused(config)
@@ -61,7 +61,7 @@ def create_channel_builder(config: ClientConfig, clock: Clock, client_id: str) -
 
 
 def _warn_of_unused(config: ClientConfig) -> None:
-    """Whoever gives a certificate or a password may well think that it is used."""
+    """Warn about options without effect: a user who sets a certificate or a password may assume that it is used."""
     protocol = config.security_protocol
     families = [
         name
@@ -89,7 +89,7 @@ def _authenticators(
 
 
 def _exchange(config: ClientConfig, clock: Clock) -> ClientExchange:
-    """What begins an exchange of the configured mechanism with the configured credentials."""
+    """A function that begins an exchange of the configured mechanism with the configured credentials."""
     mechanism = config.sasl_mechanism
     option = config.option("sasl.mechanism")
     if not mechanism:

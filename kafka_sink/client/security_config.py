@@ -1,7 +1,7 @@
-"""How a client makes itself known and whom it trusts: ``security.protocol``, ``ssl.*`` and ``sasl.*``.
+"""The authentication and trust options of a client: ``security.protocol``, ``ssl.*`` and ``sasl.*``.
 
-Read once with the rest of the configuration, on the constructing thread. Nothing here opens a file or a connection;
-passwords are in no ``repr`` and in no error.
+Read once with the rest of the configuration, on the constructing thread. This module opens no file and no connection;
+passwords appear in no ``repr`` and in no error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EXPECTED: Final = f"one of {', '.join(MECHANISMS)}; " + "; ".join(f"{name}: {to
 
 @dataclass(frozen=True)
 class SecurityConfig(SslConfig):
-    """What ``ssl.*`` options do not say (apache/kafka ``SaslConfigs``)."""
+    """The SASL options, and host name verification (apache/kafka ``SaslConfigs``)."""
 
     ssl_endpoint_identification_algorithm: str = c.key(
         "ssl.endpoint.identification.algorithm",

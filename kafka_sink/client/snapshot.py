@@ -1,7 +1,7 @@
-"""From a metadata answer to the next :class:`~kafka_sink.client.cluster.Cluster`.
+"""Creates the next :class:`~kafka_sink.client.cluster.Cluster` from a metadata answer.
 
-Pure: called by :class:`~kafka_sink.client.metadata.Metadata` under its lock with the snapshot before, it returns the
-one after and changes neither.
+Pure functions, called by :class:`~kafka_sink.client.metadata.Metadata` under its lock. They take the previous snapshot
+and return the next one, and modify neither.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from kafka_sink.protocol.schema import ZERO_UUID
 
-#: Answers of older versions may carry leader epochs that go backwards while a controller fails over.
+#: Answers of older versions may contain leader epochs that go backwards during a controller failover.
 _RELIABLE_EPOCHS_FROM_VERSION: Final = 9
 
 _LAST_PORT: Final = 65_535
 
 
 def has_address(host: str, port: int) -> bool:
-    """Whether a broker can be where an answer says it is; where it cannot, nobody is asked to connect to it."""
+    """Whether *host* and *port* are a valid address. A broker without a valid address is not used."""
     return bool(host) and 0 < port <= _LAST_PORT
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The next cluster, and whether the answer itself says that it is not the last word (an election, say)."""
+    """The next cluster, and whether the answer reports that it is stale (for example during an election)."""
 
     cluster: Cluster
     is_stale: bool
@@ -38,11 +38,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class LostTopic:
-    """What was last known of a topic that the newest cluster does not have, after an error or a rebootstrap.
+    """The last known state of a topic that is missing from the latest cluster, after an error or a rebootstrap.
 
-    Kafka's Java client keeps the leader epochs (``Metadata.lastSeenLeaderEpochs``) for the same reason: a broker that
-    lags behind must not take us back to a leader that was replaced. Only of topics with an id, by which one that was
-    made anew is told from the one before: its epochs begin anew too.
+    Kafka's Java client keeps the leader epochs (``Metadata.lastSeenLeaderEpochs``) for the same reason: an answer of a
+    broker with outdated metadata must not restore a previous leader. It is only kept for topics with an id: the id
+    distinguishes a recreated topic, whose epochs start again, from the previous one.
     """
 
     topic_id: uuid.UUID
@@ -53,7 +53,7 @@ NOTHING_LOST: Final[Mapping[str, LostTopic]] = {}
 
 
 def lost_topics(previous: Cluster, following: Cluster | None, lost: Mapping[str, LostTopic]) -> dict[str, LostTopic]:
-    """*lost*, and what *previous* had, without what *following* has."""
+    """*lost* and the topics of *previous*, without the topics of *following*."""
     present = frozenset() if following is None else frozenset(following.topics)
     found = {name: topic for name, topic in lost.items() if name not in present}
     for name in previous.topics:
@@ -64,7 +64,7 @@ def lost_topics(previous: Cluster, following: Cluster | None, lost: Mapping[str,
 
 
 class _Draft:
-    """Collects what the next cluster is made of."""
+    """Collects the parts of the next cluster."""
 
     def __init__(
         self, previous: Cluster, response: MetadataResponse, version: int, lost: Mapping[str, LostTopic]
@@ -77,7 +77,7 @@ class _Draft:
             for broker in response.brokers
             if has_address(broker.host, broker.port)
         }
-        #: Ids of replicas as partitions name them, which mostly repeat: their nodes.
+        #: Replica ids of a partition → their nodes; most partitions share a few combinations.
         self._known_nodes: dict[tuple[int, ...], tuple[Node, ...]] = {}
         self.epochs_are_reliable = version >= _RELIABLE_EPOCHS_FROM_VERSION
         self.partitions: list[PartitionInfo] = []
@@ -102,13 +102,13 @@ class _Draft:
         elif code is ErrorCode.NONE:
             known = self._known(name, topic_id)
             for partition in topic.partitions:
-                # A partition in trouble still tells its newest epoch, so errors do not keep it out.
+                # A partition with an error still has its latest epoch, so it is not left out.
                 if partition.error_code:
                     self.is_stale |= ErrorCode.of(partition.error_code).is_invalid_metadata
                 self.partitions.append(self._partition(name, partition, known.get(partition.partition_index)))
 
     def _known(self, name: str, topic_id: uuid.UUID | None) -> dict[int, PartitionInfo]:
-        """The partitions of this very topic, as they were known before."""
+        """The previously known partitions of the topic with this id."""
         infos: tuple[PartitionInfo, ...] = ()
         if topic_id is None or topic_id == self.previous.topic_id(name):
             infos = self.previous.partitions_for_topic(name)
@@ -130,7 +130,7 @@ class _Draft:
             self._nodes(partition.offline_replicas),
         )
         if known is not None and known.leader_epoch is not None and epoch is not None:
-            # A broker that lags behind must not take us back to a leader that was replaced.
+            # A broker with outdated metadata must not restore a previous leader.
             return info if epoch >= known.leader_epoch else self._on_current_nodes(known)
         return info
 
@@ -143,7 +143,7 @@ class _Draft:
         return found
 
     def keep(self, topic: str) -> None:
-        """Take over what was known about *topic*; its brokers may have moved meanwhile."""
+        """Keep the known state of *topic*; its brokers may have moved in the meantime."""
         before = self.previous
         self.partitions.extend(self._on_current_nodes(info) for info in before.partitions_for_topic(topic))
         topic_id = before.topic_id(topic)
@@ -176,16 +176,16 @@ class _Draft:
 
 @dataclass(frozen=True, slots=True)
 class NewLeader:
-    """Who leads a partition, and under which epoch, as a broker told that does not lead it (any more)."""
+    """The leader of a partition and its epoch, as reported by a broker that does not lead it (any more)."""
 
     leader_id: int
     leader_epoch: int
 
 
 def with_leaders(previous: Cluster, leaders: Mapping[TopicPartition, NewLeader], nodes: Iterable[Node]) -> Cluster:
-    """*previous* with those of *leaders* that are news: of a later epoch, and of a node that is known or in *nodes*.
+    """*previous* with the *leaders* that have a later epoch and a node that is known or in *nodes*.
 
-    It is *previous* itself when nothing is news.
+    Returns *previous* itself if nothing has changed.
     """
     by_id = {node.id: node for node in previous.nodes} | {
         node.id: node for node in nodes if has_address(node.host, node.port)
@@ -221,9 +221,9 @@ def next_snapshot(
     retain: Callable[[str], bool],
     lost: Mapping[str, LostTopic] = NOTHING_LOST,
 ) -> Snapshot:
-    """*previous* after *response* (of *version*): merged into it when *is_partial*, replacing it otherwise.
+    """The snapshot after *response* (in *version*): merged into *previous* if *is_partial*, otherwise replacing it.
 
-    *retain* says of each topic whether anybody is still interested in it; *lost* has what *previous* lacks.
+    *retain* returns whether a topic is still needed; *lost* contains topics that *previous* lacks.
     """
     draft = _Draft(previous, response, version, lost)
     answered = set()

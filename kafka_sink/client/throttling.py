@@ -1,7 +1,7 @@
-"""From which version on a client holds itself back when a broker reports a throttle time (KIP-219).
+"""The versions from which a client applies the throttle time that a broker reports (KIP-219).
 
-Read by the NetworkClient for every answer. Before these versions the broker delays its answer instead; waiting again
-would punish twice.
+Used by the NetworkClient for every answer. In earlier versions the broker delays its answer instead; the client would
+throttle a second time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.schema import Struct
 
-#: First version per API; APIs younger than KIP-219 (not listed) always leave it to the client.
+#: The first version per API; for APIs newer than KIP-219 (not listed) the client always throttles.
 _CLIENT_THROTTLES_FROM: Final[dict[ApiKey, int]] = {
     ApiKey.PRODUCE: 6,
     ApiKey.FETCH: 8,
@@ -35,6 +35,6 @@ _CLIENT_THROTTLES_FROM: Final[dict[ApiKey, int]] = {
 
 
 def throttle_ms(api_key: ApiKey, version: int, body: Struct) -> int:
-    """How long to send the broker nothing after *body*; 0 = go on."""
+    """How long to send no request to the broker after *body*; 0 = not throttled."""
     reported = int(getattr(body, "throttle_time_ms", 0))
     return reported if version >= _CLIENT_THROTTLES_FROM.get(api_key, 0) else 0

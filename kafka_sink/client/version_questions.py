@@ -1,9 +1,9 @@
-"""The first request on every connection: what the broker can do, asked in a version of that question that it knows.
+"""The first request on every connection: ApiVersions, in a version that the broker supports.
 
-Owned by one NetworkClient and its thread, which sends the requests and keeps the answers. It holds only what has not
-been asked yet.
+Owned by one NetworkClient and used on its thread, which sends the requests and stores the answers. It only contains
+requests that were not sent yet.
 
-Source: ApiVersions; KIP-35, KIP-511 (the client's name, and the version to fall back to).
+Source: ApiVersions; KIP-35, KIP-511 (the client's name, and the fallback version).
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ _SOFTWARE_NAME: Final = "kafkalite"
 
 
 class VersionQuestions:
-    """Connections that still have to be asked, and in which version at most."""
+    """The connections to which ApiVersions must still be sent, each with its maximum version."""
 
     def __init__(self) -> None:
         self._versions: dict[str, int] = {}
 
     @property
     def waiting(self) -> list[tuple[str, int]]:
-        """Connection ids, each with the version to ask in."""
+        """Connection ids, each with the maximum version to use."""
         return list(self._versions.items())
 
     def add(self, node_id: str) -> None:
-        """The connection is there: the newest version is tried first."""
+        """Add an established connection; the newest version is tried first."""
         self._versions[node_id] = allowed_versions(ApiKey.API_VERSIONS, None).max
 
     def remove(self, node_id: str) -> None:
-        """It was asked, or is gone."""
+        """Remove a connection: the request was sent, or the connection was lost."""
         self._versions.pop(node_id, None)
 
     def add_again(self, node_id: str, refused_version: int, answer: ApiVersionsResponse) -> bool:
-        """Ask in an older version than *refused_version*; False when that is not what the broker refuses."""
+        """Repeat the request in an older version than *refused_version*; False if the version is not the reason for the
+        refusal."""
         if ErrorCode.of(answer.error_code) is not ErrorCode.UNSUPPORTED_VERSION or refused_version == 0:
             return False
-        # Brokers since 2.4 tell with the error which versions they have; older ones all know version 0.
+        # Brokers since 2.4 return their supported versions with the error; all older ones support version 0.
         theirs = next((a.max_version for a in answer.api_keys if a.api_key == ApiKey.API_VERSIONS), 0)
         self._versions[node_id] = min(theirs, refused_version - 1)
         return True
