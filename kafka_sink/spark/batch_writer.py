@@ -1,7 +1,7 @@
-"""The batch writers: ``df.write.format("kafkalite")``, at least once, and exactly once by number.
+"""The batch writers for ``df.write.format("kafkalite")``: at least once, and exactly once by version number.
 
-Made on the driver in Spark's planner process, pickled to the tasks (so they hold plain values only), and rebuilt for
-``commit`` and ``abort`` from what was pickled. ``abort`` never raises, because that would hide the error.
+Created on the driver in Spark's planner process, pickled to the tasks (so they only contain plain values), and
+unpickled again for ``commit`` and ``abort``. ``abort`` never raises, because that would hide the original error.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from kafka_sink.spark.task.worker_process import worker_process
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Who writes a sink that txnAppId names: whoever counts on with its numbers.
+#: The writer of a sink that is named by txnAppId: any process that continues its numbers.
 APPLICATION: Final = "an application"
 
 
 class KafkaliteBatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame; the write as a whole succeeds only when every row of every task was acknowledged."""
+    """Writes a DataFrame. The write succeeds only if every row of every task was acknowledged."""
 
     def __init__(self, options: SinkOptions, schema: RowSchema) -> None:
         self._options = options
@@ -35,28 +35,28 @@ class KafkaliteBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""
         with worker_process.task(tuned=self._options.tune_python_workers):
-            # Only tasks need pyarrow, numpy and the producer: the planner's processes start without them.
+            # Only tasks need pyarrow, numpy and the producer; the planner's processes start without them.
             from kafka_sink.spark.task.task_writer import write_task
 
             return write_task(iterator, self._options, self._schema)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Check that rows in = rows acknowledged, and report.
+        """Check that all rows were acknowledged, and publish the report.
 
-        :raises KafkaError: a task's message is missing or does not add up.
+        :raises KafkaError: if a task's message is missing or its row counts differ.
         """
         with worker_process.task(tuned=self._options.tune_python_workers):
             publish(report_of(check_messages(messages)), self._options.report_path)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what stays in the topics of a write that failed."""
+        """Log which rows of a failed write stay in the topics."""
         warn_of_leftovers(messages)
 
 
 class KafkaliteNumberedBatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame under txnAppId and txnVersion: as a whole or not at all, and each version once.
+    """Writes a DataFrame with txnAppId and txnVersion: completely or not at all, and each version once.
 
-    Rows cannot be brought together by Kafka partition within a data source, so each task has a transaction of its own.
+    A data source cannot group rows by Kafka partition, so each task has its own transaction.
     """
 
     def __init__(self, options: SinkOptions, schema: RowSchema) -> None:
@@ -70,9 +70,9 @@ class KafkaliteNumberedBatchWriter(DataSourceArrowWriter):
         return self._write.write(iterator, self._version, APPLICATION, BatchNumbering.OF_AN_APPLICATION)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Decide and commit all tasks' transactions.
+        """Decide the batch and commit the transactions of all tasks.
 
-        :raises ExactlyOnceError: it was not committed, or not as a whole; the text says which.
+        :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
         """
         self._write.commit(messages, self._version, records_empty=True)
 

@@ -1,7 +1,7 @@
-"""The data source that Spark finds under the name ``kafkalite``.
+"""The data source with the name ``kafkalite``.
 
-Instantiated by Spark in processes on the driver's machine, never in the user's own Python process. It validates, and
-connects to nothing itself.
+Instantiated by Spark in processes on the driver's machine, never in the user's own Python process. It validates options
+and columns, and opens no connection itself.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from kafka_sink.spark.task.worker_process import worker_process
 
 
 class KafkaliteDataSource(DataSource):
-    """``df.write`` and ``df.writeStream``: value, key, topic, partition, headers and timestamp to Kafka."""
+    """The sink of ``df.write`` and ``df.writeStream``: writes value, key, topic, partition, headers and timestamp to
+    Kafka."""
 
     @classmethod
     def name(cls) -> str:
         return "kafkalite"
 
     def schema(self) -> StructType:
-        """Asked for by Spark where somebody reads.
+        """Called by Spark for a read, which is not supported.
 
         :raises ConfigError: always.
         """
@@ -37,7 +38,8 @@ class KafkaliteDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> KafkaliteBatchWriter | KafkaliteNumberedBatchWriter:
         """Check options and columns before any task starts.
 
-        :raises ConfigError: overwrite mode, an unknown or wrong option, a missing or wrongly typed column.
+        :raises ConfigError: if the mode is overwrite, an option is unknown or invalid, or a column is missing or has
+            the wrong type.
         """
         if overwrite:
             raise ConfigError(
@@ -55,9 +57,10 @@ class KafkaliteDataSource(DataSource):
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> KafkaliteStreamWriter | KafkaliteExactlyOnceStreamWriter:
-        """Check options and columns; *overwrite* is Spark's complete mode, which writes its whole result every time.
+        """Check options and columns; *overwrite* is Spark's complete mode, which writes the complete result in every
+        batch.
 
-        :raises ConfigError: an unknown or wrong option, a missing or wrongly typed column.
+        :raises ConfigError: if an option is unknown or invalid, or a column is missing or has the wrong type.
         """
         options = parse_options(self.options, is_stream=True)
         with worker_process.task(tuned=options.tune_python_workers):

@@ -1,7 +1,7 @@
-"""Writes that the user's own process drives: :func:`write`, and :func:`foreach_batch` for ``foreachBatch``.
+"""Writes driven by the user's own process: :func:`write`, and :func:`foreach_batch` for ``foreachBatch``.
 
-On the driver, in the caller's thread; works in a Spark Connect client's process as well. Unlike the data source it may
-move rows between tasks, try again, and return what came of it.
+Used on the driver, in the caller's thread; also works in the process of a Spark Connect client. Unlike the data source,
+it can move rows between tasks, retry, and return a report.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-#: How often an atomic write is tried before it fails.
+#: The maximum number of attempts of an atomic write.
 _ATTEMPTS: Final = 4
 
 _COMMIT_SCHEMA: Final = "commit binary"
@@ -56,10 +56,10 @@ _ABOUT_ROWS: Final = frozenset(
 
 @dataclass(frozen=True)
 class WriteReport:
-    """What came of a write. *decision* is ``written``, or ``skipped`` where the version was committed before.
+    """The result of a write. *decision* is ``written``, or ``skipped`` if the version was already committed.
 
-    *attempts* counts those of the whole batch. Times in ms: *elapsed_ms* altogether, *commit_ms* from the last task's
-    end to the commit.
+    *attempts* counts the attempts of the whole batch. Times in ms: *elapsed_ms* is the total time, *commit_ms* the time
+    from the end of the last task to the commit.
     """
 
     decision: Literal["written", "skipped"]
@@ -82,16 +82,17 @@ def write(
     version: int | None = None,
     atomic: bool = True,
 ) -> WriteReport:
-    """Write *df* to Kafka now, and say what came of it.
+    """Write *df* to Kafka now, and return a report.
 
-    :param options: those of ``format("kafkalite")``, for example ``{"kafka.bootstrap.servers": …}``.
+    :param options: the options of ``format("kafkalite")``, for example ``{"kafka.bootstrap.servers": …}``.
     :param topic: the option of this name.
-    :param app_id: with *version*: write this version once, and nothing when it, or a later one, is committed already;
-        without, at least once.
-    :param atomic: rows move between tasks so that one transaction can hold the whole batch; False: each task has one of
-        its own, and no row moves. Means nothing without *app_id*.
-    :raises ConfigError: a wrong option, a missing or wrongly typed column.
-    :raises ExactlyOnceError: nothing was committed, or (not atomic) a part was lost to an outage; the text says which.
+    :param app_id: with *version*: write this version once; nothing is written if it or a later version is already
+        committed. Without it the write is at least once.
+    :param atomic: rows are moved between tasks so that one transaction can contain the whole batch. If False, each task
+        has its own transaction and no row is moved. No effect without *app_id*.
+    :raises ConfigError: if an option is invalid, or a column is missing or has the wrong type.
+    :raises ExactlyOnceError: if nothing was committed, or (not atomic) a part was lost in an outage; the text says
+        which.
     """
     parsed = _parse(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
     return _write(df, parsed, _Batch(APPLICATION, BatchNumbering.OF_AN_APPLICATION), atomic=atomic)
@@ -105,14 +106,15 @@ def foreach_batch(
     atomic: bool = True,
     checkpoint_location: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """The function for ``writeStream.foreachBatch``: every micro-batch once, under *app_id* and Spark's number.
+    """The function for ``writeStream.foreachBatch``: writes every micro-batch once, under *app_id* and Spark's batch
+    number.
 
-    *app_id* belongs to one query and its checkpoint: another one, whose numbers begin anew, is refused. See
-    :func:`write` for the rest.
+    *app_id* belongs to one query and its checkpoint. Another query, whose numbers start again, is refused. See
+    :func:`write` for the other arguments.
 
-    :param checkpoint_location: the query's, for Spark Connect, which does not tell it; elsewhere it is found. With it
-        a checkpoint that is one batch older than what is committed is refused (see README).
-    :raises ConfigError: a wrong option, before the query begins.
+    :param checkpoint_location: the query's checkpoint location; only needed with Spark Connect, which does not expose
+        it. It allows the sink to refuse a checkpoint that is one batch older than the last commit (see README).
+    :raises ConfigError: if an option is invalid; raised before the query begins.
     """
     _parse(options, {"topic": topic, "txnAppId": app_id, "txnVersion": 0})
 
@@ -130,7 +132,7 @@ def foreach_batch(
 
 
 def _parse(options: Mapping[str, str], arguments: Mapping[str, str | int | None]) -> SinkOptions:
-    """:raises ConfigError: an option is wrong, or is given as an argument as well."""
+    """:raises ConfigError: if an option is invalid, or is also given as an argument."""
     given = {name: str(value) for name, value in arguments.items() if value is not None}
     named = {name.lower() for name in options}
     for name, value in given.items():
@@ -140,14 +142,14 @@ def _parse(options: Mapping[str, str], arguments: Mapping[str, str | int | None]
 
 
 def _query_of(df: DataFrame) -> str | None:
-    """The id of the query whose batch *df* is, as far as this process is told (Spark Connect does not tell)."""
+    """The id of the query that *df* is a batch of; None if it is not available (as with Spark Connect)."""
     context = getattr(df.sparkSession, "_sc", None)
     return None if context is None else context.getLocalProperty("sql.streaming.queryId")
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Who writes, who counts, and which rows were planned for this number."""
+    """The writer, the numbering, and the rows planned for this number."""
 
     writer: str
     numbers: BatchNumbering
@@ -191,8 +193,9 @@ def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) 
 
 @dataclass(frozen=True)
 class _Result:
-    """The tasks of the attempt that counts, how many attempts there were (0: skipped, with the *doubt* of
-    :meth:`Plan.doubt`), and when its tasks had ended."""
+    """The tasks of the successful attempt, the number of attempts (0: skipped, with the *doubt* of :meth:`Plan.doubt`),
+    and the time when the tasks had ended.
+    """
 
     commits: list[TaskCommit]
     attempts: int
@@ -252,7 +255,7 @@ def _write_atomically(df: DataFrame, options: SinkOptions, schema: RowSchema, ba
             try:
                 return write_in_drivers_transaction(batches, options, placed, plan, version, writer)
             except UnwritableRowsError as error:
-                # Raised, it would make Spark try the task again, and tell of that attempt alone.
+                # If it were raised, Spark would retry the task and report only the last attempt.
                 return error
 
         last = _run(_by_partition(df, options, schema), options, task)
@@ -270,8 +273,9 @@ def _number_of(options: SinkOptions) -> tuple[str, int]:
 
 
 def _by_partition(df: DataFrame, options: SinkOptions, schema: RowSchema) -> DataFrame:
-    """The rows with the partition that each goes to, those of one partition in one task and kept there: a stage that
-    Spark runs again would write into the same transaction a second time, and brokers take that for a repetition."""
+    """The rows with the partition of each; the rows of one partition are in one task. They are checkpointed, because a
+    stage that Spark runs again would write to the same transaction a second time, and brokers treat such records as
+    duplicates."""
     from pyspark.sql.types import IntegerType, StructField, StructType
 
     fields = [item for item in df.schema.fields if item.name != "partition"]
@@ -293,8 +297,8 @@ def _run(
 ) -> list[TaskCommit]:
     """Run *task* on every partition of *df*.
 
-    :raises UnwritableRowsError: a task has returned it.
-    :raises KafkaError: a task's outcome does not add up.
+    :raises UnwritableRowsError: if a task has returned it.
+    :raises KafkaError: if a task's outcome is missing or its row counts differ.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -315,7 +319,8 @@ def _run(
 
 @contextmanager
 def _tasks_errors() -> Iterator[None]:
-    """Raise what a task of ours said, without the stacks of two languages around it; every other error as it is."""
+    """Raise the error message of a sink task without the Python and Java stack traces around it; other errors are
+    raised unchanged."""
     try:
         yield
     except PySparkException as error:

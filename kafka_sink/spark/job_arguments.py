@@ -1,6 +1,7 @@
-"""The command lines of the jobs in ``spark_jobs``: from arguments to rows in the sink's columns, and its options.
+"""The command lines of the jobs in ``spark_jobs``: parses the arguments, and creates the input rows in the sink's
+columns and the sink's options.
 
-Called once, on the main thread of a job. It knows Spark's readers and nothing of Kafka.
+Called once, on the main thread of a job. It uses Spark's readers and has no Kafka code.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _HAVE_A_SCHEMA: Final = ("parquet", "orc")
 def _pair(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
-        # The text may be a secret that lost its name: it is not repeated.
+        # The text may be a secret without its name, so it is not repeated.
         raise argparse.ArgumentTypeError("expected NAME=VALUE")
     return name, value
 
 
 def job_parser(description: str | None, *, is_stream: bool) -> argparse.ArgumentParser:
-    """A parser with where rows come from, how they become records, and where these go."""
+    """A parser for the source of the rows, their conversion to records, and the target."""
     parser = argparse.ArgumentParser(description=description)
     target = parser.add_argument_group("where to")
     target.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
@@ -76,9 +77,9 @@ def job_parser(description: str | None, *, is_stream: bool) -> argparse.Argument
 
 
 def read_records(spark: SparkSession, arguments: argparse.Namespace, *, is_stream: bool) -> DataFrame:
-    """The rows that *arguments* name, in the sink's columns.
+    """The rows from the source in *arguments*, in the sink's columns.
 
-    :raises SystemExit: arguments that contradict each other; the text says what to do.
+    :raises SystemExit: if arguments contradict each other; the text says what to do.
     """
     return _to_records(_read_stream(spark, arguments) if is_stream else _read_files(spark, arguments), arguments)
 
@@ -133,7 +134,7 @@ def _bytes_of(rows: DataFrame, name: str) -> Any:
 
 
 def to_kafka(arguments: argparse.Namespace) -> dict[str, str]:
-    """The sink's options that *arguments* give."""
+    """The sink's options from *arguments*."""
     options = {"kafka.bootstrap.servers": arguments.bootstrap_servers, **dict(arguments.sink_options)}
     if arguments.topic:
         options["topic"] = arguments.topic
@@ -143,7 +144,7 @@ def to_kafka(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def sink_name(arguments: argparse.Namespace) -> str:
-    """The sink's name: --name, or else the topic's."""
+    """The sink's name: --name, or the topic if it is not given."""
     name = arguments.name or arguments.topic
     if not name:
         refuse("where rows name their topics, the sink needs a name of its own: --name")
@@ -151,15 +152,15 @@ def sink_name(arguments: argparse.Namespace) -> str:
 
 
 def refuse(text: str) -> NoReturn:
-    """:raises SystemExit: with *text*, and the exit code of a wrong command line."""
+    """:raises SystemExit: always, with the exit code of an invalid command line; *text* is written to stderr."""
     sys.stderr.write(f"error: {text}\n")
     raise SystemExit(2)
 
 
 def run_job(job: Callable[[], None]) -> None:
-    """Run *job*; an error of Kafka or Spark is one line on stderr.
+    """Run *job*; print an error of Kafka or Spark as one line on stderr.
 
-    :raises SystemExit: 1, after such an error.
+    :raises SystemExit: with exit code 1 after such an error.
     """
     try:
         job()
@@ -168,7 +169,7 @@ def run_job(job: Callable[[], None]) -> None:
 
 
 def explain(error: Exception) -> str:
-    """What *error* says, without the stacks of two languages around it."""
+    """The message of *error*, without the Python and Java stack traces around it."""
     lines = [line.strip() for line in str(error).splitlines()]
     ours = [line for line in lines if line.startswith(("kafka_sink.", "SinkWriteError: "))]
     return ours[-1].partition(": ")[2] if ours else next((line for line in lines if line), type(error).__name__)

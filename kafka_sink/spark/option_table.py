@@ -1,6 +1,6 @@
-"""Puts the option tables into a page: ``python -m kafka_sink.spark.option_table README.md``.
+"""Writes the option tables into a page: ``python -m kafka_sink.spark.option_table README.md``.
 
-Run by hand when an option changes; a test holds the README to it. It reads nothing but the tables.
+Run manually when an option changes; a test checks that the README is up to date. It only reads the option tables.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ END = "<!-- options: end -->"
 
 
 def option_tables() -> str:
-    """Markdown: the sink's own options, then the ``kafka.*`` ones with the sink's defaults."""
+    """The tables in Markdown: the sink's own options, then the ``kafka.*`` options with the sink's defaults."""
     own = c.markdown_table(SinkOptions)
     kafka = c.markdown_table(ProducerConfig, prefix=KAFKA_PREFIX, defaults=SINK_DEFAULTS, without=REFUSED)
     return f"{own}\n\n{kafka}\n"
 
 
 def update(page: Path) -> None:
-    """Put the tables between the markers of *page*."""
+    """Replace the text between the markers of *page* by the tables."""
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     page.write_text(f"{before}{BEGIN}\n{option_tables()}{END}{rest.partition(END)[2]}", encoding="utf-8")
 

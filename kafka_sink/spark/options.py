@@ -1,7 +1,7 @@
-"""The options of ``format("kafkalite")``: Spark's own names, read once on the driver.
+"""The options of ``format("kafkalite")``, read once on the driver.
 
-Called by the data source in Spark's planner process. It keeps plain values only, because what it returns is pickled
-to the tasks. It never connects to anything.
+Called by the data source in Spark's planner process. The result only contains plain values, because it is pickled to
+the tasks. It never opens a connection.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from kafka_sink.producer.config import ProducerConfig
 
 KAFKA_PREFIX = "kafka."
 
-#: A Spark task sends whole columns and flushes at its end: batches may be larger and wait longer than by default.
-#: Transactions may be open for as long as Kafka allows by default. The system makes TCP's buffer as large as it pays:
-#: Kafka's 128 KiB cost up to a quarter of the speed, and more where a round trip is long.
+#: A Spark task sends whole columns and flushes at its end, so batches may be larger and wait longer than by default.
+#: Transactions may be open for as long as Kafka allows by default. The operating system chooses the TCP send buffer:
+#: Kafka's 128 KiB reduce the throughput by up to a quarter, and by more with long round trips.
 SINK_DEFAULTS: Mapping[str, str] = {
     "batch.size": "524288",
     "linger.ms": "100",
@@ -29,7 +29,7 @@ SINK_DEFAULTS: Mapping[str, str] = {
     "transaction.timeout.ms": "900000",
 }
 
-#: Options of the producer that mean nothing here, and why.
+#: Producer options that are not supported here, each with the reason.
 REFUSED: Mapping[str, str] = {
     "key.serializer": "keys are written as the bytes of the key column",
     "value.serializer": "values are written as the bytes of the value column",
@@ -39,7 +39,7 @@ REFUSED: Mapping[str, str] = {
 
 _TOKENS = f"tokens come from a function of yours that {KAFKA_PREFIX}sasl.login.callback.handler.class names"
 
-#: Beginnings of options of Kafka's Java client that have no counterpart, and what to use.
+#: Prefixes of options of Kafka's Java client without a counterpart here, each with the alternative.
 _OF_JAVA: Mapping[str, str] = {
     "sasl.kerberos.": MECHANISMS_ELSEWHERE["GSSAPI"],
     "sasl.oauthbearer.": _TOKENS,
@@ -47,7 +47,7 @@ _OF_JAVA: Mapping[str, str] = {
     "security.providers": "there is no Java here",
 }
 
-#: Options of Spark's Kafka source (its guide to Kafka), which are often copied along.
+#: Options of Spark's Kafka source (from its Kafka guide), which are often copied as well.
 _OF_SPARKS_SOURCE = frozenset(
     [
         "assign",
@@ -73,7 +73,7 @@ _OF_SPARKS_SOURCE = frozenset(
     ]
 )
 
-#: Options of Kafka's consumers that are often copied along.
+#: Options of Kafka's consumers that are often copied as well.
 _OF_READERS = frozenset(
     [
         "group.id",
@@ -93,12 +93,12 @@ _OF_READERS = frozenset(
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
 
-#: Options of a streaming query that Spark hands on.
+#: Options of a streaming query that Spark passes to the sink.
 _CHECKPOINT = "checkpointlocation"
 _OF_THE_QUERY = frozenset({_CHECKPOINT, "queryname"})
 
-#: Options of Spark's asynchronous progress tracking, which its sinks are handed too. At least once nothing of it
-#: concerns the sink.
+#: Options of Spark's asynchronous progress tracking, which Spark also passes to the sink. With at-least-once delivery
+#: they do not concern the sink.
 _ASYNC_PROGRESS = "asyncprogresstrackingenabled"
 _OF_ASYNC_PROGRESS = frozenset(
     {
@@ -111,7 +111,7 @@ _OF_ASYNC_PROGRESS = frozenset(
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What a write was told. ``producer_properties`` are Kafka's names without the ``kafka.`` prefix."""
+    """The options of a write. ``producer_properties`` have Kafka's names without the ``kafka.`` prefix."""
 
     topic: str | None = c.key(
         "topic",
@@ -182,20 +182,21 @@ class SinkOptions:
         "every task; false leaves them as Spark has set them up",
     )
     producer_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    #: Of the streaming query, where it is given as an option rather than in Spark's configuration.
+    #: The checkpoint location of the streaming query, if it is set as an option and not in Spark's configuration.
     checkpoint_location: str | None = None
 
     @property
     def transaction_timeout_ms(self) -> int | None:
-        """As the user set it; None for the longest that the brokers allow."""
+        """The time-out set by the user; None for the longest that the brokers allow."""
         given = self.producer_properties["transaction.timeout.ms"]
         return None if given == SINK_DEFAULTS["transaction.timeout.ms"] else int(given)
 
 
 def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> SinkOptions:
-    """Read the options of one write. Spark gives every name in lower case.
+    """Parse the options of one write. Spark passes every name in lower case.
 
-    :raises ConfigError: naming the option, the value seen, what was expected, and for an unknown name the nearest one.
+    :raises ConfigError: if an option is invalid; the text names the option, the given value, the expected value, and
+        for an unknown name the nearest one.
     """
     own = {name.lower(): name for name in c.keys(SinkOptions)}
     sink_values: dict[str, str] = {}
@@ -222,7 +223,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
             raise ConfigError(f"unknown option {name}{_what_was_meant(lowered, list(own.values()))}")
     parsed = c.parse(SinkOptions, sink_values)
     check_producer_properties(kafka_values)
-    # They were warned of: the tasks need not know of them.
+    # The user was warned about these options; the tasks do not need them.
     kafka_values = {name: value for name, value in kafka_values.items() if name not in c.no_effect(ProducerConfig)}
     merged = replace(parsed, producer_properties={**SINK_DEFAULTS, **kafka_values}, checkpoint_location=checkpoint)
     _check_guarantee(merged, is_stream=is_stream)
@@ -236,7 +237,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
 
 
 def _what_was_meant(name: str, own: list[str]) -> str:
-    """Kafka's option of this name, or the nearest one, or which options there are."""
+    """A hint: Kafka's option of this name, the nearest option, or a list of the options."""
     kafka = [KAFKA_PREFIX + known for known in c.keys(ProducerConfig) if known not in REFUSED]
     if KAFKA_PREFIX + name in kafka:
         return f" (did you mean {KAFKA_PREFIX}{name}?)"
@@ -244,7 +245,7 @@ def _what_was_meant(name: str, own: list[str]) -> str:
 
 
 def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:
-    """:raises ConfigError: options of exactly-once writes that do not go together."""
+    """:raises ConfigError: if options of exactly-once writes contradict each other."""
     of_batches = {"txnAppId": options.txn_app_id, "txnVersion": options.txn_version}
     if is_stream:
         for name, value in of_batches.items():
@@ -289,7 +290,7 @@ def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:
 def check_producer_properties(values: Mapping[str, str]) -> None:
     """Validate the ``kafka.*`` options on the driver, before any task starts.
 
-    :raises ConfigError: in the words of the user's options.
+    :raises ConfigError: if an option is invalid; the text uses the user's option names.
     """
     for name, reason in REFUSED.items():
         if name in values:
@@ -322,9 +323,9 @@ def check_producer_properties(values: Mapping[str, str]) -> None:
 
 
 def check_report_path(options: SinkOptions) -> None:
-    """Refuse a report that could not be written before any row is.
+    """Check that the report can be written, before any row is written.
 
-    :raises ConfigError: the folder of reportPath is missing or may not be written to.
+    :raises ConfigError: if the folder of reportPath is missing or not writable.
     """
     if options.report_path is None:
         return

@@ -1,7 +1,7 @@
-"""Which columns a DataFrame must have, and of which types: those of Spark's own Kafka sink, and a timestamp.
+"""The columns that a DataFrame may have, and their types: the columns of Spark's own Kafka sink, and a timestamp.
 
-Checked once on the driver, in Spark's planner process, before any task starts. The result is plain values that travel
-to the tasks. It never looks at data.
+Checked once on the driver, in Spark's planner process, before any task starts. The result consists of plain values that
+are sent to the tasks. It never reads data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SchemaError(ConfigError):
 
 @dataclass(frozen=True)
 class RowSchema:
-    """Which of the optional columns are there."""
+    """The optional columns that are present."""
 
     has_key: bool
     has_topic: bool
@@ -85,9 +85,10 @@ _COLUMNS: Mapping[str, _Column] = {
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> RowSchema:
-    """Hold *schema* against the sink's columns.
+    """Check *schema* against the sink's columns.
 
-    :raises SchemaError: naming the column, the type seen, the type expected, and what to do.
+    :raises SchemaError: if a column is missing, unknown or of the wrong type; the text names the column, its type, the
+        expected type, and what to do.
     """
     present = {item.name: item.dataType for item in schema.fields}
     shown = ", ".join(f"{item.name}: {item.dataType.simpleString()}" for item in schema.fields)

@@ -1,7 +1,8 @@
-"""The stream writers: ``df.writeStream.format("kafkalite")``, at least once or exactly once.
+"""The stream writers for ``df.writeStream.format("kafkalite")``: at least once or exactly once.
 
-Spark makes one for every micro-batch in its planner process, pickles it to the tasks, and makes another one, in another
-process, for ``commit`` and ``abort``: only commit messages reach it. Which batch of which query it is only tasks know.
+Spark creates a writer for every micro-batch in its planner process and pickles it to the tasks. For ``commit`` and
+``abort`` it creates another one in another process, which only receives the commit messages. Only tasks have access to
+the ids of the query and the batch.
 """
 
 from __future__ import annotations
@@ -40,27 +41,28 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
             return write_task(iterator, self._options, self._schema)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Check that rows in = rows acknowledged, and report.
+        """Check that all rows were acknowledged, and publish the report.
 
-        :raises KafkaError: a task's message is missing or does not add up.
+        :raises KafkaError: if a task's message is missing or its row counts differ.
         """
         refuse_epoch(messages, batchId)
         with worker_process.task(tuned=self._options.tune_python_workers):
             publish(report_of(check_messages(messages), batch=batchId), self._options.report_path)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Say what stays in the topics of a micro-batch that failed."""
+        """Log which rows of a failed micro-batch stay in the topics."""
         warn_of_leftovers(messages)
 
 
 class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
-    """Exactly once: every micro-batch is in Kafka once and as a whole, for readers of committed records."""
+    """Exactly once: every micro-batch is in Kafka once and completely, for readers of committed records."""
 
     def __init__(self, options: SinkOptions, schema: RowSchema) -> None:
         if options.transactional_id_prefix is None:
             raise RuntimeError("an exactly-once stream without transactionalIdPrefix passed the check of options")
         self._numbers = numbers_of_a_query(options)
-        # Known before its tasks run, a query that may not use this sink disturbs none that does.
+        # If the writer is known before the tasks run, a query that must not use this sink is refused without effect on
+        # the query that does.
         query = query_of(options.checkpoint_location)
         writer = query and f"query {query}"
         self._write = TransactionalWrite(options, schema, options.transactional_id_prefix, writer, of_query=True)
@@ -68,7 +70,7 @@ class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor.
 
-        :raises KafkaError: Spark does not say which batch of which query this is.
+        :raises KafkaError: if Spark does not provide the ids of the query and the batch.
         """
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
@@ -81,9 +83,9 @@ class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         return self._write.write(iterator, int(batch), f"query {query}", self._numbers)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Decide the batch and commit it; Spark takes it for done only when this returns.
+        """Decide the batch and commit it; Spark regards the batch as complete only when this returns.
 
-        :raises ExactlyOnceError: it was not committed, or not as a whole; the text says which.
+        :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
         """
         refuse_epoch(messages, batchId)
         self._write.commit(messages, batchId)

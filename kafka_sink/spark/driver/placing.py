@@ -1,6 +1,7 @@
-"""Chooses the Kafka partition of every row before rows are brought together by it.
+"""Chooses the Kafka partition of every row before the rows are grouped by partition.
 
-Runs in a Spark Python worker. Keys go where Java's client sends them; rows without a key are dealt out in turn.
+Runs in a Spark Python worker. Rows with a key get the same partition as with Kafka's Java client; rows without a key
+are distributed round-robin.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from kafka_sink.spark.task.shared_client import shared_client
 def with_partitions(
     batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: RowSchema
 ) -> Iterator[pa.RecordBatch]:
-    """*batches* with every row's partition in the last column.
+    """*batches* with the partition of every row in the last column.
 
-    :raises ApiError: a topic does not exist.
-    :raises RowError: a row cannot be written.
+    :raises ApiError: if a topic does not exist.
+    :raises RowError: if a row cannot be written.
     """
     context = TaskContext.get()
     dealt = 0 if context is None else context.partitionId()

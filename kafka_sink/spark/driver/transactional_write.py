@@ -1,9 +1,9 @@
 """An exactly-once write of Spark's data sources: the parallel protocol between planner, tasks and committer.
 
-The planner makes the batch's plan when Spark pickles the writer for the tasks: that happens once a batch, before any
-task, and in no other process. ``write`` runs in tasks, ``commit`` and ``abort`` in other processes on the driver's
-machine, which have nothing but the tasks' messages. ``abort`` ends nothing: Spark calls it after a commit that failed,
-too, and by then the batch may be decided. The next plan aborts what nobody decided.
+The planner creates the plan of the batch when Spark pickles the writer for the tasks, which happens once per batch,
+before any task, and in no other process. ``write`` runs in tasks; ``commit`` and ``abort`` run in other processes on
+the driver's machine, which only receive the tasks' messages. ``abort`` ends no transaction, because Spark also calls it
+after a failed commit, when the batch may already be decided. The next plan aborts undecided transactions.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _log = logging.getLogger(__name__)
 
 
 class PlanError(ExactlyOnceError, pickle.PicklingError):
-    """The batch could not be begun. Of what is raised while a writer is pickled, Spark lets pickle's own errors through
-    and buries every other in a second traceback."""
+    """The batch could not be begun. Spark passes on pickle's own errors when it pickles a writer, and hides all other
+    errors in a second traceback."""
 
 
 class TransactionalWrite:
-    """One batch of the sink *name*; *writer* where that is known before the tasks run. *of_query*: it is numbered by a
-    query, which notes in its checkpoint what belongs to it."""
+    """One batch of the sink *name*, with its *writer* if that is known before the tasks run. *of_query*: the batch is
+    numbered by a query, which records the planned offsets in its checkpoint."""
 
     def __init__(
         self, options: SinkOptions, schema: RowSchema, name: str, writer: str | None = None, *, of_query: bool = False
@@ -75,10 +75,10 @@ class TransactionalWrite:
     def write(
         self, batches: Iterator[pa.RecordBatch], version: int, writer: str, numbers: BatchNumbering
     ) -> WriterCommitMessage:
-        """Write the rows in a transaction of this attempt; or none, where *version* is committed already.
+        """Write the rows in a transaction of this attempt; write nothing if *version* is already committed.
 
-        :raises ProgressError: the sink's progress is missing or somebody else's; nothing was written.
-        :raises SinkWriteError: something was not acknowledged; this attempt's transaction is aborted.
+        :raises ProgressError: if the sink's progress is missing or belongs to another writer; nothing was written.
+        :raises SinkWriteError: if a row was not acknowledged; this attempt's transaction is aborted.
         """
         if self._plan is None:
             raise RuntimeError("a write without a plan: the writer did not come from Spark's planner")
@@ -94,8 +94,8 @@ class TransactionalWrite:
     ) -> None:
         """Decide the batch and commit every transaction of *messages*.
 
-        :raises ExactlyOnceError: it was not committed, or not as a whole; the text says which.
-        :raises KafkaError: a task's message is missing or does not add up.
+        :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
+        :raises KafkaError: if a task's message is missing or its row counts differ.
         """
         with self._tuned_process():
             self._commit(messages, version, records_empty=records_empty)
@@ -131,7 +131,7 @@ class TransactionalWrite:
         return worker_process.task(tuned=self._options.tune_python_workers)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
-        """Say what happens to a batch that failed."""
+        """Log the consequences of a failed batch."""
         _log.warning(
             "version %d of %s failed: %d of %d tasks had finished. Unless it was decided before, nothing of it will "
             "ever be visible; the next batch, or Spark's next attempt at this one, finds out and ends what is open",
@@ -143,7 +143,7 @@ class TransactionalWrite:
 
 
 def numbers_of_a_query(options: SinkOptions) -> BatchNumbering:
-    """Of a streaming query with these *options*."""
+    """The numbering of a streaming query with these *options*."""
     return BatchNumbering.OF_A_QUERY_UNDER_WAY if options.allow_missing_progress else BatchNumbering.OF_A_QUERY
 
 
@@ -152,7 +152,7 @@ def sink_of(options: SinkOptions, name: str) -> ParallelSink:
     topic = options.progress_topic or options.topic
     if topic is None:
         raise RuntimeError("an exactly-once write without a progress topic passed the check of options")
-    # The planner of other writes starts without the protocol and what it needs.
+    # The planner of other writes starts without importing the protocol and its dependencies.
     from kafka_sink.exactly_once.parallel import ParallelSink
     from kafka_sink.spark.task.shared_client import shared_client
 

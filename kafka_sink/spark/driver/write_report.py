@@ -1,6 +1,6 @@
-"""What the driver makes of the tasks' messages: that they add up, and the report of a committed write.
+"""Checks the tasks' messages on the driver, and creates the report of a committed write.
 
-On the driver, in the process that commits. It never fails a write that is committed.
+Used on the driver, in the process that commits. It never fails a committed write.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _log = logging.getLogger(__name__)
 
 
 def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
-    """The tasks' outcomes.
+    """The outcomes of the tasks.
 
-    :raises KafkaError: a task's message is missing or does not add up.
+    :raises KafkaError: if a task's message is missing or its row counts differ.
     """
     commits = [message for message in messages if isinstance(message, TaskCommit)]
     if len(commits) != len(messages):
@@ -42,7 +42,7 @@ def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskC
 
 
 def report_of(commits: Sequence[TaskCommit], **more: Any) -> dict[str, Any]:
-    """Rows, bytes, times, and where they are; *more* goes in front."""
+    """The report with rows, bytes, times and offset ranges; the entries of *more* come first."""
     acks = total_counts(commit.ack_ms for commit in commits)
     return {
         **more,
@@ -71,13 +71,13 @@ def publish(report: dict[str, Any], path: str | None) -> None:
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(text + "\n")
     except OSError as error:
-        # All rows are written: failing now would only make somebody write them again.
+        # All rows are written, and an error now would only cause them to be written again.
         _log.warning("option reportPath: %s cannot be written (%s); the report is: %s", path, error, text)
 
 
 def warn_of_skipped(sink: str | None, version: int | None, doubt: str) -> None:
-    """Say that nothing was written, which a caller who numbers wrongly must not overlook; *doubt* says why nobody knows
-    whether the rows are the same as those that were committed, empty where they are."""
+    """Warn that nothing was written, so that a wrong version number is noticed. *doubt* says why it is not known
+    whether the rows are the same as the committed ones; empty if they are."""
     if not doubt:
         _log.warning(
             "version %d of %s was committed before, with the same rows: nothing was written, and nothing had to be",
@@ -96,7 +96,7 @@ def warn_of_skipped(sink: str | None, version: int | None, doubt: str) -> None:
 
 
 def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Say what stays in the topics of an at-least-once write that failed."""
+    """Log which rows of a failed at-least-once write stay in the topics."""
     commits = [message for message in messages if isinstance(message, TaskCommit)]
     _log.warning(
         "the write failed: %d of %d tasks had finished and their %d rows stay in the topics, and so do rows of the "

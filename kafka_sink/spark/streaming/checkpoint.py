@@ -1,7 +1,8 @@
-"""What a query's checkpoint tells the driver: which query it belongs to, and which rows were planned for a batch.
+"""Reads a query's checkpoint on the driver: the id of the query, and the rows planned for a batch.
 
-Called in Spark's planner process on the driver's machine, and in the driver program by ``foreachBatch``; tasks are told
-the query's id and the batch's number, planners are not. It only reads, and an answer that it cannot have is no error.
+Called in Spark's planner process on the driver's machine, and in the driver program by ``foreachBatch``. Spark provides
+the query's id and the batch's number to tasks, but not to planners. It only reads, and an unavailable answer is not an
+error.
 
 Source: ``org.apache.spark.sql.execution.streaming.checkpointing.StreamMetadata``, which writes the file ``metadata``.
 """
@@ -20,8 +21,8 @@ from kafka_sink.exactly_once.model import PlannedOffsets
 from kafka_sink.spark.streaming.checkpoint_files import ArrowFiles, HadoopFiles, LocalFiles, is_remote, local_folder
 from kafka_sink.spark.streaming.offset_log import CheckpointFiles, OffsetLogError, planned_offsets
 
-#: How long a batch waits for a store that is not on this machine, ms; and how long it is left alone after that, because
-#: each of its requests may take minutes to fail.
+#: The maximum time that a batch waits for a remote store, ms, and the time for which the store is then not accessed
+#: again, because each of its requests may take minutes to fail.
 _LIMIT_MS: Final = 2_000
 _REST_MS: Final = 300_000
 
@@ -29,12 +30,13 @@ _NOT_GIVEN: Final = (
     "nobody says where the checkpoint is (option checkpointLocation; argument checkpoint_location of foreach_batch)"
 )
 
-#: Location → when it may be asked again.
+#: Location → the time from which it may be accessed again.
 _resting: dict[str, int] = {}
 
 
 def query_of(location: str | None) -> str | None:
-    """The id of the query with the option ``checkpointLocation`` *location*; None where that is not on this machine."""
+    """The id of the query with the option ``checkpointLocation`` *location*; None if the checkpoint is not on this
+    machine."""
     folder = None if location is None else local_folder(location)
     if folder is None:
         return None
@@ -46,9 +48,8 @@ def query_of(location: str | None) -> str | None:
 
 
 class OffsetsReading:
-    """Begins to read what is planned for batch *version*, or the last one, of the query whose checkpoint is at
-    *location*; a store elsewhere is read on a thread of its own, while the caller does something else.
-    """
+    """Starts to read the offsets planned for batch *version*, or for the last batch, of the query whose checkpoint is
+    at *location*. A remote store is read on a separate thread while the caller continues."""
 
     def __init__(self, location: str | None, version: int | None = None) -> None:
         self._location = location or ""
@@ -67,7 +68,7 @@ class OffsetsReading:
             start_thread("kafkalite-checkpoint", lambda: self._read(lambda: ArrowFiles(location)))
 
     def result(self) -> PlannedOffsets:
-        """What was found; without digest where it cannot be had in time."""
+        """The planned offsets; without digest if they are not available in time."""
         if self._ended.wait(_LIMIT_MS / 1000):
             return self._found
         _resting[self._location] = SYSTEM_CLOCK.monotonic_ms() + _REST_MS
@@ -82,11 +83,11 @@ class OffsetsReading:
 
 
 def offsets_of_running(session: Any, query: str, version: int) -> PlannedOffsets:
-    """What is planned for batch *version* of the query with the id *query*, which runs in a classic *session*: read by
-    Spark's own means where its checkpoint is not on this machine."""
+    """The offsets planned for batch *version* of the query with the id *query*, which runs in a classic *session*. They
+    are read through Spark's JVM if the checkpoint is not on this machine."""
 
     def open_files() -> CheckpointFiles:
-        # The session of a batch is a clone, whose own manager knows of no query.
+        # The session of a batch is a clone, and its own manager does not know the query.
         running = session._jsparkSession.sharedState().activeStreamingQueries()
         location = str(running.get(session._jvm.java.util.UUID.fromString(query)).resolvedCheckpointRoot())
         folder = local_folder(location)
@@ -101,5 +102,6 @@ def _read(open_files: Callable[[], CheckpointFiles], version: int | None) -> Pla
     except OffsetLogError as error:
         return PlannedOffsets(unknown=f"the checkpoint does not tell: {error}")
     except Exception as error:
-        # Whatever went wrong, the batch can be written without; and what others say may hold their credentials.
+        # The batch can be written without the offsets after any error. The texts of other libraries may contain
+        # credentials.
         return PlannedOffsets(unknown=f"the checkpoint cannot be read from here ({type(error).__name__})")

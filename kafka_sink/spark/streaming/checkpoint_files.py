@@ -1,7 +1,7 @@
-"""The files of a query's checkpoint, wherever this process can read them: on this machine, by Hadoop's file systems in
-the JVM of a classic session with its settings, or by pyarrow's.
+"""Access to the files of a query's checkpoint: on this machine, through Hadoop's file systems in the JVM of a classic
+session with its settings, or through pyarrow's file systems.
 
-Called on the driver's machine. It only reads. Locations may hold credentials, so no message repeats one.
+Called on the driver's machine. It only reads. Locations may contain credentials, so no message repeats one.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-#: As Hadoop calls what pyarrow calls otherwise.
+#: Hadoop's URI schemes → pyarrow's.
 _SCHEMES: Final = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss", "hdfs": "hdfs"}
 
 
 class LocalFiles:
-    """Of a folder on this machine."""
+    """The files of a folder on this machine."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -33,7 +33,8 @@ class LocalFiles:
 
 
 class HadoopFiles:
-    """By Hadoop's file system of *location*, which has just written there, with the settings of a classic *session*."""
+    """The files of Hadoop's file system of *location*, to which Spark has just written, with the settings of a classic
+    *session*."""
 
     def __init__(self, location: str, session: Any) -> None:
         self._jvm = session._jvm
@@ -60,7 +61,7 @@ class HadoopFiles:
 
 
 class ArrowFiles:
-    """Of an object store or HDFS, with the credentials that this machine's environment has for it."""
+    """The files of an object store or HDFS, with the credentials from the environment of this machine."""
 
     def __init__(self, location: str) -> None:
         self._fs, self._folder = _opened(location)
@@ -79,7 +80,8 @@ class ArrowFiles:
 
 @lru_cache(maxsize=4)
 def _opened(location: str) -> tuple[Any, str]:
-    """pyarrow's file system of *location* and the path in it; it keeps its connections from batch to batch."""
+    """pyarrow's file system of *location* and the path in it; cached, so that its connections are reused by later
+    batches."""
     from pyarrow import fs
 
     parts = urlsplit(location)
@@ -88,7 +90,7 @@ def _opened(location: str) -> tuple[Any, str]:
 
 
 def local_folder(location: str) -> str | None:
-    """*location* as a path on this machine; None where it is none."""
+    """*location* as a path on this machine; None if it is not on this machine."""
     parts = urlsplit(location)
     if parts.scheme not in ("", "file") or parts.netloc:
         return None
@@ -96,5 +98,5 @@ def local_folder(location: str) -> str | None:
 
 
 def is_remote(location: str) -> bool:
-    """Whether pyarrow has a file system for it."""
+    """Whether pyarrow has a file system for *location*."""
     return urlsplit(location).scheme in _SCHEMES

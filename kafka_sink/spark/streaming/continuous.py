@@ -1,7 +1,7 @@
-"""The continuous trigger, with which Spark loses every row that goes to a sink written in Python.
+"""Detection of the continuous trigger, with which Spark loses every row for a sink written in Python.
 
-``refuse_continuous`` is for the driver program, which alone can see the trigger and stop the query. The commit of an
-epoch can only say what happens: its error is logged by Spark and changes nothing.
+``refuse_continuous`` is for the driver program, which is the only process that can see the trigger and stop the query.
+The commit of an epoch can only report the loss: Spark logs its error and continues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_continuous(query: StreamingQuery) -> bool:
-    """Whether *query* runs with the continuous trigger, as far as can be seen (Spark Connect does not show it)."""
+    """Whether *query* runs with the continuous trigger; False if this is not visible (as with Spark Connect)."""
     java_query: Any = getattr(query, "_jsq", None)
     return java_query is not None and "Continuous" in java_query.streamingQuery().getClass().getSimpleName()
 
@@ -32,7 +32,7 @@ def is_continuous(query: StreamingQuery) -> bool:
 def refuse_continuous(query: StreamingQuery) -> None:
     """Stop *query* if it has the continuous trigger.
 
-    :raises KafkaError: it had.
+    :raises KafkaError: if it had that trigger.
     """
     if is_continuous(query):
         query.stop()
@@ -40,9 +40,9 @@ def refuse_continuous(query: StreamingQuery) -> None:
 
 
 def refuse_epoch(messages: Sequence[WriterCommitMessage | None], epoch: int) -> None:
-    """Shout where no task of *epoch* reported anything.
+    """Log an error if no task of *epoch* reported anything.
 
-    :raises KafkaError: so it is; Spark logs it, at every epoch, and goes on.
+    :raises KafkaError: if no task reported anything; Spark logs it at every epoch and continues.
     """
     if messages and all(message is None for message in messages):
         text = f"no task of epoch {epoch} was given any row: {_WHAT_TO_DO}"

@@ -1,11 +1,13 @@
-"""Which rows Spark has planned for a micro-batch: what the offset log in its query's checkpoint says, as a digest.
+"""Identifies the rows that Spark has planned for a micro-batch, by a digest of the offset log in its query's
+checkpoint.
 
-Spark writes the entry of a batch before it runs it, and reads it again where it runs the batch again: so the same entry
-means the same rows, as far as the sources' offsets describe them. Left out is the line before them, which has the time
-at which the batch was planned. Pure but for the files that it is given.
+Spark writes the entry of a batch before it runs the batch, and reads it again when it repeats the batch. The same entry
+therefore means the same rows, as far as the sources' offsets describe them. The metadata line before the offsets is
+left out, because it contains the time at which the batch was planned. Pure functions, except for access to the given
+files.
 
-Source: ``OffsetSeqLog`` (v1: a line for each source; v2, since Spark 4.1: with the source's name before it), and
-``FileStreamSourceLog``, where a source of files keeps what its offsets are numbers of.
+Source: ``OffsetSeqLog`` (v1: one line for each source; v2, since Spark 4.1: each line begins with the name of the
+source), and ``FileStreamSourceLog``, the log that the offsets of a file source refer to.
 """
 
 from __future__ import annotations
@@ -17,39 +19,40 @@ from typing import Any, Final, Protocol
 
 from kafka_sink.exactly_once.model import PlannedOffsets
 
-#: What is read of a file at most, from its end, bytes: a source of files rewrites all of its log now and then, with the
+#: The maximum number of bytes read of a file, from its end: a file source sometimes rewrites its complete log, with the
 #: newest entries last.
 _MOST_BYTES: Final = 8 << 20
 
-#: How many entries of a file source's log are read for one batch: there is one, and one more for each failed start.
+#: The maximum number of entries of a file source's log that are read for one batch. Normally there is one, and one more
+#: for each failed start.
 _MOST_ENTRIES: Final = 20
 
 _NOTHING: Final = "-"
 
 
 class OffsetLogError(Exception):
-    """The files do not say which rows were planned; the text holds nothing of the checkpoint's location."""
+    """The files do not identify the planned rows; the text does not contain the checkpoint's location."""
 
 
 class CheckpointFiles(Protocol):
-    """The files of one checkpoint, by their paths in it; each implementation has errors of its own."""
+    """The files of one checkpoint, by their paths in it; each implementation raises its own errors."""
 
     def names(self, folder: str) -> list[str]:
-        """Of everything in *folder*."""
+        """The names of all entries in *folder*."""
         ...
 
     def read(self, path: str, most: int) -> tuple[bytes, bool]:
-        """The last *most* bytes of a file, and whether that is all of it.
+        """The last *most* bytes of a file, and whether this is the complete file.
 
-        :raises FileNotFoundError: there is no such file.
+        :raises FileNotFoundError: if the file does not exist.
         """
         ...
 
 
 def planned_offsets(files: CheckpointFiles, version: int | None = None) -> PlannedOffsets:
-    """Of batch *version*, or of the last one that was planned.
+    """The planned offsets of batch *version*, or of the last planned batch.
 
-    :raises OffsetLogError: there is no batch yet, or the format of the entries is not known.
+    :raises OffsetLogError: if there is no batch yet, or the format of the entries is unknown.
     """
     if version is None:
         numbers = [int(name) for name in files.names("offsets") if name.isdecimal()]
@@ -67,7 +70,7 @@ def planned_offsets(files: CheckpointFiles, version: int | None = None) -> Plann
 
 
 def _entry(files: CheckpointFiles, version: int) -> Mapping[str, Any]:
-    """The offset up to which each source is read by the end of batch *version*; None where that has none yet."""
+    """The end offset of each source in batch *version*; None if the source has no offset yet."""
     data, is_whole = files.read(f"offsets/{version}", _MOST_BYTES)
     form, _, *lines = data.decode().split("\n")
     if not is_whole or form not in ("v1", "v2"):
@@ -77,7 +80,7 @@ def _entry(files: CheckpointFiles, version: int) -> Mapping[str, Any]:
 
 
 def _offset(text: str) -> Any:
-    """JSON as a value, so that the order of its names is no difference; anything else as it is."""
+    """JSON text as a value, so that the order of its names does not matter; other text unchanged."""
     if text == _NOTHING:
         return None
     try:
@@ -87,7 +90,7 @@ def _offset(text: str) -> Any:
 
 
 def _files_between(files: CheckpointFiles, source: str, start: Any, end: Any) -> list[Any] | None:
-    """Path and time of every file that a source of files has between two offsets; None for other sources."""
+    """Path and time of every file that a file source has between two offsets; None for other sources."""
     last, first = _number(end), _number(start)
     if last is None:
         return None
@@ -98,7 +101,7 @@ def _files_between(files: CheckpointFiles, source: str, start: Any, end: Any) ->
 
 
 def _number(offset: Any) -> int | None:
-    """The entry in the source's own log that *offset* stands for."""
+    """The entry in the source's own log that *offset* refers to."""
     number = offset.get("logOffset") if isinstance(offset, dict) and len(offset) == 1 else None
     return number if isinstance(number, int) else None
 
@@ -108,7 +111,7 @@ def _logged_files(files: CheckpointFiles, source: str, number: int) -> list[Any]
     try:
         data, is_whole = files.read(path, _MOST_BYTES)
     except FileNotFoundError:
-        # Every tenth entry holds those before it too.
+        # Every tenth entry also contains the entries before it.
         data, is_whole = files.read(f"{path}.compact", _MOST_BYTES)
     lines = data.split(b"\n")
     if is_whole and lines[0] != b"v1":

@@ -1,7 +1,7 @@
-"""What a stream has written, batch by batch, for the metrics of the user's own program.
+"""The progress of a stream per batch, for the metrics of the user's own program.
 
-Batches are committed in another process than the user's: the figures come by the file of the option reportPath, read
-whenever Spark tells of progress, on the thread that it tells on. What goes wrong is logged and never harms the query.
+Batches are committed in another process than the user's, so the metrics are read from the file of the option reportPath
+at each progress event of Spark, on the thread of the event. Errors are logged and never affect the query.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _log = logging.getLogger(__name__)
 class SinkProgress:
     """One committed batch. Times in ms; sizes in bytes before compression and as sent.
 
-    *ack_p50_ms* and *ack_p99_ms* say how long rows took from being given to the producer to their acknowledgement, None
-    where there were none; *commit_ms* is 0 where there is nothing to commit (at-least-once). *partitions* are named
-    ``topic-0``.
+    *ack_p50_ms* and *ack_p99_ms* are percentiles of the time from the hand-over of a row to the producer to its
+    acknowledgement, None if there were no rows. *commit_ms* is 0 if there is nothing to commit (at-least-once).
+    *partitions* have names like ``topic-0``.
     """
 
     batch: int
@@ -57,7 +57,7 @@ class SinkProgress:
 
     @staticmethod
     def of_report(report: Mapping[str, Any]) -> SinkProgress:
-        """From one line of a report."""
+        """The progress from one line of a report."""
         return SinkProgress(
             batch=int(report.get("batch", report.get("version", -1))),
             decision="skipped" if report.get("decision") == "skipped" else "written",
@@ -91,11 +91,12 @@ class ProgressListener(StreamingQueryListener):
         self._callback = callback
         self._figures = None if prometheus_file is None else _Figures(Path(prometheus_file), tags, clock)
         self._lock = threading.Lock()
-        # What is there already was told to an earlier program.
+        # Existing lines were already reported to an earlier program.
         self._offset = self._report.stat().st_size if self._report.exists() else 0
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Called by Spark, within ``start()``: a query can only be stopped by somebody who does not hold this up."""
+        """Called by Spark within ``start()``. A query cannot be stopped before this method returns, so another thread
+        does it."""
         start_thread("look-at-trigger", lambda: self._stop_if_continuous(str(event.id)))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
@@ -103,14 +104,14 @@ class ProgressListener(StreamingQueryListener):
         self.read_new()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Called by Spark now and then while there is nothing to do."""
+        """Called by Spark from time to time while there is no data."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Called by Spark at the end of a query."""
         self.read_new()
 
     def read_new(self) -> list[SinkProgress]:
-        """Pass on what the report has gained, and return it; also for use without Spark's events."""
+        """Process and return the new lines of the report; can also be called without Spark's events."""
         with self._lock:
             try:
                 found = [SinkProgress.of_report(json.loads(line)) for line in self._new_lines()]
@@ -125,7 +126,7 @@ class ProgressListener(StreamingQueryListener):
             return found
 
     def _new_lines(self) -> Iterator[bytes]:
-        """Whole lines only: the last one may still be on its way."""
+        """The new complete lines; the last line may still be incomplete."""
         if not self._report.exists():
             return
         with self._report.open("rb") as file:
@@ -147,7 +148,7 @@ class ProgressListener(StreamingQueryListener):
 
 
 class _Figures:
-    """A file in Prometheus' text format with the totals since the start, and the figures of the last batch."""
+    """A file in Prometheus' text format with the totals since the start and the values of the last batch."""
 
     def __init__(self, path: Path, tags: Mapping[str, str], clock: Clock) -> None:
         self._path = path
@@ -158,7 +159,7 @@ class _Figures:
         self._offsets: dict[str, int] = {}
 
     def add(self, progress: SinkProgress) -> None:
-        """:raises OSError: the file cannot be written."""
+        """:raises OSError: if the file cannot be written."""
         self._totals["batches-total"] += 1
         self._totals["skipped-batches-total"] += progress.decision == "skipped"
         self._totals["rows-total"] += progress.rows
@@ -192,13 +193,13 @@ def progress_listener(
     prometheus_file: str | Path | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> ProgressListener:
-    """A listener for ``spark.streams.addListener`` that tells of every batch that one query's sink commits.
+    """A listener for ``spark.streams.addListener`` that reports every batch committed by the sink of one query.
 
-    :param report_path: the file of the query's option ``reportPath``; each query has its own. Its driver and this
-        program have to be on the same machine.
+    :param report_path: the file of the query's option ``reportPath``; each query needs its own file. The query's driver
+        and this program must be on the same machine.
     :param callback: called with each batch, in order, soon after its commit.
     :param prometheus_file: replaced after each batch, for node_exporter's textfile collector, with
         ``kafka_sink_rows_total``, ``kafka_sink_ack_seconds{quantile="0.99"}`` and so on.
-    :param tags: labels of all these figures, for example ``{"query": "orders"}``.
+    :param tags: labels of all these metrics, for example ``{"query": "orders"}``.
     """
     return ProgressListener(report_path, callback, prometheus_file, tags or {})

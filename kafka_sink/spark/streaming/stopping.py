@@ -1,11 +1,11 @@
-"""The end of a streaming job: by itself, or on SIGTERM and SIGINT when the micro-batch under way is done.
+"""Stops a streaming job on SIGTERM or SIGINT after its current micro-batch, or returns when it ends without a signal.
 
-Called on the main thread of the user's driver program; under ``spark-submit`` signals reach the JVM around it instead,
-which would end at once, so they are caught there as well. It never lets a stream go on that loses its rows.
+Called on the main thread of the user's driver program. Under ``spark-submit`` the signals go to the surrounding JVM,
+which would exit at once, so they are handled there as well. A stream that loses its rows is never allowed to continue.
 
-Ctrl-C goes to every process of the terminal's foreground group: to both of these, and to each ``chmod`` that Hadoop's
-local file system runs for a file of the checkpoint. So on a terminal, where this process hears of it anyway, the JVM
-ignores SIGINT, and what it runs inherits that.
+Ctrl-C goes to every process of the terminal's foreground process group: to this process, to the JVM, and to each
+``chmod`` that Hadoop's local file system runs for a checkpoint file. On a terminal this process receives the signal
+anyway, so the JVM ignores SIGINT there, and its child processes inherit this.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from kafka_sink.spark.streaming.continuous import refuse_continuous
 
-#: How often a stop that was asked for is looked at, and then the end of the micro-batch, seconds.
+#: The intervals at which a requested stop and the end of the micro-batch are checked, seconds.
 _LOOK_S: Final = 0.25
 _LOOK_AT_BATCH_S: Final = 0.02
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
-#: What Hadoop says of a program that SIGINT or SIGTERM has ended.
+#: Hadoop's message for a program that was ended by SIGINT or SIGTERM.
 _ENDED_BY_SIGNAL: Final = re.compile(r"ExitCodeException exitCode=(130|143)\b")
 
 _log = logging.getLogger(__name__)
 
 
 class _Stop:
-    """Set by the first signal; a second one asks not to wait for the micro-batch. One that reaches both Python and the
-    JVM is one."""
+    """Set by the first signal; after a second signal the micro-batch is not awaited. A signal that reaches both Python
+    and the JVM counts once."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -57,7 +57,7 @@ class _Stop:
 
 
 class _JvmHandler:
-    """The JVM's view of a :class:`_Stop`; called on a thread of its own."""
+    """The signal handler in the JVM for a :class:`_Stop`; called on a separate thread."""
 
     def __init__(self, stop: _Stop) -> None:
         self._stop = stop
@@ -70,14 +70,15 @@ class _JvmHandler:
 
 
 def run_until_stopped(query: StreamingQuery) -> None:
-    """Return when *query* has ended, or SIGTERM or SIGINT came and its micro-batch under way is done.
+    """Return when *query* has ended, or after SIGTERM or SIGINT when its current micro-batch is complete.
 
-    A batch that began in the very moment of the stop is left to the next start, and so is the one under way after a
-    second signal: it is void with exactly-once, and may be there twice with at-least-once. So is one that fails because
-    the signal also went to a program that Hadoop had just started, as when it is sent to a whole process group.
+    The next start repeats a batch that began at the moment of the stop, and the current batch after a second signal:
+    with exactly-once nothing of it was committed, with at-least-once its rows may be written twice. The same applies to
+    a batch that fails because the signal also ended a program that Hadoop had just started, for example when the signal
+    was sent to a whole process group.
 
-    :raises KafkaError: *query* has the continuous trigger, which loses every row; it is stopped.
-    :raises StreamingQueryException: *query* failed.
+    :raises KafkaError: if *query* has the continuous trigger, which loses every row; the query is stopped.
+    :raises StreamingQueryException: if *query* failed.
     """
     refuse_continuous(query)
     stop = _Stop()
@@ -89,7 +90,7 @@ def run_until_stopped(query: StreamingQuery) -> None:
             _await_batch(query, stop)
             query.stop()
         failed = query.exception()
-        # The JVM may know of the failure before Python does of the signal.
+        # The JVM may see the failure before Python receives the signal.
         is_stopped = failed is not None and _failed_by_signal(query) and stop.asked.wait(_LOOK_S)
     if is_stopped:
         _log.warning(
@@ -101,12 +102,12 @@ def run_until_stopped(query: StreamingQuery) -> None:
 
 
 def _failed_by_signal(query: StreamingQuery) -> bool:
-    """Whether *query* failed because a program that Hadoop ran for it was ended by a signal to stop (as far as can be
-    seen: over Spark Connect that is another machine's)."""
+    """Whether *query* failed because a stop signal ended a program that Hadoop ran for it. False if this is not
+    visible: with Spark Connect the program runs on another machine."""
     java_query: Any = getattr(query, "_jsq", None)
     cause = None if java_query is None else java_query.exception().get()
     while cause is not None:
-        # The message of Java's exception for the query leaves this part of its cause out.
+        # The message of the Java exception of the query does not contain this part of its cause.
         if _ENDED_BY_SIGNAL.search(str(cause.toString())):
             return True
         cause = cause.getCause()
@@ -142,7 +143,7 @@ def _signals_to(stop: _Stop) -> Iterator[None]:
 
 @contextmanager
 def _jvm_signals_to(stop: _Stop) -> Iterator[None]:
-    """Not over Spark Connect, where there is no JVM that belongs to this program."""
+    """No effect with Spark Connect, where no JVM belongs to this program."""
     gateway = SparkContext._gateway
     if gateway is None:
         yield
@@ -164,7 +165,7 @@ def _jvm_signals_to(stop: _Stop) -> Iterator[None]:
 
 
 def _is_in_foreground() -> bool:
-    """Whether a terminal's Ctrl-C reaches this process."""
+    """Whether this process receives Ctrl-C from a terminal."""
     try:
         terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
     except OSError:

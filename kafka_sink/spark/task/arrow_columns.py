@@ -1,6 +1,6 @@
-"""From the Arrow batches that Spark hands over to the columns that the producer takes.
+"""Converts Spark's Arrow batches to the producer's columns.
 
-Runs in the task, once per batch of up to 10,000 rows. It views buffers and never loops over rows.
+Runs in the task, once per batch of up to 10,000 rows. It uses views of the buffers and never loops over rows.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from kafka_sink.spark.row_schema import RowSchema
 
 @dataclass(frozen=True)
 class TopicChunk:
-    """Rows for one topic. ``partitions`` int32[rows]: ANY_PARTITION where a row names none; None where no row does.
+    """Rows for one topic. ``partitions`` is int32[rows], with ANY_PARTITION for a row without a partition; None if no
+    row has one.
 
-    ``rows``: their indices in the Arrow batch; None where they are all of it.
+    ``rows`` are their indices in the Arrow batch; None if they are the complete batch.
     """
 
     topic: str
@@ -32,19 +33,20 @@ class TopicChunk:
     rows: NDArray[np.intp] | None = None
 
     def in_batch(self, error: RowError) -> RowError:
-        """*error* of a row of ``chunk`` as one of a row of the Arrow batch."""
+        """Convert *error* from a row index in ``chunk`` to a row index in the Arrow batch."""
         return error if self.rows is None else type(error)(int(self.rows[error.row]), error.problem)
 
 
 def in_task(error: RowError, rows_before: int) -> RowError:
-    """*error* of a row of an Arrow batch as the user is told of it; *rows_before* counts the task's earlier rows."""
+    """Convert *error* from a row index in an Arrow batch to a row index in the task, for the user; *rows_before* counts
+    the task's earlier rows."""
     return type(error)(rows_before + error.row, f"of this task {error.problem}")
 
 
 def topic_chunks(batch: pa.RecordBatch, schema: RowSchema, topic: str | None) -> Iterator[TopicChunk]:
-    """The rows of *batch* by topic, in their order.
+    """The rows of *batch* grouped by topic, in their order.
 
-    :raises RowError: a null topic, a negative partition, or a header without a key.
+    :raises RowError: if a row has a null topic, a negative partition, or a header without a key.
     """
     parts = rows_of(batch, SYSTEM_CLOCK.wall_ms())
     chunk, partitions = parts.chunk, parts.partitions

@@ -1,6 +1,7 @@
-"""What a task tells the driver: how many rows it was given, how many the brokers acknowledged, and where they are.
+"""The message of a task to the driver: the number of rows received, the number acknowledged by the brokers, and their
+offsets.
 
-Made in the task, pickled by Spark, read in ``commit``. Plain values only.
+Created in the task, pickled by Spark, read in ``commit``. Plain values only.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     from kafka_sink.exactly_once.model import OpenTransaction
     from kafka_sink.exactly_once.sink import Plan
 
-#: Of the times of acknowledgements, which are so kept to one part in sixteen.
+#: The number of leading bits kept of acknowledgement times, which are accurate to one sixteenth.
 _SIGNIFICANT_BITS: Final = 5
 
 
 @dataclass(frozen=True)
 class PartitionRange:
-    """Rows of one write in one topic-partition; offsets are −1 where the brokers do not say (acks=0)."""
+    """The rows of one write in one topic-partition; offsets are −1 if the brokers do not return them (acks=0)."""
 
     rows: int
     first_offset: int
@@ -40,9 +41,10 @@ class PartitionRange:
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """One task's outcome. ``record_bytes`` before compression, ``wire_bytes`` as sent, headers included.
+    """The outcome of one task. ``record_bytes`` is the size before compression, ``wire_bytes`` the size as sent,
+    headers included.
 
-    ``ack_ms`` counts rows by the time that their acknowledgement took, see :func:`rounded_ms`.
+    ``ack_ms`` maps the time until the acknowledgement to the number of rows, see :func:`rounded_ms`.
     """
 
     task_partition: int
@@ -59,11 +61,11 @@ class TaskCommit(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class TransactionalCommit(TaskCommit):
-    """The outcome of a task that wrote in a transaction: which, under which plan, and of which version.
+    """The outcome of a task that wrote in a transaction: the transaction, the plan and the version.
 
-    ``plan`` is None where the version had been committed before and nothing was written, and ``doubt`` says then why
-    nobody knows whether it had the same rows; ``written`` is None where there were no rows, or the transaction is the
-    driver's own.
+    ``plan`` is None if the version was already committed and nothing was written; ``doubt`` then says why it is not
+    known whether the rows were the same. ``written`` is None if there were no rows, or if the transaction is the
+    driver's.
     """
 
     writer: str = ""
@@ -74,7 +76,7 @@ class TransactionalCommit(TaskCommit):
 
 
 def merge_ranges(commits: Iterable[TaskCommit]) -> dict[TopicPartition, PartitionRange]:
-    """The ranges of all tasks together, in topic and partition order."""
+    """The merged ranges of all tasks, sorted by topic and partition."""
     merged: dict[TopicPartition, PartitionRange] = {}
     for commit in commits:
         for topic_partition, part in commit.ranges.items():
@@ -84,13 +86,13 @@ def merge_ranges(commits: Iterable[TaskCommit]) -> dict[TopicPartition, Partitio
 
 
 def rounded_ms(ms: int) -> int:
-    """*ms* with its five leading bits: commit messages stay small however many times there are."""
+    """*ms* rounded down to its five leading bits, so that commit messages stay small for any number of times."""
     shift = max(ms.bit_length() - _SIGNIFICANT_BITS, 0)
     return (ms >> shift) << shift
 
 
 def total_counts(all_counts: Iterable[Mapping[int, int]]) -> Counter[int]:
-    """Time → rows, of all tasks together."""
+    """Time → number of rows, summed over all tasks."""
     found: Counter[int] = Counter()
     for counts in all_counts:
         found.update(counts)
@@ -98,7 +100,7 @@ def total_counts(all_counts: Iterable[Mapping[int, int]]) -> Counter[int]:
 
 
 def percentile_ms(counts: Mapping[int, int], share: float) -> int | None:
-    """The time within which *share* of the rows were acknowledged; None where there were no rows."""
+    """The time within which *share* of the rows were acknowledged; None if there were no rows."""
     wanted = share * sum(counts.values())
     seen = 0
     for ms in sorted(counts):

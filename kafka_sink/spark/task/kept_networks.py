@@ -1,11 +1,11 @@
-"""The connections of this worker process, from one task to the next.
+"""Keeps the connections of this worker process from one task to the next.
 
-Spark's own sink keeps its producers between the tasks of an executor. Here each task has a producer of its own, and
-only the connections go on, with their TLS sessions, their authentication and what was learnt of the cluster. A task
-takes them, and gives them back when all of its rows were acknowledged: nothing of a failed task reaches the next.
+Spark's own sink keeps its producers between the tasks of an executor. Here each task has its own producer, and only the
+connections are kept, with their TLS sessions, their authentication and the cluster metadata. A task takes them, and
+returns them only if all of its rows were acknowledged, so no state of a failed task reaches the next one.
 
-Used by the one thread on which Spark runs a worker's tasks, and by a thread that closes what nobody has taken for
-:data:`MOST_IDLE_MS`. A forked process begins with none. No secret is kept but inside the connections themselves.
+Used by the single thread on which Spark runs a worker's tasks, and by a thread that closes connections unused for
+:data:`MOST_IDLE_MS`. A forked process begins with none. No secret is stored outside the connections themselves.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from kafka_sink.common.locks import leaves
 from kafka_sink.common.threads import at_fork, start_thread
 from kafka_sink.producer.kafka_producer import ClientNetwork
 
-#: Spark itself ends a worker that has been idle for a minute.
+#: Spark itself ends a worker after one minute without a task.
 MOST_IDLE_MS: Final = 30_000
 
-#: After that a task asks for the cluster anew, so that it sees new partitions as soon as without the tasks before it.
+#: After this time a task refreshes the metadata, so that it sees new partitions as early as without kept connections.
 MOST_AGE_MS: Final = 30_000
 
 _log = logging.getLogger(__name__)
 
 _SALT: Final = os.urandom(16)
 
-#: Properties that name a file whose content may be renewed under the same name.
+#: Properties that name a file whose content may change under the same name.
 _FILES: Final = ("ssl.keystore.location", "ssl.truststore.location")
 
 
 class KeptNetworks:
-    """At most one network for each set of a producer's properties, and for the files that these name."""
+    """At most one network for each set of producer properties and for the state of the files that they name."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -46,14 +46,14 @@ class KeptNetworks:
         self._forked()
 
     def _forked(self) -> None:
-        # Connections of the parent are its own: they are neither used nor said goodbye to.
+        # The connections belong to the parent process: they are neither used nor closed here.
         self._changed = threading.Condition()
         self._kept: dict[bytes, tuple[ClientNetwork, int]] = {}
         self._closer: threading.Thread | None = None
 
     @leaves("_changed")
     def take(self, key: bytes) -> ClientNetwork | None:
-        """The connections of the last task with this :func:`key_of`; None where none can be gone on with."""
+        """The connections of the last task with this :func:`key_of`; None if there are none that can be reused."""
         with self._changed:
             network, _ = self._kept.pop(key, (None, 0))
         if network is None:
@@ -65,7 +65,7 @@ class KeptNetworks:
 
     @leaves("_changed")
     def keep(self, key: bytes, network: ClientNetwork) -> None:
-        """Keep what a task's producer has handed over, under the key with which the task began."""
+        """Keep the network of a task's producer, under the key with which the task began."""
         with self._changed:
             before, _ = self._kept.pop(key, (None, 0))
             self._kept[key] = (network, self._clock.monotonic_ms())
@@ -75,7 +75,7 @@ class KeptNetworks:
             _close(before)
 
     def _close_idle(self) -> None:
-        """The thread: ends when nothing is kept any more."""
+        """The closing thread; it ends when no connections are kept any more."""
         while True:
             with self._changed:
                 now_ms = self._clock.monotonic_ms()
@@ -99,8 +99,8 @@ def _close(network: ClientNetwork) -> None:
 
 
 def key_of(properties: Mapping[str, str]) -> bytes:
-    """Tells sets of a producer's properties apart, and the files that they name as they are now: whoever connects after
-    a certificate was renewed must not get connections made before. Nobody can read a secret in it."""
+    """A key for a set of producer properties and the current state of the files that they name: after a certificate was
+    renewed, connections made before must not be reused. Secrets cannot be read from the key."""
     digest = hashlib.blake2b(key=_SALT)
     for name, value in sorted(properties.items()):
         digest.update(f"{len(name)} {name} {len(value)} {value}\n".encode())

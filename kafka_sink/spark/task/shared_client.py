@@ -1,7 +1,7 @@
-"""One coordinator client for each cluster in a process that Spark uses again and again.
+"""One coordinator client per set of properties in a process that Spark reuses.
 
-Spark's planner, committer and workers run one call at a time each; connections are kept between batches. A forked
-process begins with none.
+Spark's planner, committer and workers each run one call at a time. Connections are kept between batches. A forked
+process begins without clients.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _clients = _SharedClients()
 
 
 def shared_client(properties: Mapping[str, str]) -> CoordinatorClient:
-    """This process's client for a producer's *properties*; max.block.ms is its time-out."""
+    """The client of this process for a producer's *properties*; max.block.ms is its time-out."""
     key = tuple(sorted(properties.items()))
     client = _clients.by_properties.get(key)
     if client is None:

@@ -1,7 +1,7 @@
-"""One Spark task's write: its own producer, opened inside the task and closed whatever happens.
+"""The write of one Spark task, with its own producer, which is opened inside the task and always closed.
 
-Runs in a Spark Python worker. It returns only when every row it was given is acknowledged, never before its iterator is
-exhausted, and raises an error that a person can act on otherwise.
+Runs in a Spark Python worker. It returns only when its iterator is exhausted and every row is acknowledged; otherwise
+it raises an error that tells the user what to do.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from kafka_sink.spark.task.arrow_columns import in_task, topic_chunks
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, rounded_ms
 from kafka_sink.spark.task.kept_networks import KeptNetworks, key_of
 
-#: With so many partitions an Arrow batch of Spark's has but a few rows for each.
+#: From this number of partitions on, one of Spark's Arrow batches has only a few rows per partition.
 _MANY_PARTITIONS: Final = 64
 
 
 class SinkWriteError(KafkaError):
-    """A task could not write all of its rows; the text says why, and how many had been acknowledged."""
+    """A task could not write all of its rows; the text gives the reason and the number of rows acknowledged before."""
 
 
 _log = logging.getLogger(__name__)
 
-#: Makes the producer of a task, given its partition and attempt number, and the connections of the task before it.
+#: Creates the producer of a task from its partition, its attempt number and the connections of the previous task.
 OpenProducer = Callable[[int, int, ClientNetwork | None], KafkaProducer]
 
-#: Of this worker process.
+#: The connections of this worker process.
 kept_networks = KeptNetworks(SYSTEM_CLOCK)
 
 
@@ -54,8 +54,8 @@ def write_task(
 ) -> TaskCommit:
     """Send every row of *batches* and wait for every acknowledgement.
 
-    :param open_producer: called at the first row; by default the producer belongs to no transaction.
-    :raises SinkWriteError: something was not acknowledged; Spark retries or fails the task.
+    :param open_producer: called at the first row; by default the producer is not transactional.
+    :raises SinkWriteError: if a row was not acknowledged; Spark retries or fails the task.
     """
     taken: list[ClientNetwork] = []
     opened: list[KafkaProducer] = []
@@ -66,7 +66,7 @@ def write_task(
             _keep_network_of(producer, connections)
         return commit
     except BaseException:
-        # Also after an interrupt, wherever it came: there is nothing worth waiting for.
+        # This also handles an interrupt at any point. Close without waiting, because the attempt has failed.
         for producer in opened:
             producer.close(0)
         for network in taken:
@@ -83,7 +83,7 @@ def _write(
     taken: list[ClientNetwork],
     opened: list[KafkaProducer],
 ) -> TaskCommit:
-    """See :func:`write_task`, which ends what this has *taken* and *opened* where it raises something."""
+    """See :func:`write_task`, which closes everything *taken* and *opened* if this function raises."""
     context = TaskContext.get()
     task_partition = context.partitionId() if context is not None else 0
     attempt = context.attemptNumber() if context is not None else 0
@@ -113,7 +113,7 @@ def _write(
         if tracker.rows_acked != rows_in:
             raise SinkWriteError(f"{rows_in} rows were sent but {tracker.rows_acked} acknowledged; this is a defect")
     except Exception as error:
-        # Spark shows only the outermost exception, so everything a person needs is in this one line.
+        # Spark shows only the outermost exception, so this line contains all information for the user.
         what_stays = (
             f"{tracker.rows_acked} of the rows it had sent were acknowledged before this error and stay in the topic"
             if open_producer is None
@@ -137,8 +137,8 @@ def _write(
 
 
 def _keep_network_of(producer: KafkaProducer, connections: bytes) -> None:
-    """Close *producer* and leave its connections to the next task. All rows are acknowledged: whatever goes wrong here
-    must not fail the task."""
+    """Close *producer* and keep its connections for the next task. All rows are acknowledged, so an error here must not
+    fail the task."""
     network: ClientNetwork | None = None
     try:
         network = producer.hand_over()
@@ -158,8 +158,8 @@ def _open_plain(
 
 
 class _Gathered:
-    """*batches* one by one, and joined to *least_bytes* from when that is set on: the rows of each partition in a batch
-    are appended by themselves, which pays where they are many."""
+    """Iterates over *batches*; once *least_bytes* is set, batches are joined up to this size. The rows of each
+    partition in a batch are appended together, which is more efficient with many rows per partition."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -172,7 +172,7 @@ class _Gathered:
             waiting.append(batch)
             size += batch.nbytes
             if size >= self.least_bytes:
-                # What was joined goes before it is handed over: it would be held twice.
+                # Release the single batches before the joined one is yielded, so that the rows are not in memory twice.
                 joined, waiting, size = _joined(waiting), [], 0
                 yield from joined
         yield from _joined(waiting)
@@ -186,7 +186,7 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _bytes_to_gather(producer: KafkaProducer, topic: str | None) -> int:
-    """As much as the producer takes in one piece where the partitions of *topic* are many."""
+    """The number of bytes that the producer accepts in one piece if *topic* has many partitions; 0 otherwise."""
     partitions = len(producer.partitions_for(topic)) if topic is not None else 0
     return piece_bytes(partitions) if partitions >= _MANY_PARTITIONS else 0
 
@@ -194,20 +194,21 @@ def _bytes_to_gather(producer: KafkaProducer, topic: str | None) -> int:
 def _send(
     producer: KafkaProducer, batch: pa.RecordBatch, options: SinkOptions, schema: RowSchema, tracker: DeliveryTracker
 ) -> None:
-    """:raises RowError: a row of *batch* cannot be written."""
+    """:raises RowError: if a row of *batch* cannot be written."""
     for part in topic_chunks(batch, schema, options.topic):
         try:
             producer.send_columns(part.topic, part.chunk, part.partitions, tracker.handing_over())
         except RowError as error:
             raise part.in_batch(error) from error
         except PartlyStagedError as error:
-            # An attempt of the task writes all of its rows: there is nothing to be done about a part of them.
+            # A task attempt writes all of its rows or fails, so a part cannot be handled separately.
             raise (error.__cause__ or error) from None
         _raise_first_error(tracker)
 
 
 def task_properties(options: SinkOptions) -> dict[str, str]:
-    """The properties of a task's producer, named after the process: its connections go on to the next task."""
+    """The properties of a task's producer. The client id is that of the process, because the connections are reused by
+    the next task."""
     return {"client.id": f"kafkalite-{os.getpid()}", **options.producer_properties}
 
 
@@ -217,9 +218,9 @@ def _raise_first_error(tracker: DeliveryTracker) -> None:
 
 
 class DeliveryTracker:
-    """Rows and offsets acknowledged so far, how long that took, and the first failure.
+    """The rows and offsets acknowledged so far, the acknowledgement times, and the first error.
 
-    The sender thread tells it once a batch, and the task's thread reads it.
+    The sender thread updates it once per batch, and the task's thread reads it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -232,7 +233,7 @@ class DeliveryTracker:
         self.ack_ms: Counter[int] = Counter()
 
     def handing_over(self) -> Callable[[Delivery], None]:
-        """The delivery callback for the rows that are given to the producer now."""
+        """The delivery callback for the rows that are passed to the producer now."""
         return partial(self._delivered, self._clock.monotonic_ms())
 
     def _delivered(self, since_ms: int, delivery: Delivery) -> None:

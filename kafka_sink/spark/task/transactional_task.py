@@ -1,6 +1,6 @@
-"""One Spark task's write in a transaction: of its own, which the driver will end, or in the driver's.
+"""The write of one Spark task in a transaction: in its own, which the driver ends, or in the driver's.
 
-Runs in a Spark Python worker. An attempt that fails aborts its own transaction: nobody was told of it.
+Runs in a Spark Python worker. A failed attempt aborts its own transaction, which was not reported to the driver.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from kafka_sink.spark.task.task_writer import SinkWriteError, task_properties, w
 
 _log = logging.getLogger(__name__)
 
-#: Of this worker process.
+#: The transactions of this worker process.
 _transactions = WriterTransactions()
 
 
 def write_in_transaction(
     batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: RowSchema, plan: Plan, version: int, writer: str
 ) -> TransactionalCommit:
-    """Write *batches* in a transaction of this attempt alone, begun with the first row and left open.
+    """Write *batches* in a transaction of this attempt, which is begun at the first row and left open.
 
-    :raises SinkWriteError: something was not acknowledged; the transaction is aborted.
+    :raises SinkWriteError: if a row was not acknowledged; the transaction is aborted.
     """
     opened: list[Transaction] = []
 
@@ -47,7 +47,7 @@ def write_in_transaction(
     try:
         commit = write_task(batches, options, schema, open_own)
     except BaseException:
-        # Also after an interrupt: nobody else knows of it before the next batch.
+        # Also after an interrupt: the driver finds the transaction only at the next batch.
         _abort_own(opened, options, plan)
         raise
     written = OpenTransaction(opened[0], frozenset(commit.ranges)) if commit.ranges else None
@@ -57,11 +57,11 @@ def write_in_transaction(
 def write_in_drivers_transaction(
     batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: RowSchema, plan: Plan, version: int, writer: str
 ) -> TransactionalCommit:
-    """Write *batches* in the plan's own transaction; no other task may have rows of the same partitions.
+    """Write *batches* in the driver's transaction of the plan; no other task may have rows of the same partitions.
 
-    :raises UnwritableRowsError: a row cannot be written as it is.
-    :raises SinkWriteError: something was not acknowledged, or this is not the task's first attempt: what an earlier one
-        has written cannot be told from a repetition, so the whole batch has to be tried again.
+    :raises UnwritableRowsError: if a row cannot be written as it is.
+    :raises SinkWriteError: if a row was not acknowledged, or if this is not the first attempt of the task: rows of an
+        earlier attempt cannot be distinguished from duplicates, so the whole batch must be retried.
     """
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
@@ -81,7 +81,7 @@ def write_in_drivers_transaction(
 
 
 def drain(batches: Iterator[pa.RecordBatch], version: int, writer: str, doubt: str) -> TransactionalCommit:
-    """Take all rows and write none: their version is committed. *doubt* as in :meth:`Plan.doubt`."""
+    """Consume all rows without writing them, because their version is committed. *doubt* as in :meth:`Plan.doubt`."""
     context = TaskContext.get()
     for _ in batches:
         pass

@@ -1,20 +1,20 @@
-"""What makes one of Spark's Python processes quick, once per process and once per task.
+"""Optimizations of Spark's Python processes, applied once per process and once per task.
 
-Called at the beginning and at the end of each task, and by the planner's and the committer's processes, on the one
-thread on which Spark runs them. It changes no result and must never raise. Two costs of PySpark itself are removed,
-which together are most of what a task of a micro-batch takes:
+Called at the beginning and at the end of each task, and by the planner's and the committer's processes, on the single
+thread on which Spark runs them. It changes no result and must never raise. It avoids two costs of PySpark itself, which
+together are most of the time of a micro-batch's task:
 
-* **A full garbage collection after every task.** ``pyspark/daemon.py`` calls ``gc.collect()`` before a process that is
-  used again takes its next task: 12 to 50 ms with pyarrow, numpy and the producer loaded. What has been imported lives
-  until the process ends, so it is frozen (:func:`gc.freeze`): the collector does not look at it again. Garbage that is
-  made later is collected as before. What is alive at that moment is exempt for good, so it is done a few times at most.
+* **A full garbage collection after every task.** ``pyspark/daemon.py`` calls ``gc.collect()`` before a reused process
+  takes its next task: 12 to 50 ms with pyarrow, numpy and the producer loaded. Imported modules live until the process
+  ends, so they are frozen (:func:`gc.freeze`): the collector does not scan them again. Later garbage is collected as
+  before. All objects that are alive at that moment are exempt for good, so freezing is limited to a few times.
 * **Nagle's algorithm and delayed acknowledgements** on the loopback connection between the JVM and the process: each
-  side waits up to 40 ms for the other. ``TCP_NODELAY`` lasts; Linux falls back from ``TCP_QUICKACK`` by itself, so that
-  is asked for again with every task. macOS has no ``TCP_QUICKACK``, and a Unix socket
-  (``spark.python.unix.domain.socket.enabled``) needs neither.
+  side waits up to 40 ms for the other. ``TCP_NODELAY`` is permanent; Linux resets ``TCP_QUICKACK``, so it is set again
+  for every task. macOS has no ``TCP_QUICKACK``, and a Unix socket (``spark.python.unix.domain.socket.enabled``) needs
+  neither.
 
 Without ``spark.python.worker.reuse`` nothing is frozen: a process that ends after its task is never collected. Without
-Spark's daemon (``spark.python.use.daemon``) no connection is found, and it stays as it is.
+Spark's daemon (``spark.python.use.daemon``) the connection is not found and not changed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from typing import Final
 #: Set by Spark for processes that take more than one task.
 _REUSED: Final = "SPARK_REUSE_WORKER"
 
-#: Imports go on in the first tasks of a process.
+#: The first tasks of a process still import modules.
 _MOST_FREEZES: Final = 3
 
-#: Where a worker holds its connection to the JVM: the local variable "sock" of this function of Spark's.
+#: The location of a worker's connection to the JVM: the local variable "sock" of this function of Spark.
 _WORKER_LOOP: Final = "worker"
 _DAEMON: Final = f"{os.sep}pyspark{os.sep}daemon.py"
 
@@ -43,7 +43,7 @@ _QUICK_ACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
 
 
 class WorkerProcess:
-    """This process as Spark uses it, from one task to the next."""
+    """The state of this process across Spark's tasks."""
 
     def __init__(self) -> None:
         self._freezes = 0
@@ -51,7 +51,7 @@ class WorkerProcess:
 
     @contextlib.contextmanager
     def task(self, *, tuned: bool) -> Iterator[None]:
-        """Around the work of one task, or of one call of the planner or committer; *tuned* = False does nothing."""
+        """Wraps the work of one task, or of one call of the planner or committer; *tuned* = False does nothing."""
         if not tuned:
             yield
             return
@@ -61,7 +61,7 @@ class WorkerProcess:
             yield
         finally:
             self._freeze_what_was_imported()
-            # The task's last bytes and the first of the next one follow.
+            # The last bytes of this task and the first of the next one follow.
             _acknowledge_at_once(connection)
 
     def _freeze_what_was_imported(self) -> None:
@@ -76,7 +76,7 @@ class WorkerProcess:
 
 
 def connection_to_jvm() -> socket.socket | None:
-    """The TCP connection on which Spark gives this worker its tasks; None where there is none."""
+    """The TCP connection through which Spark sends tasks to this worker; None if there is none."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == _WORKER_LOOP and frame.f_code.co_filename.endswith(_DAEMON):

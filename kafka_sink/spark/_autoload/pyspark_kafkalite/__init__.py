@@ -1,6 +1,6 @@
-"""What Spark imports by itself: a data source in a top-level module named ``pyspark_*`` registers without being asked.
+"""Imported by Spark automatically: Spark registers a data source in each top-level module named ``pyspark_*``.
 
-Spark gives up on every Python data source of the machine when one such module fails to import, so nothing optional is
+If one such module fails to import, Spark disables all Python data sources of the machine, so nothing optional is
 imported here.
 """
 
