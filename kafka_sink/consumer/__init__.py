@@ -1,1 +1,1 @@
-"""Reading partitions back: for the ``kafkalite consume`` command, for checks and for tests; no consumer groups."""
+"""Reads partitions, for the ``kafkalite consume`` command, for checks and for tests; without consumer groups."""

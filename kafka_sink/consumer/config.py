@@ -13,13 +13,13 @@ READ_COMMITTED: Final = "read_committed"
 READ_UNCOMMITTED: Final = "read_uncommitted"
 _INT32_MAX: Final = 2**31 - 1
 
-#: What an answer has beside the batches.
+#: The maximum size of an answer without its batches.
 _ANSWER_OVERHEAD_BYTES: Final = 512
 
 
 @dataclass(frozen=True)
 class ConsumerConfig(ClientConfig):
-    """What a :class:`~kafka_sink.consumer.log_reader.LogReader` can be told."""
+    """The properties of a :class:`~kafka_sink.consumer.log_reader.LogReader`."""
 
     isolation_level: str = key(
         "isolation.level",
@@ -66,9 +66,9 @@ class ConsumerConfig(ClientConfig):
 
 
 def check(config: ConsumerConfig) -> None:
-    """Hold the keys against each other.
+    """Check the consistency of the options.
 
-    :raises ConfigError: answers as large as fetch.max.bytes would be refused.
+    :raises ConfigError: if answers as large as fetch.max.bytes would be refused.
     """
     if config.fetch_max_bytes + _ANSWER_OVERHEAD_BYTES > config.receive_message_max_bytes:
         raise ConfigError(

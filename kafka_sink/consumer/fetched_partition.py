@@ -1,7 +1,7 @@
-"""From the bytes of one partition in a fetch answer to its records.
+"""Decodes the records of one partition in a fetch answer.
 
-Called by the log reader on the thread of whoever reads. Bytes in, records out: it knows no socket and no clock, and it
-never hands out a record of a control batch, nor, where aborted transactions are given, one of theirs.
+Called by the log reader on its caller's thread. It uses no socket and no clock. It never returns a record of a control
+batch or, if aborted transactions are given, a record of one of them.
 
 Source: apache/kafka ``CompletedFetch``; control records and aborted transactions: KIP-98.
 """
@@ -22,7 +22,7 @@ _ABORT: Final = b"\x00\x00"
 
 
 class ConsumedRecord(NamedTuple):
-    """A record as it stands in the log. ``timestamp`` is in ms since the epoch, −1 when the record has none."""
+    """A record of the log. ``timestamp`` is in ms since the epoch, −1 if the record has none."""
 
     topic: str
     partition: int
@@ -34,10 +34,11 @@ class ConsumedRecord(NamedTuple):
 
 
 class AbortedTransactions:
-    """Tells which batches belong to aborted transactions, asked in the order of their offsets.
+    """Determines which batches belong to aborted transactions; the batches must be passed in the order of their
+    offsets.
 
-    A fetch answer lists (producer id, first offset) of every aborted transaction that touches it. Each is in force from
-    its first offset to the abort marker of its producer.
+    A fetch answer lists (producer id, first offset) of every aborted transaction with records in it. A transaction is
+    active from its first offset to the abort marker of its producer.
     """
 
     def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
@@ -46,7 +47,7 @@ class AbortedTransactions:
         self._in_force: set[int] = set()
 
     def contains(self, batch: RecordBatchView) -> bool:
-        """Whether *batch* is data of an aborted transaction."""
+        """Whether *batch* contains data of an aborted transaction."""
         if not batch.is_transactional:
             return False
         while self._ahead and self._ahead[0][0] <= batch.last_offset:
@@ -54,15 +55,15 @@ class AbortedTransactions:
         return batch.header.producer_id in self._in_force
 
     def end(self, producer_id: int) -> None:
-        """An abort marker of *producer_id* has been passed."""
+        """Record that the abort marker of *producer_id* was passed."""
         self._in_force.discard(producer_id)
 
 
 class FetchedPartition:
     """The records of one partition in one fetch answer, from *position* on.
 
-    Iterate it once, to the end; ``next_offset`` is then where the next fetch has to start, also past batches that hold
-    nothing to hand out.
+    Iterate over it once, to the end. ``next_offset`` is then the start of the next fetch, also after batches without
+    records to return.
     """
 
     def __init__(
@@ -84,7 +85,11 @@ class FetchedPartition:
         self._check_crcs = check_crcs
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
-        """:raises CorruptRecordError: a batch is damaged or decompresses to too much; names partition and offset."""
+        """Decode the records.
+
+        :raises CorruptRecordError: if a batch is damaged or decompresses to too many bytes; the text names partition
+            and offset.
+        """
         try:
             for batch in read_batches(self._data):
                 if batch.last_offset >= self._position:
@@ -94,7 +99,7 @@ class FetchedPartition:
             raise CorruptRecordError(f"{self._topic_partition} at offset {self.next_offset}: {error}") from error
         size = memoryview(self._data).nbytes
         if size and self.next_offset == self._position:
-            # The next answer would be the same one: without this a reader would ask for ever.
+            # The next answer would be the same, and without this error a reader would repeat the request forever.
             raise CorruptRecordError(
                 f"{self._topic_partition} at offset {self._position}: no complete batch in an answer of {size} bytes"
             )

@@ -1,7 +1,7 @@
-"""LogReader: the public face of reading.
+"""LogReader: the public interface for reading.
 
-It belongs to no group, commits nothing and leaves nothing behind in the cluster. One thread uses it at a time and
-everything happens on that thread, within the calls. It never makes a topic by asking for it.
+It belongs to no group, commits nothing and leaves no state in the cluster. One thread at a time uses it, and all work
+is done on that thread, within the calls. Its metadata requests never create topics.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LogReader:
     """Iterates over the records of a topic.
 
     :param properties: see :class:`~kafka_sink.consumer.config.ConsumerConfig`; ``bootstrap.servers`` is required.
-    :raises ConfigError: unknown option, wrong value, or options that contradict each other.
+    :raises ConfigError: if an option is unknown or invalid, or if options contradict each other.
     """
 
     def __init__(self, properties: Mapping[str, Any], *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -48,13 +48,13 @@ class LogReader:
     ) -> Iterator[ConsumedRecord]:
         """The records of *topic*, in the order of their offsets within each partition.
 
-        :param partitions: which ones; None = all that the topic has now.
+        :param partitions: the partitions to read; None = all that the topic has now.
         :param start: ``"earliest"``, ``"latest"`` or an offset, for each partition.
-        :param stop_at_end: end where the partitions end now; otherwise wait for more records, for ever.
-        :param max_records: end after so many.
-        :raises UnknownTopicOrPartitionError: there is no such topic or partition; raised by the call itself.
-        :raises ApiError: nobody answered in time, or what is to be read is not (any more) there.
-        :raises CorruptRecordError: a batch is damaged or too large when decompressed.
+        :param stop_at_end: stop at the current end of the partitions; otherwise wait for more records forever.
+        :param max_records: the maximum number of records.
+        :raises UnknownTopicOrPartitionError: if the topic or a partition does not exist; raised by the call itself.
+        :raises ApiError: if no broker answered in time, or if the requested offsets do not exist (any more).
+        :raises CorruptRecordError: if a batch is damaged or too large when decompressed.
         """
         reading = TopicReading(self._client, topic, self._config, self._clock)
         return islice(reading.begin(partitions, start, stop_at_end), max_records)

@@ -1,6 +1,6 @@
-"""Who leads the partitions of one topic, as the cluster last said.
+"""The leaders of the partitions of one topic, from the latest metadata.
 
-Used by the log reader on its thread. It asks when told to and never by itself, and never creates the topic by asking.
+Used by the log reader on its thread. It refreshes only on request, and its metadata requests never create the topic.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from kafka_sink.protocol.schema import ZERO_UUID, Struct
 
 
 class Requester(Protocol):
-    """What reading needs of :class:`~kafka_sink.client.blocking.BlockingClient`."""
+    """The part of :class:`~kafka_sink.client.blocking.BlockingClient` that reading needs."""
 
     def request(self, node: Node | None, api_key: ApiKey, build: Callable[[int], Struct]) -> Struct:
-        """The answer of *node* (None: of any broker) to the request that *build* makes for the settled version."""
+        """The answer of *node* (None: of any broker) to the request that *build* makes for the negotiated version."""
         ...
 
     def idle(self, duration_ms: int) -> None:
-        """Let the network run for *duration_ms*."""
+        """Wait for *duration_ms* while the network is polled."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLeader:
-    """A partition's leader and the epoch of its leadership, −1 where the cluster does not tell."""
+    """A partition's leader and its leader epoch, −1 if the cluster does not return it."""
 
     node: Node
     epoch: int
@@ -47,7 +47,7 @@ class TopicLeaders:
     def __init__(self, client: Requester, topic: str) -> None:
         self.topic = topic
         self.topic_id = ZERO_UUID
-        #: The numbers of all partitions, those without a leader too.
+        #: The numbers of all partitions, including those without a leader.
         self.partitions: tuple[int, ...] = ()
         self._leaders: dict[int, PartitionLeader] = {}
         self._client = client
@@ -57,10 +57,11 @@ class TopicLeaders:
         return self._leaders.get(partition)
 
     def refresh(self) -> None:
-        """Ask the cluster again.
+        """Fetch the metadata again.
 
-        :raises UnknownTopicOrPartitionError: the topic does not exist.
-        :raises ApiError: the topic may not be read, was made anew in the meantime, or nobody answers.
+        :raises UnknownTopicOrPartitionError: if the topic does not exist.
+        :raises ApiError: if this client may not read the topic, the topic was recreated in the meantime, or no broker
+            answers.
         """
         response = self._client.request(None, ApiKey.METADATA, self._request)
         if not isinstance(response, MetadataResponse) or len(response.topics) != 1:

@@ -1,7 +1,7 @@
-"""One pass over a topic: where to start, whom to ask, what to do when nobody answers.
+"""One pass over a topic: finds the start offsets, fetches from the leaders, and retries.
 
-Made by the log reader for each ``read`` and used on its thread. Every wait is bounded: each request has a time-out,
-and a partition that nobody answers for within default.api.timeout.ms ends the pass with an error that says why. It
+Created by the log reader for each ``read`` and used on its thread. Every wait is bounded: each request has a time-out,
+and the pass ends with an error that says why if there is no answer for a partition within default.api.timeout.ms. It
 never skips data silently.
 
 Source: Fetch without sessions (KIP-227) and with topic ids (KIP-516); ListOffsets; isolation levels (KIP-98).
@@ -50,16 +50,17 @@ A = TypeVar("A", PartitionData, ListOffsetsPartitionResponse)
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """How far one partition has been read. ``end`` is the offset to stop before, None for never."""
+    """The read position of one partition. ``end`` is the offset to stop before; None for no end."""
 
     topic_partition: TopicPartition
     position: int = 0
     end: int | None = None
-    #: Attempts that failed since the last answer, when the first one did, and why the last one did.
+    #: The number of failed attempts since the last answer, the time of the first of them, and the error of the last
+    #: one.
     failures: int = 0
     failing_since_ms: int = 0
     last_error: str = ""
-    #: Since when answers have brought nothing, although the end is not reached; None while they do.
+    #: The time since which answers contain no records although the end is not reached; None while they contain records.
     idle_since_ms: int | None = None
 
     @property
@@ -85,11 +86,11 @@ class TopicReading:
     def begin(
         self, partitions: Collection[int] | None, start: str | int, stop_at_end: bool
     ) -> Iterator[ConsumedRecord]:
-        """Find the topic and where to start and to end; the records come with the iteration.
+        """Find the topic and the start and end offsets; the records are fetched by the iteration.
 
-        :raises ValueError: *start* is none of the allowed ones.
-        :raises UnknownTopicOrPartitionError: the topic or one of *partitions* does not exist.
-        :raises ApiError: nobody answered in time.
+        :raises ValueError: if *start* is not an allowed value.
+        :raises UnknownTopicOrPartitionError: if the topic or one of *partitions* does not exist.
+        :raises ApiError: if no broker answered in time.
         """
         if start not in (EARLIEST, LATEST) and not (isinstance(start, int) and start >= 0):
             raise ValueError(f"start must be {EARLIEST!r}, {LATEST!r} or an offset from 0 on, not {start!r}")
@@ -107,7 +108,7 @@ class TopicReading:
     # --- which partitions, from where, to where --------------------------------------------------------------------
 
     def _find_topic(self) -> None:
-        # Stands for the topic as a whole until its partitions are known.
+        # Represents the whole topic until its partitions are known.
         cursor = Cursor(TopicPartition(self._topic, -1))
         while not self._leaders.partitions:
             try:
@@ -129,7 +130,7 @@ class TopicReading:
         return chosen
 
     def _list_offsets(self, cursors: Collection[Cursor], timestamp: int) -> dict[int, int]:
-        """Partition → offset of the point in time *timestamp* (or of one of the special points)."""
+        """Partition → offset for *timestamp* (a time or one of the special values)."""
         found: dict[int, int] = {}
         while missing := [cursor for cursor in cursors if cursor.topic_partition.partition not in found]:
             for node, group in self._by_leader(missing):
@@ -171,11 +172,12 @@ class TopicReading:
         while pending := [cursor for cursor in self._cursors if not cursor.is_done]:
             groups = self._by_leader(pending)
             for node, group in groups:
-                # Leaders are asked one after the other: they share the time that one of them may wait for new records.
+                # The leaders are asked one after the other, so they share the time for which one may wait for new
+                # records.
                 for cursor, data in self._fetch(node, group, self._config.fetch_max_wait_ms // len(groups)):
                     yield from self._records_of(cursor, data)
             self._recover(pending)
-            # Brokers fill an answer in the order asked: whoever came first shall not come first for ever.
+            # Brokers fill an answer in the order of the request, so the order rotates to be fair to all partitions.
             self._cursors.append(self._cursors.pop(0))
 
     def _fetch(self, node: Node, group: list[Cursor], max_wait_ms: int) -> Iterator[tuple[Cursor, PartitionData]]:
@@ -233,7 +235,7 @@ class TopicReading:
         self._note_progress(cursor, fetched.next_offset)
 
     def _note_progress(self, cursor: Cursor, next_offset: int) -> None:
-        """:raises KafkaTimeoutError: the end is not reached, and for too long nothing has come that leads there."""
+        """:raises KafkaTimeoutError: if the end is not reached and there was no progress for too long."""
         if next_offset > cursor.position or cursor.end is None:
             cursor.position, cursor.idle_since_ms = next_offset, None
             return
@@ -285,7 +287,7 @@ class TopicReading:
     def _ask(
         self, node: Node, group: list[Cursor], api_key: ApiKey, build: Callable[[int], Struct], kind: type[S]
     ) -> S | None:
-        """The answer of *node*, or None when there was none and *group* may try again."""
+        """The answer of *node*; None if there was none and *group* may be retried."""
         try:
             response = self._client.request(node, api_key, build)
         except ApiError as error:
@@ -298,7 +300,7 @@ class TopicReading:
     def _match(
         self, group: list[Cursor], answers: Iterable[A], number_of: Callable[[A], int]
     ) -> Iterator[tuple[Cursor, A]]:
-        """Each cursor with its answer; one that was left out has failed."""
+        """Each cursor with its answer; a cursor without an answer has failed."""
         by_number = {number_of(answer): answer for answer in answers}
         for cursor in group:
             answer = by_number.get(cursor.topic_partition.partition)
@@ -317,9 +319,10 @@ class TopicReading:
     # --- failing and trying again ------------------------------------------------------------------------------------
 
     def _failed(self, cursors: Iterable[Cursor], error: ApiError) -> None:
-        """Note a failed attempt.
+        """Record a failed attempt.
 
-        :raises ApiError: trying again would not help, or has gone on for too long (a request that timed out has).
+        :raises ApiError: if a retry would not help, or if retries have taken too long (as with a request that timed
+            out).
         """
         if not error.is_retriable or isinstance(error, KafkaTimeoutError):
             raise error
@@ -336,7 +339,7 @@ class TopicReading:
                 ) from error
 
     def _recover(self, cursors: Collection[Cursor]) -> None:
-        """After a round in which attempts failed: wait, and find out who leads now."""
+        """After a round with failed attempts: wait, and refresh the leaders."""
         failures = max(cursor.failures for cursor in cursors)
         if not failures:
             return
