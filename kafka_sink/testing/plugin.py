@@ -1,7 +1,7 @@
-"""The pytest plugin: an embedded cluster for the session, a fresh topic for each test, faults for those that want them.
+"""The pytest plugin: an embedded cluster for the session, a new topic for each test, and fault injection on request.
 
-Loaded by pytest at the start of every run in whose environment kafkalite is installed, on the main thread. Must never
-import anything of kafkalite before a fixture is asked for, nor change a run that asks for none.
+Loaded by pytest on the main thread at the start of every run in an environment with kafkalite. It must not import any
+other module of kafkalite before a fixture is requested, and must not change a run that requests none.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def kafkalite_config(pytestconfig: pytest.Config) -> Mapping[str, Any]:
-    """``nodes`` and broker options under Kafka's names, from the ini option ``kafkalite``; override it for others."""
+    """``nodes`` and broker options under Kafka's names, from the ini option ``kafkalite``; override this fixture to
+    change them."""
     found: dict[str, str] = {}
     for line in pytestconfig.getini(_INI):
         name, separator, value = line.partition("=")
@@ -50,7 +51,7 @@ def kafkalite_config(pytestconfig: pytest.Config) -> Mapping[str, Any]:
 
 @pytest.fixture(scope="session")
 def kafkalite_cluster(kafkalite_config: Mapping[str, Any]) -> Iterator[EmbeddedCluster]:
-    """A running cluster, stopped with the session; its ``bootstrap_servers`` are where clients reach it."""
+    """A running cluster, stopped at the end of the session; clients connect to its ``bootstrap_servers``."""
     from kafka_sink.broker.config import BrokerConfig
     from kafka_sink.broker.embedded_broker import EmbeddedCluster
     from kafka_sink.common.config import parse
@@ -70,7 +71,8 @@ def kafkalite_cluster(kafkalite_config: Mapping[str, Any]) -> Iterator[EmbeddedC
 
 @pytest.fixture
 def kafkalite_topic(request: pytest.FixtureRequest, kafkalite_cluster: EmbeddedCluster) -> Iterator[str]:
-    """The name of a new topic, which is deleted after the test; ``@pytest.mark.kafkalite_topic(partitions=6)``."""
+    """The name of a new topic, which is deleted after the test. Configured by
+    ``@pytest.mark.kafkalite_topic(partitions=6)``."""
     from kafka_sink.client.admin import AdminClient
     from kafka_sink.common.errors import UnknownTopicOrPartitionError
 
@@ -93,6 +95,6 @@ def kafkalite_topic(request: pytest.FixtureRequest, kafkalite_cluster: EmbeddedC
 
 @pytest.fixture
 def kafkalite_faults(kafkalite_cluster: EmbeddedCluster) -> Iterator[Faults]:
-    """``kafkalite_cluster.faults``, all removed after the test."""
+    """``kafkalite_cluster.faults``; all faults are removed after the test."""
     yield kafkalite_cluster.faults
     kafkalite_cluster.faults.clear()
