@@ -1,1 +1,1 @@
-"""The ``kafkalite`` command: broker, topics, produce, consume."""
+"""The ``kafkalite`` command: broker, topics, groups, txn, produce, consume, verify."""

@@ -1,4 +1,4 @@
-"""``python -m kafka_sink.cli`` is the ``kafkalite`` command where the script is not on the path."""
+"""``python -m kafka_sink.cli`` runs the ``kafkalite`` command if the script is not on the path."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``kafkalite broker``: an embedded cluster in a process of its own, until it is told to stop.
+"""``kafkalite broker``: runs an embedded cluster in a separate process until a stop signal arrives.
 
-Runs on the main thread, which does nothing but wait for a signal; the cluster brings its own threads. stdout gets
-exactly one line, when the listeners are open; nothing is printed there before a client can connect.
+Runs on the main thread, which only waits for a signal; the cluster starts its own threads. Exactly one line is printed
+to stdout, when the listeners are open and clients can connect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafka_sink.common.version import VERSION
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9092
-#: Where the system names no limit; macOS allows no more than this without further settings.
+#: The limit if the system reports none; macOS allows no more than this without further settings.
 _ENOUGH_DESCRIPTORS: Final = 10_240
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -36,10 +36,10 @@ _log = logging.getLogger(__name__)
 
 
 class StopSignals:
-    """Turns the first stop signal into the end of :meth:`wait`, and the second one into the end of the process.
+    """The first stop signal ends :meth:`wait`; the second one ends the process.
 
-    The first one also counts while the cluster is still starting. A byte in a pipe carries it: a signal handler may run
-    while the main thread holds any lock, so it must not take one.
+    The first signal also counts while the cluster is still starting. It is transferred through a pipe: a signal handler
+    may run while the main thread holds any lock, so it must not acquire one.
     """
 
     def __enter__(self) -> StopSignals:
@@ -148,13 +148,14 @@ def broker(
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process open as many files and connections as the system allows it; the usual start is with fewer."""
+    """Raise the limit of open files and connections of this process to the maximum that the system allows; the default
+    is usually lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
     except (OSError, ValueError) as error:
-        # macOS has a lower limit beside the one that it tells.
+        # macOS has a lower limit than the one that it reports.
         _log.warning("no more than %d files and connections can be open: %s", soft, error)
 
 

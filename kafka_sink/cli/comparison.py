@@ -1,7 +1,7 @@
-"""What is compared of two sequences of records: 64-bit hashes of all records, and of their keys.
+"""Compares two sequences of records by 64-bit hashes of the records and of their keys.
 
-Pure: hashes in, a verdict out. It keeps 18 bytes a record and never the record, so that more fits than memory holds;
-comparing takes about as much again.
+Pure functions of the hashes. A record takes 18 bytes and is not kept itself, so more records can be compared than fit
+in memory; the comparison takes about the same amount again.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 Hashes = NDArray[np.int64]
 
-#: Stands for "no key"; such records have no order among each other.
+#: Represents "no key"; the order of such records is not compared.
 _NO_KEY: Final = np.iinfo(np.int64).min
-#: Examples that a verdict names.
+#: The maximum number of examples in a verdict.
 _SHOWN: Final = 5
 
 
 class Fingerprint:
-    """The records of one side, in their order; filled once, by one thread."""
+    """The records of one side in their order; filled once, by one thread."""
 
     def __init__(self) -> None:
         self._records = array("q")
@@ -34,7 +34,7 @@ class Fingerprint:
         return len(self._records)
 
     def add(self, key: bytes | None, value: bytes | None, partition: int = 0) -> None:
-        # Python's own hash of bytes: SipHash with a secret of this process, which both sides share.
+        # Python's hash of bytes is SipHash with a secret of this process, which is the same for both sides.
         self._records.append(hash((key, value)))
         self._keys.append(_NO_KEY if key is None else hash(key))
         self._partitions.append(partition)
@@ -59,8 +59,9 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How two sides differ. ``twice`` counts records that are there more often than expected, ``extra`` those that are
-    not expected at all. Order is judged for keys with the right records, each in one partition."""
+    """The differences between two sides. ``twice`` counts records that occur more often than expected, ``extra``
+    records that are not expected at all. The order is checked for keys with the correct records, if these are in one
+    partition."""
 
     expected: int
     written: int
@@ -71,7 +72,7 @@ class Verdict:
     keys_judged: int
     keys_out_of_order: int
     keys_in_several_partitions: int
-    #: Where in the input the first missing records are, counted from 0.
+    #: The positions of the first missing records in the input, counted from 0.
     missing_rows: tuple[int, ...]
 
     @property
@@ -84,7 +85,7 @@ class Verdict:
 
 
 def compare(expected: Fingerprint, written: Fingerprint) -> Verdict:
-    """How *written* differs from *expected*."""
+    """The differences between *written* and *expected*."""
     known, counts = np.unique(expected.records, return_counts=True)
     found, found_counts = np.unique(written.records, return_counts=True)
     there = _counts_of(known, found, found_counts)
@@ -114,7 +115,7 @@ def compare(expected: Fingerprint, written: Fingerprint) -> Verdict:
 
 
 def _counts_of(hashes: Hashes, others: Hashes, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each of *hashes* is among the *others*; both are sorted and without repetitions."""
+    """How often each of *hashes* occurs in *others*; both are sorted and without repetitions."""
     if not len(others):
         return np.zeros(len(hashes), np.int64)
     places: Any = np.minimum(np.searchsorted(others, hashes), len(others) - 1)
@@ -122,7 +123,8 @@ def _counts_of(hashes: Hashes, others: Hashes, counts: NDArray[np.int64]) -> NDA
 
 
 def _by_key(side: Fingerprint, keys: Hashes) -> tuple[Hashes, Hashes, NDArray[np.int16]]:
-    """Keys, records and partitions of the records with one of *keys*, key by key and in their order."""
+    """Keys, records and partitions of the records with one of *keys*, sorted by key; the records of a key keep their
+    order."""
     chosen = np.flatnonzero(np.isin(side.keys, keys))
     chosen = chosen[np.argsort(side.keys[chosen], kind="stable")]
     return side.keys[chosen], side.records[chosen], side.partitions[chosen]
@@ -135,7 +137,7 @@ def _in_several_partitions(written: Fingerprint, keys: Hashes) -> Hashes:
 
 
 def _out_of_order(expected: Fingerprint, written: Fingerprint, keys: Hashes) -> int:
-    """How many of *keys*, which have the same records on both sides, have them in another order."""
+    """The number of *keys* whose records, which are the same on both sides, have a different order."""
     of_key, wanted, _ = _by_key(expected, keys)
     _, found, _ = _by_key(written, keys)
     return len(np.unique(of_key[wanted != found]))

@@ -1,7 +1,7 @@
-"""``kafkalite consume``: the records of a topic as JSON lines.
+"""``kafkalite consume``: prints the records of a topic as JSON lines.
 
-Runs on the main thread. It reads partitions from their logs and belongs to no consumer group, so it changes nothing in
-the cluster. It never shows bytes as text that they are not.
+Runs on the main thread. It reads partitions without a consumer group, so it changes nothing in the cluster. Bytes that
+are not text are never shown as text.
 """
 
 from __future__ import annotations
@@ -96,13 +96,13 @@ def _known_to(kind: type[ClientConfig], config: dict[str, Any]) -> dict[str, Any
 
 def _ends(admin: AdminClient, topic: str, partitions: tuple[int, ...]) -> dict[TopicPartition, int]:
     infos = admin.describe_topics([topic])[topic].partitions
-    # Only a leader knows: asking for the end of a partition without one would take all of the time-out.
+    # Only a leader has the end offset: a request for a partition without a leader would take the complete time-out.
     led = [info.topic_partition for info in infos if info.leader and (not partitions or info.partition in partitions)]
     return admin.offsets(led, LATEST_OFFSET)
 
 
 def _tell_of_ends_before(offset: int, ends: dict[TopicPartition, int]) -> None:
-    """Nothing was printed because there is nothing at *offset*: alone that would look like an empty topic."""
+    """Report partitions that end before *offset*: without this message the topic would appear to be empty."""
     shown = [f"{partition} ends at offset {end}" for partition, end in sorted(ends.items()) if end < offset]
     if shown:
         output.error_line(f"nothing to read from offset {offset} on: {', '.join(shown)}")

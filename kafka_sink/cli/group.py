@@ -1,6 +1,6 @@
-"""A command that only has others below it, such as ``kafkalite`` itself and ``kafkalite topics``.
+"""A command that only has subcommands, such as ``kafkalite`` itself and ``kafkalite topics``.
 
-Used by click on the main thread while it reads the command line. It never runs anything by itself.
+Used by click on the main thread while it parses the command line. It never runs a command itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import click
 
 
 class CommandGroup(click.Group):
-    """Asked for nothing it shows its help, as wrong usage: on stderr, with exit code 2, in every version of click."""
+    """Without a subcommand it shows its help as a usage error: on stderr, with exit code 2, in every version of
+    click."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:

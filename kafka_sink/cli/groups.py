@@ -1,6 +1,6 @@
-"""``kafkalite groups``: list, describe and delete consumer groups of any cluster, and move their offsets.
+"""``kafkalite groups``: lists, describes and deletes consumer groups of any cluster, and moves their offsets.
 
-Runs on the main thread. It never joins a group, and changes nothing of one that has members.
+Runs on the main thread. It never joins a group, and changes no group that has members.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _places(
 
 
 def _assigned(group: GroupDescription) -> dict[TopicPartition, int]:
-    """Each partition that is read, and which member reads it."""
+    """Each assigned partition and the index of its member."""
     return {place: number for number, member in enumerate(group.members) for place in member.partitions}
 
 

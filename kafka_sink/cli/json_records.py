@@ -1,8 +1,8 @@
-"""Records as JSON lines: the one text form that ``produce`` reads and ``consume`` writes.
+"""Records as JSON lines: the text format that ``produce`` reads and ``consume`` writes.
 
-Pure functions. Bytes that are UTF-8 are written as text; others as ``{"base64": "…"}``, which no text can be mistaken
-for. null stays null. What ``consume`` prints ``produce`` takes: ``topic`` and ``offset`` are where a record was, so
-they are allowed and not used. Nothing is ever replaced or dropped in order to fit.
+Pure functions. Bytes that are valid UTF-8 are written as text, other bytes as ``{"base64": "…"}``, which cannot be
+confused with text. null stays null. ``produce`` accepts the output of ``consume``: the fields ``topic`` and ``offset``
+contain the previous position of a record, so they are allowed and ignored. No data is ever replaced or dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIELDS: Final = frozenset((*_USED_FIELDS, "topic", "offset"))
 
 
 def to_json_line(record: ConsumedRecord) -> bytes:
-    """*record* as one line of JSON in UTF-8, with its line feed; a record without a timestamp has null there."""
+    """*record* as one line of JSON in UTF-8, with its line feed; the timestamp is null if the record has none."""
     fields = {
         "topic": record.topic,
         "partition": record.partition,
@@ -40,9 +40,10 @@ def to_json_line(record: ConsumedRecord) -> bytes:
 
 
 def from_json_line(topic: str, line: bytes) -> ProducerRecord:
-    """The record that *line* describes, bound for *topic*.
+    """The record that *line* describes, for *topic*.
 
-    :raises SerializationError: the line is not JSON, not an object, or a field is unknown or of the wrong type.
+    :raises SerializationError: if the line is not JSON or not an object, or if a field is unknown or has the wrong
+        type.
     """
     try:
         fields = json.loads(line)
@@ -54,7 +55,7 @@ def from_json_line(topic: str, line: bytes) -> ProducerRecord:
         if name not in _FIELDS:
             raise SerializationError(f"unknown field {name!r}{nearest(name, _USED_FIELDS)}")
     if "value" not in fields:
-        # A forgotten value must not become a tombstone by itself.
+        # A missing value must not silently become a tombstone.
         raise SerializationError("field value is missing; null is a value too")
     return ProducerRecord(
         topic,

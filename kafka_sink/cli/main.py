@@ -1,7 +1,7 @@
-"""The entry point of the ``kafkalite`` command: finds the command asked for and turns its end into an exit code.
+"""The entry point of the ``kafkalite`` command: finds the subcommand and converts its outcome to an exit code.
 
-Called once, on the main thread of a process of its own. Commands are imported when asked for, so ``kafkalite broker``
-does not wait for the producer's imports. It never shows a traceback unless ``--debug`` asks for it.
+Called once, on the main thread of a separate process. Commands are imported on demand, so ``kafkalite broker`` does not
+wait for the producer's imports. It never shows a traceback without ``--debug``.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class LazyGroup(CommandGroup):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Whoever read our output has seen enough (`… | head`): that is not a failure. What is still buffered goes
-            # nowhere, or the interpreter would complain about it on its way out.
+            # The reader of stdout has closed the pipe (`… | head`), which is not an error. The remaining buffered
+            # output is discarded, because the interpreter would otherwise report an error at its exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         return result

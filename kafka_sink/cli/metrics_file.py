@@ -1,7 +1,7 @@
-"""Writes a broker's figures to a file now and then, for whoever collects such files.
+"""Writes a broker's metrics to a file periodically, for a collector of such files.
 
-Runs on a thread of its own between ``with`` and its end. The file is replaced as a whole, so nobody reads half of it;
-a disk that refuses costs a line in the log and nothing else.
+Runs on a separate thread until the end of the ``with`` block. The file is replaced atomically, so it is never read
+incompletely. A write error is logged and has no other effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _log = logging.getLogger(__name__)
 
 
 class MetricsFile:
-    """Puts what *render* returns into *path* every :data:`INTERVAL_MS`, and once more at the end; no path, no file."""
+    """Writes the result of *render* to *path* every :data:`INTERVAL_MS`, and once more at the end; without *path*
+    nothing is written."""
 
     def __init__(self, path: Path | None, render: Callable[[], str], clock: Clock) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Options that several commands share, each declared once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ BOOTSTRAP_SERVERS_VARIABLE: Final = "KAFKALITE_BOOTSTRAP_SERVERS"
 
 
 def pairs(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """Callback of a repeatable ``NAME=VALUE`` option."""
+    """The callback of a repeatable ``NAME=VALUE`` option."""
     found: dict[str, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name.strip():
-            # The text may be a secret that lost its name: it is not repeated.
+            # The text may be a secret without its name, so it is not repeated.
             raise click.BadParameter("expected NAME=VALUE.", context, parameter)
         found[name.strip()] = value
     return found
@@ -30,7 +30,8 @@ def _milliseconds(context: click.Context, parameter: click.Parameter, seconds: f
 
 
 def connection(command: C) -> C:
-    """How to reach the cluster; the command gets ``bootstrap_servers``, ``timeout_ms`` and the dict ``properties``."""
+    """Add the connection options; the command gets ``bootstrap_servers``, ``timeout_ms`` and the dict
+    ``properties``."""
     for option in (
         click.option(
             "-X",

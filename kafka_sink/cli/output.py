@@ -1,7 +1,7 @@
-"""What a person reads: error lines, logs and tables. Records have a form of their own, see ``json_records``.
+"""Output for people: error lines, logs and tables. For the format of records see ``json_records``.
 
-Called by the commands on the main thread. stdout carries answers only, so that it can be piped; everything else goes to
-stderr.
+Called by the commands on the main thread. Only results are written to stdout, so that it can be piped; all other output
+goes to stderr.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from rich.table import Table
 from kafka_sink.common.errors import BrokersUnreachableError, ConfigError, KafkaError, UnknownTopicOrPartitionError
 
 _PACKAGE: Final = "kafka_sink"
-# Whatever these would warn of ends up in the text of the one error a command reports.
+# The warnings of these packages are also contained in the error that the command reports.
 _TOLD_BY_THE_ERROR: Final = ("kafka_sink.client", "kafka_sink.network", "kafka_sink.producer")
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
 _DEBUG_LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(threadName)s %(name)s: %(message)s"
-#: Wide enough for any table: a pipe has no width, and a cut name is a wrong name.
+#: Wide enough for any table: a pipe has no width, and names must not be truncated.
 _PIPE_WIDTH: Final = 10_000
 
 
 def configure_logging(debug: bool) -> None:
-    """Send the package's warnings (with *debug*: everything) to stderr."""
+    """Log the package's warnings (with *debug*: all messages) to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(_DEBUG_LOG_FORMAT if debug else _LOG_FORMAT))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
@@ -40,7 +40,7 @@ def configure_logging(debug: bool) -> None:
 
 
 def show_progress() -> None:
-    """Log what happens and not only what goes wrong: for a process that stays."""
+    """Log informational messages in addition to warnings, for a long-running process."""
     if not is_debug():
         logging.getLogger(_PACKAGE).setLevel(logging.INFO)
 
@@ -51,12 +51,12 @@ def is_debug() -> bool:
 
 
 def is_usage(error: Exception) -> bool:
-    """Whether *error* is about what the user wrote and not about what the cluster did."""
+    """Whether *error* is a usage error, and not an error of the cluster."""
     return isinstance(error, ConfigError)
 
 
 def explain(error: Exception) -> str:
-    """One line: what went wrong and what to do about it."""
+    """One line with the error and what to do about it."""
     text = str(error) or type(error).__name__
     if isinstance(error, BrokersUnreachableError):
         return f"{text}. Is the broker running? Give its address with --bootstrap-server HOST:PORT."

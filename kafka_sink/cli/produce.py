@@ -1,8 +1,8 @@
-"""``kafkalite produce``: one record per line of stdin.
+"""``kafkalite produce``: sends one record per line of stdin.
 
-Reads and stages on the main thread; the outcomes arrive on the producer's sender thread. A line that cannot be sent is
-reported and counted, and the others go on; nothing is ever taken for acknowledged that no broker has acknowledged,
-unless the user asked for that (acks=0).
+Reads and stages on the main thread; delivery callbacks run on the producer's sender thread. A line that cannot be sent
+is reported and counted, and the following lines are sent. A record is only counted as acknowledged if a broker has
+acknowledged it, unless the user set acks=0.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 
-#: Beyond any record a broker would take; keeps a file without line feeds from filling the memory.
+#: Larger than any record that a broker accepts; limits the memory for a file without line feeds.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-#: Different errors of one run that are spelt out; the rest is only counted.
+#: The maximum number of different errors that are printed per run; further ones are only counted.
 MAX_ERRORS_SHOWN: Final = 5
-#: Records whose time is up get this long to say so themselves, with the cause, before the producer is closed.
+#: The additional time for records whose time-out has passed to fail with their own error before the producer is closed.
 EXPIRY_GRACE_MS: Final = 500
 
-#: What makes one record unfit; after any other error the following lines would fare the same.
+#: Errors of a single record; after any other error the following lines would fail as well.
 _FAULTS_OF_A_LINE: Final = (SerializationError, RecordTooLargeError)
 
 LineReader = Callable[[bytes], ProducerRecord]
 
 
 class Tally:
-    """Counts outcomes: what was sent mostly on the sender thread, what was not on the main thread."""
+    """Counts outcomes: those of sent records mostly on the sender thread, others on the main thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,7 +49,7 @@ class Tally:
         self._has_timed_out = False
 
     def on_delivery(self, line_number: int, delivery: Delivery) -> None:
-        """The record of a line was acknowledged, or has failed."""
+        """Count the record of a line as acknowledged or failed."""
         if delivery.error is not None:
             self.add_failure(line_number, delivery.error)
             return
@@ -61,7 +61,7 @@ class Tally:
             self._ranges[partition] = (min(low, delivery.base_offset), max(high, last))
 
     def add_failure(self, line_number: int, error: Exception) -> None:
-        """A line is not stored. Its number is shown where it is the line's own fault; every text is shown once."""
+        """Count a failed line. Its number is shown if the error concerns this line only; each text is shown once."""
         text = output.explain(error)
         if isinstance(error, _FAULTS_OF_A_LINE):
             text = f"line {line_number}: {text}"
@@ -80,11 +80,11 @@ class Tally:
 
     @property
     def has_timed_out(self) -> bool:
-        """Whether a record was given up for want of an answer: those after it would only wait as long."""
+        """Whether a record has timed out: the following records would only wait for the same time."""
         return self._has_timed_out
 
     def report(self, topic: str) -> dict[str, Any]:
-        """The outcome, ready for JSON. Offsets are null where the broker did not tell them (acks=0)."""
+        """The outcome, ready for JSON. Offsets are null if the broker did not return them (acks=0)."""
         with self._lock:
             partitions = [
                 {
@@ -145,9 +145,9 @@ def produce(
 
 
 def _time_outs(config: dict[str, Any], timeout_ms: int) -> dict[str, Any]:
-    """What makes *timeout_ms* hold for every wait of the producer, as far as *config* lets it.
+    """The properties that apply *timeout_ms* to every wait of the producer, as far as *config* allows it.
 
-    :raises ConfigError: a property is unknown or wrong.
+    :raises ConfigError: if a property is unknown or invalid.
     """
     given = configuration.parse(ProducerConfig, config)
     request_ms = given.request_timeout_ms
@@ -157,13 +157,13 @@ def _time_outs(config: dict[str, Any], timeout_ms: int) -> dict[str, Any]:
     return {
         "max.block.ms": timeout_ms,
         "request.timeout.ms": request_ms,
-        # No less, or the producer would refuse it: a request comes after the lingering.
+        # The producer requires at least this: the request follows the linger time.
         "delivery.timeout.ms": max(timeout_ms, request_ms) + given.linger_ms,
     }
 
 
 class _Sending:
-    """Sends lines and waits for their outcomes, until *timeout_ms* after the last line was read."""
+    """Sends lines and waits for their outcomes until *timeout_ms* after the last line was read."""
 
     def __init__(self, producer: KafkaProducer, tally: Tally, timeout_ms: int) -> None:
         self._producer = producer
@@ -172,7 +172,7 @@ class _Sending:
         self._deadline_ms = SYSTEM_CLOCK.monotonic_ms() + timeout_ms
 
     def send_lines(self, lines: Iterable[tuple[int, bytes]], reader: LineReader) -> bool:
-        """Send all *lines* and wait for their outcomes; False when Ctrl-C ended the input early."""
+        """Send all *lines* and wait for their outcomes; False if Ctrl-C ended the input early."""
         completed = True
         try:
             for number, line in lines:
@@ -198,12 +198,12 @@ class _Sending:
         try:
             self._producer.flush(max(self._deadline_ms - SYSTEM_CLOCK.monotonic_ms(), 0) + EXPIRY_GRACE_MS)
         except KafkaTimeoutError:
-            # What is left fails now and is counted like everything else that was not acknowledged.
+            # The remaining records fail now and are counted like all others that were not acknowledged.
             self._producer.close(0)
 
 
 def _stage(producer: KafkaProducer, record: ProducerRecord, on_delivery: DeliveryCallback) -> bool:
-    """Hand *record* over; False when the records after it would fare no better than it did."""
+    """Pass *record* to the producer; False if the following records would fail in the same way."""
     future = producer.send(record, on_delivery)
     if isinstance(future, FailedFuture):
         try:
@@ -214,7 +214,7 @@ def _stage(producer: KafkaProducer, record: ProducerRecord, on_delivery: Deliver
 
 
 class InputTooLongError(SerializationError):
-    """A line is so long that it cannot be read, nor what follows it."""
+    """A line is too long to be read, so the following lines cannot be read either."""
 
     def __init__(self, line_number: int, max_bytes: int) -> None:
         super().__init__(f"longer than {max_bytes} bytes; nothing after it was read")
@@ -224,7 +224,7 @@ class InputTooLongError(SerializationError):
 def numbered_lines(lines: IO[bytes], max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes]]:
     """(number from 1 on, bytes without the line feed) of every line.
 
-    :raises InputTooLongError: a line is longer than *max_bytes*.
+    :raises InputTooLongError: if a line is longer than *max_bytes*.
     """
     number = 0
     while line := lines.readline(max_bytes + 1):

@@ -1,6 +1,6 @@
-"""``kafkalite topics``: list, create, change, delete and describe topics of any cluster.
+"""``kafkalite topics``: lists, creates, changes, deletes and describes topics of any cluster.
 
-Runs on the main thread. It asks brokers about topics without ever creating one by asking.
+Runs on the main thread. Its metadata requests never create topics.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def describe(
         return
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         described = admin.describe_topics(names or admin.list_topics())
-        # Only a leader knows: asking for the offsets of a partition without one would take all of the time-out.
+        # Only a leader has the offsets: a request for a partition without a leader would take the complete time-out.
         led = [info.topic_partition for topic in described.values() for info in topic.partitions if info.leader]
         first = admin.offsets(led, EARLIEST)
         end = admin.offsets(led, LATEST)

@@ -1,7 +1,7 @@
-"""``kafkalite txn``: look at transactions of any cluster, and end those that nobody ends.
+"""``kafkalite txn``: shows transactions of any cluster, and ends hanging ones.
 
-Runs on the main thread. It asks the transactions' coordinators, as the producers themselves would. It never ends a
-transaction that was not named.
+Runs on the main thread. It sends requests to the transaction coordinators, as the producers do. It only ends
+transactions that were named.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _chosen(client: CoordinatorClient, names: Sequence[str], prefix: str | None,
     if names:
         return list(names)
     found = client.run(client.list_ids(states, f"{re.escape(prefix)}.*" if prefix else None))
-    # Brokers before 4.1 know no patterns.
+    # Brokers before 4.1 do not support patterns.
     return sorted(name for name in found if name.startswith(prefix or ""))
 
 
@@ -217,7 +217,7 @@ def _require_choice(names: Sequence[str], prefix: str | None) -> None:
 
 
 def _decided(client: CoordinatorClient, transactional_id: str) -> Collection[Transaction]:
-    """What the sink of *transactional_id* has decided to commit; nothing where it is no sink's."""
+    """The transactions that the sink of *transactional_id* has decided to commit; empty if the id is not a sink's."""
     sink = sink_of_id(transactional_id)
     if sink is None:
         return ()
@@ -247,5 +247,5 @@ def _document(each: TransactionDescription) -> dict[str, Any]:
 
 
 def _age(since_ms: int) -> str:
-    """How long ago that was, as h:mm:ss."""
+    """The time since then, as h:mm:ss."""
     return "none" if since_ms < 0 else str(timedelta(seconds=max(SYSTEM_CLOCK.wall_ms() - since_ms, 0) // 1000))

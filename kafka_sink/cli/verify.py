@@ -1,6 +1,6 @@
-"""``kafkalite verify``: whether a topic has the rows of some files, each once and those of a key in their order.
+"""``kafkalite verify``: checks whether a topic has the rows of some files, each once and with the order of each key.
 
-Runs on the main thread. It reads committed records only and belongs to no consumer group, so it changes nothing in the
+Runs on the main thread. It only reads committed records and belongs to no consumer group, so it changes nothing in the
 cluster.
 """
 
@@ -45,7 +45,7 @@ def _ranges(context: click.Context, parameter: click.Parameter, texts: tuple[str
 
 
 def _moment(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    """ms since 1970."""
+    """The time in ms since 1970."""
     if text is None or text.isdecimal():
         return None if text is None else int(text)
     try:
@@ -138,7 +138,7 @@ def verify(
 
 
 def _all_offsets(admin: AdminClient, topic: str, since: int | None, until: int | None) -> Offsets:
-    """Partition → first offset and the one to stop before."""
+    """Partition → the first offset and the offset to stop before."""
     partitions = [info.topic_partition for info in admin.describe_topics([topic])[topic].partitions]
     firsts = admin.offsets(partitions, EARLIEST if since is None else since)
     ends = admin.offsets(partitions, LATEST if until is None else until)
@@ -164,9 +164,9 @@ def _lines(verdict: Verdict, no_order: bool) -> Iterator[tuple[str, str]]:
 def _rows(
     paths: tuple[Path, ...], file_format: str | None, key_column: str | None, value_column: str
 ) -> Iterator[tuple[list[bytes | None], list[bytes | None]]]:
-    """Keys and values, some thousand rows at a time, in the order of the files' names.
+    """Keys and values in batches of some thousand rows, in the order of the file names.
 
-    :raises ConfigError: a file of unknown format, a column that is missing or neither text nor bytes.
+    :raises ConfigError: if a file has an unknown format, or a column is missing or is neither text nor bytes.
     """
     for file in (file for path in paths for file in _files(path)):
         kind = file_format or _SUFFIXES.get(file.suffix)
@@ -189,7 +189,7 @@ def _rows(
 
 
 def _files(path: Path) -> list[Path]:
-    """*path*, or what a folder has; not what Spark and Hadoop put beside (_SUCCESS, .part-….crc)."""
+    """*path*, or the files in a folder, without the additional files of Spark and Hadoop (_SUCCESS, .part-….crc)."""
     if not path.is_dir():
         return [path]
     found = sorted(file for file in path.rglob("*") if file.is_file() and file.name[0] not in "._")
@@ -202,7 +202,7 @@ def _bytes_of(column: pa.Array, name: str) -> list[bytes | None]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_integer(column.type):
-        # CSV has no types: digits are read as numbers, and were text.
+        # CSV has no types: text that consists of digits is read as a number.
         column = pc.cast(column, pa.string())
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
