@@ -1,6 +1,6 @@
 """kafkalite: a Kafka sink for PySpark and an embedded broker, without a jar.
 
-In a Spark session: ``df.write.format("kafkalite")`` (installed with pip it registers itself, else call
+In a Spark session: ``df.write.format("kafkalite")`` (registered automatically if installed with pip, otherwise call
 :func:`register`). Without Spark: :class:`KafkaProducer`. Without Kafka: :class:`EmbeddedCluster`.
 """
 
@@ -45,14 +45,15 @@ _HOMES = {
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("kafkalite")`` known to *spark*; needed only where the package came by ``--py-files`` or a path."""
+    """Register ``format("kafkalite")`` with *spark*; only needed if the package was added with ``--py-files`` or a
+    path."""
     from kafka_sink.spark.data_source import KafkaliteDataSource
 
     spark.dataSource.register(KafkaliteDataSource)
 
 
 def __getattr__(name: str) -> Any:
-    # A Spark worker imports this package for every task: what it does not need is not loaded.
+    # A Spark worker imports this package for every task, so unneeded modules are not loaded.
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
