@@ -1,31 +1,31 @@
 #!/usr/bin/env bash
-# Benchmarks on a real broker, each beside its peers.
+# Benchmarks on a real broker, each compared with its peers.
 #
-#   scripts/bench.sh spark     format("kafkalite") beside Spark's own format("kafka"), loops over rows, and no sink at all
-#   scripts/bench.sh columns   KafkaProducer.send_columns beside Kafka's Java producer
-#   scripts/bench.sh records   KafkaProducer.send beside kafka-python, aiokafka and confluent-kafka
-#   scripts/bench.sh stream    micro-batches beside Spark's own sink and a Python sink that does nothing
-#   scripts/bench.sh trigger   the same, the whole trigger with asyncProgressTrackingEnabled
-#   scripts/bench.sh small     df.write of 1,000 rows: again and again in a session, and the first of one
-#   scripts/bench.sh exactly-once  what transactions cost: none, one a task, one for all
-#   scripts/bench.sh limits    memory, and speed with more rows, partitions and brokers
-#   scripts/bench.sh scale     what thousands of tasks and brokers would cost: a model, counted in small (docs/scale.md)
-#   scripts/bench.sh broker    the embedded broker beside Kafka, written to and read by the same clients
-#   scripts/bench.sh all       everything that README's table shows, and that table anew (hours)
-#   scripts/bench.sh jars      fetch Spark's own connector and print its jars, separated by commas
-#   scripts/bench.sh report    README's table and chart from what was measured last
+#   scripts/bench.sh spark     format("kafkalite") compared with Spark's format("kafka"), loops over rows, and no sink
+#   scripts/bench.sh columns   KafkaProducer.send_columns compared with Kafka's Java producer
+#   scripts/bench.sh records   KafkaProducer.send compared with kafka-python, aiokafka and confluent-kafka
+#   scripts/bench.sh stream    micro-batches compared with Spark's own sink and a Python sink that does nothing
+#   scripts/bench.sh trigger   the same for complete triggers, with asyncProgressTrackingEnabled
+#   scripts/bench.sh small     df.write of 1,000 rows: repeated in one session, and the first write of a session
+#   scripts/bench.sh exactly-once  the cost of transactions: none, one per task, one for all tasks
+#   scripts/bench.sh limits    memory, and throughput with more rows, partitions and brokers
+#   scripts/bench.sh scale     the modelled cost of thousands of tasks and brokers, measured at small scale (docs/scale.md)
+#   scripts/bench.sh broker    the embedded broker compared with Kafka, written to and read by the same clients
+#   scripts/bench.sh all       all benchmarks of README's table, and update the table (takes hours)
+#   scripts/bench.sh jars      download Spark's own connector and print its jars, separated by commas
+#   scripts/bench.sh report    update README's table and chart from the last measurements
 #
-# Each takes options of its own: scripts/bench.sh spark --help. Kafka and Spark's connector are fetched once into .work.
-# scale needs neither: --tasks, --workers (Python processes), --brokers, --partitions, --touched (partitions a task writes
-# to; 0 = all) are what is modelled, --tenth and --nodes say how much of it is run and counted, --docs prints the page's
-# table.
-# spark, stream and trigger --security SSL (or SASL_SSL) write over that listener. KAFKALITE_BENCH_BOOTSTRAP=host:port uses a
-# Kafka that runs already, and KAFKALITE_BENCH_LISTENERS=FILE its other listeners: client properties by name of the security, in JSON.
+# Each benchmark has its own options: scripts/bench.sh spark --help. Kafka and Spark's connector are downloaded once
+# into .work. scale needs neither of them: --tasks, --workers (Python processes), --brokers, --partitions and --touched
+# (partitions that a task writes to; 0 = all) define the model, --tenth and --nodes define the part of it that is run
+# and measured, --docs prints the table of the page. With --security SSL (or SASL_SSL), spark, stream and trigger write
+# over that listener. KAFKALITE_BENCH_BOOTSTRAP=host:port uses a running Kafka, and KAFKALITE_BENCH_LISTENERS=FILE its
+# other listeners: a JSON file with client properties by security.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Sets bootstrap, listeners and broker_pids: a Kafka that runs already, or one that ends with this script.
+# Sets bootstrap, listeners and broker_pids: for a running Kafka, or for one that is stopped at the end of this script.
 find_kafka() {
     bootstrap=${KAFKALITE_BENCH_BOOTSTRAP:-}
     listeners=${KAFKALITE_BENCH_LISTENERS:-}
@@ -76,9 +76,10 @@ prepare() {
     fetch_jars "$ROOT/scripts/spark-kafka-ivy.xml" "$WORK/spark-kafka"
     jars=$(printf '%s,' "$WORK"/spark-kafka/*.jar)
     jars=${jars%,}
-    # Spark's workers import the sinks that are compared.
+    # Spark's workers import the compared sinks.
     export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
-    # Who keeps no bytecode compiles every module at each start, which nobody does with an installed package.
+    # Without bytecode files Python compiles every module at each start, which does not happen with an installed
+    # package.
     unset PYTHONDONTWRITEBYTECODE
 }
 

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# The whole way, in two acts. First 336,776 flights from a CSV file through Spark into a Kafka topic, read back and
-# compared. Then the same flights as a stream, exactly once: Spark is killed with kill -9 half-way, started again, and
-# what readers of committed records see is compared with the file: nothing missing, twice, extra or out of order.
+# An end-to-end demonstration in two parts. First, Spark writes 336,776 flights from a CSV file to a Kafka topic, which
+# is read back and compared. Then it writes the same flights as an exactly-once stream: Spark is killed with kill -9
+# halfway and started again, and the committed records are compared with the file: none missing, duplicated, extra or
+# out of order.
 #
 #   scripts/demo.sh [--nodes N] [--keep]            with the embedded broker, of N nodes (default 1)
-#   scripts/demo.sh --bootstrap HOST:PORT[,…]       with a Kafka that runs already
+#   scripts/demo.sh --bootstrap HOST:PORT[,…]       with a running Kafka
 #
 # --topic NAME (default flights; old topics NAME and NAME-stream are deleted), --partitions N (default 4), --compression CODEC
-# (default lz4) and --rows N (default all) change what is written. --keep leaves the embedded broker running afterwards.
+# (default lz4) and --rows N (default all) change the output. --keep leaves the embedded broker running afterwards.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 BROKER_START_TIMEOUT_S=30
-# At most so many small files, a micro-batch each. Spark is killed so many seconds after it began with the file in the middle.
+# The maximum number of small files, one micro-batch each. Spark is killed this many seconds after it began the middle
+# file.
 FILES=10
 KILL_AFTER_S=0.3
 
@@ -34,11 +36,11 @@ while [ $# -gt 0 ]; do
 done
 
 job_pid="" broker_pid="" progress_pid=""
-# What went wrong can be looked up; what went well leaves nothing behind.
+# The logs of a failed run are kept; a successful run leaves no files behind.
 clean_up() {
     local status=$? pid
     stop_progress
-    # The shell's own list, as a signal may come before what was started is written down. The broker goes last.
+    # The shell's own list of jobs, as a signal may arrive before a new pid is stored. The broker is stopped last.
     for pid in $(jobs -p | grep -vxF "$broker_pid" || true) $broker_pid; do
         kill "$pid" 2>/dev/null || true
         wait "$pid" 2>/dev/null || true
@@ -46,7 +48,8 @@ clean_up() {
     if [ "$status" = 0 ]; then rm -rf "$home"; else say "the logs of this run: $home"; fi
 }
 
-# await_job PID: its exit status. For a command in the foreground bash would put off every trap until its end.
+# await_job PID: wait for it and return its exit status. During a foreground command bash would defer all traps to its
+# end.
 await_job() {
     local status=0
     job_pid=$1
@@ -55,12 +58,12 @@ await_job() {
     return "$status"
 }
 
-# what_failed LOG: the errors that Python and Java name in it, or else its last lines.
+# what_failed LOG: the Python and Java errors in it, or its last lines if there are none.
 what_failed() {
     grep -E '^(error|(Caused by: )?[A-Za-z_.]*(Error|Exception)): ' "$1" | awk '!seen[$0]++' | tail -n 5 | grep . || tail -n 20 "$1"
 }
 
-# show_progress LOG: the last bar that Spark drew into its log, on a line that is drawn over; on terminals only.
+# show_progress LOG: the last progress bar in Spark's log, on a line that is overwritten; on terminals only.
 show_progress() {
     [ -t 2 ] || return 0
     local log=$1 since=$SECONDS
@@ -113,7 +116,7 @@ fi
 
 [ -n "$bootstrap" ] || start_broker
 export KAFKALITE_BOOTSTRAP_SERVERS="$bootstrap"
-# new_topic NAME: empty, also where there was one.
+# new_topic NAME: create an empty topic; an existing one is deleted first.
 new_topic() {
     say "making the topic $1 with $partitions partitions on $bootstrap …"
     if kafkalite topics list | grep -qxF -- "$1"; then kafkalite topics delete "$1"; fi
@@ -122,7 +125,7 @@ new_topic() {
 
 submit() { exec spark-submit --properties-file "$ROOT/conf/spark-defaults.conf" "$@" </dev/null; }
 
-# await_spark LOG: the end of the job $job_pid.
+# await_spark LOG: wait for the end of the job $job_pid.
 await_spark() {
     await_job "$job_pid" || {
         stop_progress
@@ -132,7 +135,7 @@ await_spark() {
     stop_progress
 }
 
-# read_back TOPIC WHAT REPORT: by a client that is not ours, and compared with the file.
+# read_back TOPIC WHAT REPORT: read the topic with an independent client and compare it with the file.
 read_back() {
     python "$ROOT/spark_jobs/verify_flights.py" --bootstrap-servers "$bootstrap" --topic "$1" --title "$2" \
         --input "$flights" --report "$3" ${rows[@]+"${rows[@]}"} </dev/null &
@@ -152,7 +155,7 @@ first_act() {
     read_back "$topic" "written to Kafka" "$home/report.json"
 }
 
-# split_flights: the flights as FILES files, which Spark takes in the order of their times.
+# split_flights: split the flights into FILES files, which Spark reads in the order of their times.
 split_flights() {
     local lines number
     mkdir "$home/source"
@@ -167,7 +170,7 @@ split_flights() {
     done
 }
 
-# stream: the job that is killed, and started again, with the same checkpoint and under the same name.
+# stream: the job that is killed and started again, with the same checkpoint and the same name.
 stream() {
     submit "$ROOT/spark_jobs/stream_to_kafka.py" --bootstrap-servers "$bootstrap" --topic "$topic-stream" \
         --guarantee exactly-once --name "$topic-stream-${home##*.}" --checkpoint "$home/checkpoint" --until-written \
@@ -176,9 +179,10 @@ stream() {
         --option "kafka.compression.type=$compression" --report "$home/stream.json" >>"$home/stream.log" 2>&1
 }
 
-# kill_in_micro_batch: kill the job $job_pid in the middle of one, whose number goes to `killed`. It is frozen to see where it
-# is: between two micro-batches Spark may have noted a file and not yet its batch, and its next start would put the next file
-# into the same batch, as a task of its own beside which no order is kept.
+# kill_in_micro_batch: kill the job $job_pid in the middle of a micro-batch and store the number of the batch in
+# `killed`. The job is suspended to check its position: between two micro-batches Spark may have recorded a file but not
+# yet its batch. Its next start would then add the next file to the same batch as a separate task, and the order between
+# tasks is not kept.
 kill_in_micro_batch() {
     while kill -STOP "$job_pid" 2>/dev/null; do
         # shellcheck disable=SC2012 # names are numbers

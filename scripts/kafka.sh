@@ -4,24 +4,25 @@
 #   scripts/kafka.sh start [--version V] [--nodes N] [--port P] [--dir DIR] [--listener NAME:PORT …] [property=value …]
 #   scripts/kafka.sh status [--dir DIR]
 #   scripts/kafka.sh stop [--dir DIR]
-#   scripts/kafka.sh stop-node N [--dir DIR]    one node of several, in good order
-#   scripts/kafka.sh kill-node N [--dir DIR]    one node, as a crash would (kill -9)
+#   scripts/kafka.sh stop-node N [--dir DIR]    stop one of several nodes, with a controlled shutdown
+#   scripts/kafka.sh kill-node N [--dir DIR]    kill one node, as in a crash (kill -9)
 #   scripts/kafka.sh start-node N [--dir DIR]   start it again; returns at once
-#   scripts/kafka.sh fetch [--version V]        get the jars, where they are not there yet, and make an archive of the classes
-#                                               that a node loads (CDS), with which it starts in half of the time
+#   scripts/kafka.sh fetch [--version V]        download the jars if they are missing, and archive the classes
+#                                               that a node loads (CDS), which halves its start time
 #   scripts/kafka.sh run [--version V] CLASS [argument …]
-#                                               one of Kafka's own tools, as org.apache.kafka.tools.DumpLogSegments; a class
-#                                               that an older version has in another package is found there
-#   scripts/kafka.sh versions                   the versions that tests/compat is run on, the default last
+#                                               run one of Kafka's own tools by its class name, such as
+#                                               org.apache.kafka.tools.DumpLogSegments; a class that an older
+#                                               version has in another package is found there
+#   scripts/kafka.sh versions                   print the versions that tests/compat runs on, the default last
 #
-# V is a version of Apache Kafka, 3.3 or newer; a minor version, as 3.9, stands for its newest patch release among those that
-# `versions` prints. KAFKALITE_KAFKA_VERSION is the default of --version.
-# start prints `bootstrap.servers=…` when every node serves. Node i listens on P+i-1 (--port 0: on free ports), and for
-# every --listener on PORT+i-1; its NAME is its protocol: SSL, SASL_PLAINTEXT or SASL_SSL. DIR
-# (default .work/kafka/cluster) keeps data and logs, and a later start goes on with them. Every property=value is
-# added to each node's server.properties. The jars are fetched once, into .work/kafka/libs (libs-V for versions other than the
-# default); KAFKALITE_KAFKA_LIBS names a folder that has them already. KAFKALITE_KAFKA_HEAP is the heap of one node
-# (default 1g), KAFKA_OPTS are further options of Java, for nodes and tools.
+# V is a version of Apache Kafka, 3.3 or newer; a minor version such as 3.9 selects its newest patch release among those
+# that `versions` prints. KAFKALITE_KAFKA_VERSION is the default of --version. start prints `bootstrap.servers=…` when
+# every node accepts requests. Node i listens on P+i-1 (--port 0: on free ports), and for every --listener on PORT+i-1;
+# the NAME of a listener is its protocol: SSL, SASL_PLAINTEXT or SASL_SSL. DIR (default .work/kafka/cluster) contains
+# data and logs, and a later start reuses them. Every property=value is added to each node's server.properties. The jars
+# are downloaded once, into .work/kafka/libs (libs-V for versions other than the default); KAFKALITE_KAFKA_LIBS names a
+# folder that already contains them. KAFKALITE_KAFKA_HEAP is the heap size of one node (default 1g), KAFKA_OPTS are
+# additional Java options for nodes and tools.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -34,10 +35,10 @@ refuse() {
     exit 2
 }
 
-# Where it is only to stop or to look, neither an environment nor Java is set up.
+# Sets up the environment and Java; not called for stop and status, which need neither.
 prepare() {
     local version
-    # By itself, as what dies in an argument ends nobody else.
+    # A separate statement, because a failure within an argument would not end the script.
     version=$(full_version "$VERSION")
     # shellcheck disable=SC2119 # no extras are wanted here
     ensure_venv
@@ -49,11 +50,11 @@ prepare() {
         fetch_version "$version"
     fi
     CLASSES="$WORK/kafka/classes-$version.jsa"
-    # A JVM passes over an archive that other jars or another Java have made, and would say so on stdout.
+    # A JVM ignores an archive that was created with other jars or another Java, and would print a message to stdout.
     [ ! -f "$CLASSES" ] || ARCHIVED=("-XX:SharedArchiveFile=$CLASSES" -Xlog:disable)
 }
 
-# full_version V: as X.Y.Z.
+# full_version V: the version as X.Y.Z.
 full_version() {
     local known
     if [[ $1 =~ ^(3\.([3-9]|[1-9][0-9])|[4-9]\.[0-9]+)(\.[0-9]+)?$ ]]; then
@@ -73,21 +74,21 @@ fetch_version() { # X.Y.Z
         LIBS="$WORK/kafka/libs-$1"
         own="$WORK/kafka/kafka-$1-ivy.xml"
         mkdir -p "$WORK/kafka"
-        # Written aside and moved: several may do this at once.
+        # Written to a temporary path and moved, because several processes may do this concurrently.
         sed "s/rev=\"$DEFAULT_VERSION\"/rev=\"$1\"/" "$ivy_file" >"$own.$$" && mv "$own.$$" "$own"
         ivy_file=$own
     fi
     fetch_jars "$ivy_file" "$LIBS"
 }
 
-# class_path: Kafka's jars; before 4.0 they have a logger of their own, and the one that comes first is taken.
+# class_path: Kafka's jars. Before 4.0 they contain their own logger, and the first logger in the path is used.
 class_path() {
     local simple
     simple=$(ls "$LIBS"/slf4j-simple-*.jar 2>/dev/null | head -n 1)
     echo "${simple:+$simple:}$LIBS/*"
 }
 
-# class_of NAME: a tool's class by the name that this version has for it; many were moved between 3.3 and 4.0.
+# class_of NAME: the name of a tool's class in this version; many were moved between 3.3 and 4.0.
 class_of() {
     "$PYTHON_BIN" - "$LIBS" "$1" <<'PYTHON'
 import pathlib, sys, zipfile
@@ -99,7 +100,7 @@ print(next(found, name))
 PYTHON
 }
 
-# archive_classes: make the archive, by a node that starts and stops. Without it everything works, only slower.
+# archive_classes: create the archive by starting and stopping a node. The archive only makes later starts faster.
 archive_classes() {
     [ ! -f "$CLASSES" ] || return 0
     say "archiving the classes of Kafka $(full_version "$VERSION") (once) …"
@@ -109,7 +110,7 @@ archive_classes() {
     rm -rf "$own" "$own.jsa"
 }
 
-# kafka_java LEVEL ARGUMENT…: run a class with Kafka's jars; LEVEL is the least one that is logged to stderr.
+# kafka_java LEVEL ARGUMENT…: run a class with Kafka's jars; LEVEL is the minimum level that is logged to stderr.
 kafka_java() {
     local level=$1
     shift
@@ -119,7 +120,8 @@ kafka_java() {
         -cp "$(class_path)" "$@"
 }
 
-# A pid may have gone to another process since: the time it started tells. Small images have no ps, macOS has no /proc.
+# A pid may have been reused by another process, so the start time is compared. Small images have no ps, macOS has no
+# /proc.
 started_at() {
     if [ -d /proc/self ]; then
         sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20
@@ -128,15 +130,15 @@ started_at() {
     fi
 }
 
-# is_ours PID_FILE: the process that we started and wrote down there is still alive.
+# is_ours PID_FILE: whether the process recorded in this file is still alive.
 is_ours() {
     local pid started
     { read -r pid && read -r started; } 2>/dev/null <"$1" || return 1
     [ -n "$started" ] && [ "$(started_at "$pid")" = "$started" ]
 }
 
-# free_ports COUNT: below those that systems give to connections (from 32768 or 49152 on), where any client of this machine
-# could have taken one before its node starts.
+# free_ports COUNT: free ports below the system's ephemeral ports (from 32768 or 49152 on), because any client of this
+# machine could take one of those before its node starts.
 free_ports() {
     "$PYTHON_BIN" -c '
 import random, socket, sys
@@ -245,7 +247,8 @@ print(base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode().replace
         }
     done
     for ((node = 1; node <= nodes; node++)); do
-        # stdin and both outputs are redirected: a caller that reads our output must not wait for the brokers' end.
+        # stdin, stdout and stderr are redirected: a caller that reads the output must not wait for the end of the
+        # brokers.
         kafka_java_in_background "$node"
         pids="$pids $BACKGROUND_PID"
     done
@@ -269,7 +272,7 @@ kafka_java_in_background() { # NODE
     printf '%s\n%s\n' "$BACKGROUND_PID" "$(started_at "$BACKGROUND_PID")" >"$home/pid"
 }
 
-# stop_nodes [SIGNAL [PATTERN]]: those whose folder's name matches; what does not end in time is killed.
+# stop_nodes [SIGNAL [PATTERN]]: stop the nodes whose folder name matches; nodes that do not end in time are killed.
 stop_nodes() {
     local signal=${1:-TERM} nodes=${2:-node-*} file pid deadline=$((SECONDS + STOP_TIMEOUT_S))
     # shellcheck disable=SC2231 # a pattern
@@ -281,7 +284,7 @@ stop_nodes() {
         [ -e "$file" ] || continue
         pid=$(head -n 1 "$file")
         while is_ours "$file" && [ "$SECONDS" -lt "$deadline" ]; do sleep 0.1; done
-        # A node that waits for a quorum of which the rest has stopped already never ends by itself.
+        # A node that waits for a quorum never ends if the other nodes have already stopped.
         if is_ours "$file"; then kill -KILL "$pid" 2>/dev/null || true; fi
         rm -f "$file"
     done
@@ -324,7 +327,7 @@ one_node() {
     esac
 }
 
-# only_version [--version V …]: takes it in, and says in HAS_VERSION whether it was there.
+# only_version [--version V …]: parse the option, and set HAS_VERSION to 1 if it was given.
 only_version() {
     HAS_VERSION=0
     if [ "${1:-}" = --version ]; then
@@ -337,7 +340,7 @@ only_dir() {
     if [ $# = 2 ] && [ "$1" = --dir ]; then DIR=$2; elif [ $# != 0 ]; then refuse; fi
 }
 
-# Oldest first, each with the newest patch release that Maven Central has.
+# Oldest first, each with its newest patch release on Maven Central.
 DEFAULT_VERSION=$(sed -n 's/.*name="kafka_2.13" rev="\([^"]*\)".*/\1/p' "$ROOT/scripts/kafka-ivy.xml")
 VERSIONS="3.3.2 3.5.2 3.6.2 3.9.2 4.0.2 4.1.2 $DEFAULT_VERSION"
 VERSION=${KAFKALITE_KAFKA_VERSION:-$DEFAULT_VERSION}

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What the scripts share: the virtual environment, Java, jars, and a Kafka of their own. Sourced, never run.
-# Works with the bash 3.2 of macOS; needs nothing but python3 (3.11 or newer) and, for Java, a package manager.
+# Functions shared by the scripts: the virtual environment, Java, jars, and a temporary Kafka. Sourced, never run.
+# Works with the bash 3.2 of macOS; only needs python3 (3.11 or newer) and, for Java, a package manager.
 
 set -euo pipefail
 
@@ -16,10 +16,10 @@ die() {
     exit 1
 }
 
-# usage: the comment at the head of the running script.
+# usage: print the comment at the head of the running script.
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
 
-# as_root COMMAND…: run it as root, or fail quietly where that would need a password.
+# as_root COMMAND…: run it as root, or fail silently if that would need a password.
 as_root() {
     if [ "$(id -u)" = 0 ]; then
         "$@"
@@ -30,8 +30,8 @@ as_root() {
     fi
 }
 
-# install_first_of PACKAGE…: install the first of these packages that the system's package manager knows.
-# The names of all managers stand in one list: a name that a manager does not know is passed over.
+# install_first_of PACKAGE…: install the first of these packages that the system's package manager has.
+# One list contains the names for all managers; names that a manager does not have are skipped.
 install_first_of() {
     local manager package log="$WORK/system-install.log"
     mkdir -p "$WORK"
@@ -54,7 +54,7 @@ install_first_of() {
     return 1
 }
 
-# new_enough_python INTERPRETER: what setup.cfg asks for.
+# new_enough_python INTERPRETER: whether its version meets the requirement in setup.cfg.
 new_enough_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 
 find_python() {
@@ -79,7 +79,7 @@ make_venv() {
     "$python" -m venv --clear "$VENV"
 }
 
-# The stamp changes with everything that an installed environment depends on.
+# The stamp changes with every input of an installed environment.
 venv_stamp() {
     "$PYTHON_BIN" -c '
 import hashlib, pathlib, sys
@@ -89,7 +89,8 @@ for name in ("setup.cfg", "pyproject.toml"):
 print(digest.hexdigest())' "$ROOT"
 }
 
-# The environment runs, and was made for this very folder (scripts in it name their interpreter by its full path).
+# Whether the environment works and was created for this folder (its scripts contain the full path of their
+# interpreter).
 venv_is_sound() {
     "$PYTHON_BIN" -c '' 2>/dev/null || return 1
     case "$(sed -n 's/^command = //p' "$VENV/pyvenv.cfg")" in
@@ -98,8 +99,8 @@ venv_is_sound() {
     esac
 }
 
-# ensure_venv [EXTRA…]: an environment in .venv with this checkout and the named extras of setup.cfg installed; a
-# second call finds the stamps of the first and installs nothing. Exports what Spark needs to find the environment.
+# ensure_venv [EXTRA…]: create an environment in .venv with this checkout and the named extras of setup.cfg. A second
+# call finds the stamps of the first and installs nothing. Exports the variables with which Spark finds the environment.
 ensure_venv() {
     local stamp extra missing="" named
     venv_is_sound || make_venv
@@ -119,16 +120,15 @@ ensure_venv() {
             tail -n 20 "$WORK/pip.log" >&2
             die "the packages could not be installed; the whole log: $WORK/pip.log"
         }
-        # Spark finds the sink by listing folders, and an editable install puts only kafka_sink's name in front of them.
+        # Spark finds the sink by listing folders, but an editable install only makes the name kafka_sink importable.
         printf '%s\n' "$ROOT/kafka_sink/spark/_autoload" \
             >"$("$PYTHON_BIN" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kafkalite_autoload.pth"
         for extra in ${missing//,/ }; do
             printf '%s\n' "$stamp" >"$VENV/.kafkalite-$extra"
         done
     fi
-    # Workers run the first python3 of the PATH unless told otherwise, and would miss pyarrow. Another Spark on this
-    # machine must not be mixed with the one of the environment, which by itself fails to find its home in a path with
-    # a space.
+    # By default workers run the first python3 of the PATH, which may not have pyarrow. Another Spark on this machine
+    # must not be mixed with the environment's Spark, which does not find its own home in a path with a space.
     SPARK_HOME=$("$PYTHON_BIN" -c 'import importlib.util, os
 print(os.path.dirname(importlib.util.find_spec("pyspark").origin))')
     export SPARK_HOME
@@ -137,7 +137,7 @@ print(os.path.dirname(importlib.util.find_spec("pyspark").origin))')
     export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-127.0.0.1}"
 }
 
-# java_home_of JAVA: prints its home when it is Java 17 or newer.
+# java_home_of JAVA: print its home if it is Java 17 or newer.
 java_home_of() {
     local settings version
     [ -n "$1" ] && settings=$("$1" -XshowSettings:properties -version 2>&1) || return 1
@@ -155,7 +155,7 @@ find_java() {
     return 1
 }
 
-# ensure_java: JAVA_HOME and PATH lead to Java 17 or newer, installed now if need be and if allowed.
+# ensure_java: set JAVA_HOME and PATH to Java 17 or newer; it is installed if necessary and permitted.
 ensure_java() {
     local home
     if ! home=$(find_java); then
@@ -169,14 +169,14 @@ ensure_java() {
 }
 
 # fetch_jars IVY_FILE DIR: the jars of an Ivy module file in DIR, downloaded once; needs ensure_venv and ensure_java.
-# PySpark ships Ivy, so neither Maven nor curl has to be there. KAFKALITE_IVY_SETTINGS names an ivysettings.xml for
+# PySpark includes Ivy, so neither Maven nor curl is needed. KAFKALITE_IVY_SETTINGS names an ivysettings.xml for
 # networks that reach Maven Central only through a mirror.
 fetch_jars() {
     local ivy_file=$1 target=$2 fresh="$2.part.$$" log="$WORK/ivy.log" attempt
     if [ -f "$target/.complete" ] && cmp -s "$ivy_file" "$target/.complete"; then return 0; fi
     say "fetching the jars of $(basename "$ivy_file") (once) …"
-    # Registries cut a download short now and then; what has arrived is kept, so a second try is quick. The cache is this
-    # call's own until then: two at once would take each other's half files.
+    # Registries sometimes interrupt a download; complete files are kept for the next attempt. Each call has its own
+    # cache, because concurrent calls would use each other's incomplete files.
     for attempt in 1 2 3; do
         rm -rf "$fresh" && mkdir -p "$fresh"
         java -cp "$SPARK_HOME/jars/*" org.apache.ivy.Main ${KAFKALITE_IVY_SETTINGS:+-settings "$KAFKALITE_IVY_SETTINGS"} \
@@ -191,9 +191,9 @@ fetch_jars() {
     rm -rf "$target" "$WORK/ivy.$$" && mv "$fresh" "$target"
 }
 
-# start_secure_kafka NAME [property=value …]: a Kafka with listeners for PLAINTEXT, SSL and SASL_SSL that ends with the script,
-# in a folder of its own. Sets kafka_dir, bootstrap (PLAINTEXT) and listeners (a file: tests/bench/listeners.py). Needs
-# ensure_venv bench and ensure_java.
+# start_secure_kafka NAME [property=value …]: start a Kafka with listeners for PLAINTEXT, SSL and SASL_SSL in a separate
+# folder; it is stopped at the end of the script. Sets kafka_dir, bootstrap (PLAINTEXT) and listeners (a file:
+# tests/bench/listeners.py). Needs ensure_venv bench and ensure_java.
 start_secure_kafka() {
     local name=$1 line arguments=()
     shift
@@ -202,7 +202,7 @@ start_secure_kafka() {
     trap 'stop_secure_kafka' EXIT
     (cd "$ROOT" && python -m tests.bench.listeners "$kafka_dir") >"$kafka_dir/arguments"
     while IFS= read -r line; do arguments+=("$line"); done <"$kafka_dir/arguments"
-    # Deleted topics and old segments go at once: the disk is finite.
+    # Deleted topics and old segments are removed quickly, to limit the use of the disk.
     bootstrap=$("$ROOT/scripts/kafka.sh" start --port 0 --dir "$kafka_dir" "${arguments[@]}" \
         log.segment.delete.delay.ms=1000 log.retention.check.interval.ms=2000 "$@")
     bootstrap=${bootstrap#bootstrap.servers=}

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Micro-batches written exactly once over SASL_SSL with SCRAM to a real Kafka, for an hour or as long as is asked for.
+# A long exactly-once stream over SASL_SSL with SCRAM to a real Kafka, for an hour or the given time.
 #
 #   scripts/soak.sh [--minutes N] [--rows R] [--tasks T] [--security SASL_SSL|SSL] [--every SECONDS]
 #
-# A stream of R rows a micro-batch (1,000) in T tasks (4) writes as fast as it can. All that is committed is read back by
-# confluent-kafka (read_committed) meanwhile. Every minute a line says how many rows were written, how many of them are
-# missing and how many there twice, and what memory (resident) and how many descriptors the driver's Python, the JVM and
-# Spark's Python workers have. Sessions of SASL end after a minute, so connections authenticate again all the time.
+# A stream of R rows per micro-batch (1,000) in T tasks (4) writes as fast as possible. Meanwhile confluent-kafka
+# (read_committed) reads all committed records. Every minute a line shows the number of rows written, missing and
+# duplicated, and the resident memory and descriptors of the driver's Python, the JVM and Spark's Python workers.
+# SASL sessions expire after a minute, so connections reauthenticate repeatedly.
 #
-# The exit code is 1 when a row is missing or there twice, when the stream ends by itself, or when memory or descriptors
-# of one of the three are not flat: when the median of the last quarter of the run is more than 10 % and 20 MiB (or
-# 10 descriptors) above that of the second quarter. Runs of less than 10 minutes are not judged by that. Ctrl-C ends a
-# run early, with its count. It needs Linux (/proc), a GB of memory for Spark and one for Kafka, and 2 GB of disk.
+# The exit code is 1 if a row is missing or duplicated, if the stream ends by itself, or if the memory or descriptors of
+# one of the three grow: if the median of the last quarter of the run is more than 10 % and 20 MiB (or 10 descriptors)
+# above that of the second quarter. Growth is not checked in runs of less than 10 minutes. Ctrl-C ends a run early and
+# prints its counts. It needs Linux (/proc), 1 GB of memory for Spark and 1 GB for Kafka, and 2 GB of disk.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -34,7 +34,7 @@ mkdir "$kafka_dir/stream"
 soak=$!
 status=0
 wait "$soak" || status=$?
-# A signal to this script ends a wait, but not yet the program.
+# A signal to this script ends the wait, but not the program.
 while kill -0 "$soak" 2>/dev/null; do
     status=0
     wait "$soak" || status=$?

@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
-# Everything that has to hold before a change lands: format, lint, types, import contracts, and all tests.
+# All checks that a change must pass: format, lint, types, import contracts, and all tests.
 #
-#   scripts/test.sh [option …] [pytest argument …]      as: scripts/test.sh tests/unit -k murmur2
+#   scripts/test.sh [option …] [pytest argument …]      example: scripts/test.sh tests/unit -k murmur2
 #
-#   --no-kafka    leave out the tests in tests/compat that need a real Kafka, which scripts/kafka.sh fetches and starts
+#   --no-kafka    skip the tests in tests/compat that need a real Kafka, which scripts/kafka.sh downloads and starts
 #                 (or KAFKALITE_NO_KAFKA=1)
-#   --kafka V     only tests/compat (or the tests that are named), on this version of Apache Kafka: one of those that
-#                 scripts/kafka.sh versions prints, or its minor version, as 3.9; what V lacks is skipped with the reason
-#   --matrix      only the matrix, whole: every security by every path with and without compression to both brokers, 100 MB
-#                 each (KAFKALITE_MATRIX_MB), cut connections, killed leaders, other clients; prints a table at its end
-#   --long        with the tests and amounts that take long for what they prove (or KAFKALITE_LONG=1); what they measure is
-#                 written to .work/figures.json (pytest's --figures FILE: elsewhere)
-#   --amounts     run nothing: print how much the tests try in the normal and the long run, and the variables that say so
-#   --behaviours [PART]   run nothing: print what is promised, and of each promise its tests and their figures of the last
-#                 long run (tests/figures.json); only of the parts with PART in their names
+#   --kafka V     only tests/compat (or the given tests), on this version of Apache Kafka: one of those that
+#                 scripts/kafka.sh versions prints, or a minor version such as 3.9; tests of features that V lacks are
+#                 skipped with the reason
+#   --matrix      only the complete matrix: each security with each write path, with and without compression, to both
+#                 brokers, 100 MB each (KAFKALITE_MATRIX_MB), with lost connections, killed leaders and other clients;
+#                 prints a table at its end
+#   --long        also run the long tests, with larger amounts (or KAFKALITE_LONG=1); their measurements are written to
+#                 .work/figures.json (pytest's --figures FILE: another file)
+#   --amounts     run no tests: print the amounts of the normal and the long run, and the variables that set them
+#   --behaviours [PART]   run no tests: print the promised behaviours, each with its tests and their measurements in the
+#                 last long run (tests/figures.json); only of the parts with PART in their names
 #
-# Options stand before pytest's arguments. All steps run even when one fails; the exit code is 1 if any did. -n 0 runs the
-# tests one by one.
+# Options precede pytest's arguments. All steps run even if one fails; the exit code is then 1. -n 0 runs the tests one
+# by one.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -40,7 +42,7 @@ while [ $# -gt 0 ]; do
         --matrix)
             export KAFKALITE_MATRIX=full KAFKALITE_MATRIX_MB="${KAFKALITE_MATRIX_MB:-100}"
             export KAFKALITE_LEADER_KILLS="${KAFKALITE_LEADER_KILLS:-4}"
-            # One by one, as all of them share one Spark and one Kafka.
+            # One by one, because all of them share one Spark and one Kafka.
             matrix=(-n 0 tests/matrix
                 tests/compat/test_producer_on_kafka_cluster.py::test_killed_leaders_lose_and_repeat_nothing)
             ;;
@@ -54,7 +56,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-# No test of the normal run takes minutes; the long ones do.
+# Only long tests take minutes, so only they have a longer time-out.
 if [ "${KAFKALITE_LONG:-0}" != 0 ]; then pytest_options+=(--timeout 3600 --figures "$WORK/figures.json"); fi
 
 failed=""
@@ -66,7 +68,7 @@ step() { # NAME COMMAND…
     say "   $((SECONDS - since)) s"
 }
 
-# What a check says is of interest only when it fails.
+# Print the output of a check only if it fails.
 quietly() {
     local output status=0
     output=$("$@" 2>&1) || status=$?
@@ -74,8 +76,8 @@ quietly() {
     return "$status"
 }
 
-# archive_spark: the classes of Spark as its JVM keeps them in memory (CDS): tests start dozens, which take half as long with
-# them. Without the archive everything works.
+# archive_spark: create an archive of Spark's classes (CDS). Tests start dozens of JVMs, and the archive halves their
+# start time. The tests also work without it.
 archive_spark() {
     local archive="$WORK/spark-classes.jsa" own="$WORK/spark-classes.$$.jsa" stamp
     stamp="$(venv_stamp) $JAVA_HOME"
@@ -90,7 +92,7 @@ prepare() {
     local archiving status=0
     archive_spark &
     archiving=$!
-    # Fetched before the tests, so that no test waits for a download until its time is up.
+    # Downloaded before the tests, so that no test times out during a download.
     [ "${KAFKALITE_NO_KAFKA:-0}" != 0 ] || scripts/kafka.sh fetch || status=$?
     wait "$archiving"
     return "$status"
@@ -116,7 +118,7 @@ static_checks() {
     [ -z "$failed" ]
 }
 
-# Beside the tests, and shown after them. They are the same for every version of Kafka.
+# The checks run concurrently with the tests and are printed after them. They are the same for every version of Kafka.
 checks=""
 if [ -z "$folder" ]; then
     mkdir -p "$WORK"
@@ -124,8 +126,8 @@ if [ -z "$folder" ]; then
     checks=$!
 fi
 case " $* " in *" tests/"*) folder="" ;; esac
-# Five processes keep two processors busy, as each often waits for a Spark, a Kafka or a time-out. How they share the tests
-# stands in tests/support/scheduling.py.
+# Five processes keep two processors busy, because each often waits for Spark, Kafka or a time-out. The distribution of
+# the tests is defined in tests/support/scheduling.py.
 step "pytest" python -m pytest -n 5 --dist loadfile --no-loadscope-reorder ${pytest_options+"${pytest_options[@]}"} \
     ${folder:+"$folder"} "$@"
 if [ -n "$checks" ]; then
