@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from tests.support.behaviours import PARTS, ROOT, Behaviour, MarkerError, behavi
 
 #: Behaviours are added; one is taken away only with what it was about.
 FEWEST = 630
+
+#: A name says the condition and the behaviour; what it leaves out stands in the marker or the docstring.
+LONGEST_NAME = 60
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +34,16 @@ def test_every_part_has_behaviours_and_stands_once(found: dict[Behaviour, list[s
 
 def test_no_behaviour_was_lost(found: dict[Behaviour, list[str]]) -> None:
     assert len(found) >= FEWEST
+
+
+def test_no_name_of_a_test_is_longer_than_60_characters() -> None:
+    too_long = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.name} has {len(node.name)} characters"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path)))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and len(node.name) > LONGEST_NAME
+    ]
+    assert too_long == []
 
 
 def test_every_test_with_figures_is_there() -> None:
@@ -60,7 +74,7 @@ def test_a_marker_that_would_be_overlooked_is_an_error(source: str, tmp_path: Pa
         behaviours(tmp_path)
 
 
-def test_tests_are_listed_under_what_they_hold_with_their_figures(tmp_path: Path) -> None:
+def test_behaviour_listing_shows_tests_and_their_figures(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_all.py").write_text(
         'pytestmark = [pytest.mark.timeout(1), pytest.mark.behaviour("SASL", "Holds")]', encoding="utf-8"

@@ -32,7 +32,7 @@ def test_spark_finds_the_sink_by_its_module_name() -> None:
     assert (ROOT / folder / "__init__.py").is_file()
 
 
-def test_what_pyspark_itself_wants_for_its_arrow_functions_comes_with_the_sink() -> None:
+def test_install_requires_what_pyspark_arrow_functions_need() -> None:
     required = {re.split(r"[<>=]", line, maxsplit=1)[0] for line in setup_cfg()["options"]["install_requires"].split()}
     assert {"pyspark", "pyarrow", "pandas"} <= required
 

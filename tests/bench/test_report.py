@@ -57,7 +57,7 @@ def test_the_embedded_broker_is_held_against_kafka(tmp_path: Path) -> None:
     assert shown[-1].endswith("| < 80 MB | 52 MB | ✓ |")
 
 
-def test_micro_batches_and_small_writes_are_held_against_sparks_own_sink(tmp_path: Path) -> None:
+def test_report_compares_streams_and_small_writes_with_spark(tmp_path: Path) -> None:
     streams = {"kafkalite": 150, "kafkalite exactly once": 210, "kafka": 100, "null": 80}
     found = {
         f"{name} tasks{over}": {"streams": {stream: {"p50_ms": ms} for stream, ms in streams.items()}}
@@ -95,11 +95,11 @@ def test_the_table_says_when_and_where_it_was_measured(tmp_path: Path) -> None:
     assert f"commit {found['records']['commit']}" in table(found)
 
 
-def test_only_what_stands_between_the_marks_is_replaced() -> None:
+def test_only_the_table_between_the_marks_is_replaced() -> None:
     assert with_table(f"a\n{BEGIN}\nold\n{END}\nb", "new\n") == f"a\n{BEGIN}\nnew\n{END}\nb"
 
 
-def test_the_chart_has_a_bar_for_every_sink_and_is_absent_without_results(tmp_path: Path) -> None:
+def test_chart_has_bar_per_sink_and_is_absent_without_results(tmp_path: Path) -> None:
     assert chart({}) is None
     drawn = chart(saved(tmp_path, "spark uncompressed", spark_result(1_800_000, 1_000_000)))
     assert drawn is not None

@@ -47,7 +47,7 @@ def test_a_topic_from_its_creation_to_its_end(admin: AdminClient) -> None:
         admin.describe_topics([name])
 
 
-def test_what_kafka_refuses(admin: AdminClient) -> None:
+def test_invalid_admin_requests_raise_kafkas_errors(admin: AdminClient) -> None:
     with pytest.raises(InvalidTopicError, match="bad/name"):
         admin.create_topic("bad/name", 1, 1)
     with pytest.raises(ApiError, match="INVALID_REPLICATION_FACTOR"):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @pytest.mark.behaviour(
     "Groups and transactions from the command line", "Groups are shown, reset and deleted on a real Kafka"
 )
-def test_groups_from_birth_to_end(real_kafka: RealKafka, capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_are_shown_reset_and_deleted(real_kafka: RealKafka, capsys: pytest.CaptureFixture[str]) -> None:
     groups_from_birth_to_end(CommandLine(real_kafka.bootstrap_servers, capsys))
 
 

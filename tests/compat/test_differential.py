@@ -67,7 +67,7 @@ KNOWN: Final = (
     Known("IncrementalAlterConfigs: an unknown operation", ".*", _NOT_SHOWN),
     Known("IncrementalAlterConfigs: a topic without a name", ".*", "a bad name is INVALID_TOPIC_EXCEPTION everywhere"),
     Known("ElectLeaders: (a kind of 9|full)", ".*", "said once, not for each partition"),
-    Known("ApiVersions: .*", r"\.(api_keys|.*features.*)", "compared by test_what_is_not_served_is_known"),
+    Known("ApiVersions: .*", r"\.(api_keys|.*features.*)", "compared by test_only_the_known_apis_are_not_served"),
     Known("(Produce|ListOffsets|CreateTopics|AddPartitionsToTxn): full", ".*error_code", _ONE_OF_SEVERAL),
     Known("(Fetch|ListOffsets): sparse", ".*", _ONE_OF_SEVERAL),
     Known("(CreateTopics|CreatePartitions|ElectLeaders|AlterPartitionReassignments): sparse", ".*", _TIME_IS_UP),
@@ -169,7 +169,7 @@ def test_the_same_bytes_get_the_same_answers(pair: tuple[Broker, Broker], figure
 
 @pytest.mark.behaviour("Same answers as Apache Kafka", "The APIs that are not served are known")
 @modelled_on
-def test_what_is_not_served_is_known(pair: tuple[Broker, Broker], figure: Figure) -> None:
+def test_only_the_known_apis_are_not_served(pair: tuple[Broker, Broker], figure: Figure) -> None:
     ours, theirs = pair
     assert theirs.versions.keys() - ours.versions.keys() == NOT_SERVED.keys()
     assert {name_of(key): theirs.versions.get(key) for key, versions in ours.versions.items()} == {

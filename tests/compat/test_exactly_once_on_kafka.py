@@ -44,7 +44,7 @@ pytestmark = requires_kafka("3.6", "the verification of transactions (KIP-890, p
     ],
 )
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
-def test_whatever_dies_nothing_is_lost_torn_or_there_twice_on_kafka(
+def test_exactly_once_survives_kills_and_freezes_on_kafka(
     real_kafka: RealKafka, protocol: str, version: str, figure: Figure
 ) -> None:
     verdict = run_in_process(real_kafka.bootstrap_servers, protocol, LIVES, "--seed", "7", "--flow", version)
@@ -95,7 +95,7 @@ class _Decided:
     "Faults: exactly once",
     "Transactions that time out on a real Kafka are refused, named or run again, by how many there were",
 )
-def test_a_batch_that_was_decided_and_then_left_alone_too_long_is_reported_with_what_is_lost(
+def test_partly_timed_out_decided_batch_reports_what_is_lost(
     real_kafka: RealKafka,
 ) -> None:
     with CoordinatorClient({"bootstrap.servers": real_kafka.bootstrap_servers}) as client:
@@ -117,7 +117,7 @@ def test_a_batch_that_was_decided_and_then_left_alone_too_long_is_reported_with_
     "Faults: exactly once",
     "Transactions that time out on a real Kafka are refused, named or run again, by how many there were",
 )
-def test_a_batch_of_which_everything_was_aborted_counts_as_not_decided(real_kafka: RealKafka) -> None:
+def test_wholly_timed_out_decided_batch_counts_as_undecided(real_kafka: RealKafka) -> None:
     with CoordinatorClient({"bootstrap.servers": real_kafka.bootstrap_servers}) as client:
         decided = _Decided(real_kafka, client)
         decided.decide()
@@ -132,7 +132,7 @@ def test_a_batch_of_which_everything_was_aborted_counts_as_not_decided(real_kafk
     "Faults: exactly once",
     "Transactions that time out on a real Kafka are refused, named or run again, by how many there were",
 )
-def test_transactions_that_timed_out_before_the_decision_are_not_committed(real_kafka: RealKafka) -> None:
+def test_transactions_timed_out_before_decision_stay_uncommitted(real_kafka: RealKafka) -> None:
     with CoordinatorClient({"bootstrap.servers": real_kafka.bootstrap_servers}) as client:
         decided = _Decided(real_kafka, client)
         decided.await_abort(2)

@@ -45,9 +45,7 @@ def cluster(request: pytest.FixtureRequest) -> KafkaCluster:
     "Faults: exactly once", "A coordinator of a real cluster that is killed at every step costs time only"
 )
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
-def test_a_coordinator_that_is_killed_at_every_step_costs_time_only(
-    cluster: KafkaCluster, protocol: str, figure: Figure
-) -> None:
+def test_coordinator_kill_at_every_step_costs_only_time(cluster: KafkaCluster, protocol: str, figure: Figure) -> None:
     down: list[int] = []
 
     def kill_coordinator(point: str, sink: str) -> None:
@@ -72,7 +70,7 @@ def test_a_coordinator_that_is_killed_at_every_step_costs_time_only(
     "Exactly once: wrong and lost answers", "A commit does not wait for a partition whose leader is down"
 )
 @pytest.mark.behaviour("Faults: exactly once", "A leader that is killed before the commit does not hold the commit up")
-def test_a_commit_does_not_wait_for_a_partition_whose_leader_is_down(cluster: KafkaCluster, figure: Figure) -> None:
+def test_commit_does_not_wait_for_partition_with_leader_down(cluster: KafkaCluster, figure: Figure) -> None:
     """What is decided is decided: rows elsewhere are visible at once, those there under the next leader.
 
     Without a replica that can lead there is none: Kafka 4.3 then takes the partition for deleted, writes no marker, and

@@ -74,7 +74,7 @@ def transact(real_kafka: RealKafka, topic: str, values: list[bytes], *, commit: 
         producer.abort_transaction(LIMIT_S)
 
 
-def test_read_committed_leaves_out_what_was_aborted_and_what_is_open(real_kafka: RealKafka, topic: str) -> None:
+def test_read_committed_skips_aborted_and_open_transactions(real_kafka: RealKafka, topic: str) -> None:
     transact(real_kafka, topic, [b"a1", b"a2"], commit=True)
     transact(real_kafka, topic, [b"x1", b"x2"], commit=False)
     write(real_kafka, topic, [b"plain"])
@@ -126,7 +126,7 @@ def test_an_unknown_topic_is_not_made(real_kafka: RealKafka) -> None:
         assert name not in admin.list_topics()
 
 
-def test_a_topic_that_is_deleted_while_it_is_followed_ends_in_an_error(real_kafka: RealKafka, topic: str) -> None:
+def test_topic_deleted_while_followed_raises_error(real_kafka: RealKafka, topic: str) -> None:
     write(real_kafka, topic, [b"only"])
     with reader(real_kafka, fetch_max_wait_ms=100, default_api_timeout_ms=3_000) as log:
         records = log.read(topic, stop_at_end=False)

@@ -70,9 +70,7 @@ def topic(real_kafka: RealKafka) -> str:
     "Record format", "A real Kafka finds every batch valid, and foreign readers get the columns unchanged"
 )
 @pytest.mark.parametrize("codec", CODECS)
-def test_columns_arrive_unchanged_and_kafka_finds_every_batch_valid(
-    real_kafka: RealKafka, topic: str, codec: str
-) -> None:
+def test_columns_arrive_unchanged_and_kafka_finds_batches_valid(real_kafka: RealKafka, topic: str, codec: str) -> None:
     rows = make_rows(seed=len(codec))
     told: list[Delivery] = []
     properties = {

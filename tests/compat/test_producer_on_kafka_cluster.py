@@ -217,9 +217,7 @@ def test_too_few_replicas_in_sync_are_waited_for(cluster: KafkaCluster, figure: 
 @pytest.mark.behaviour(
     "Faults: a real cluster", "A topic that is deleted while sending fails its records and no others"
 )
-def test_a_topic_that_is_deleted_while_sending_fails_its_records_and_no_others(
-    cluster: KafkaCluster, topic: str, figure: Figure
-) -> None:
+def test_topic_deleted_while_sending_fails_only_its_records(cluster: KafkaCluster, topic: str, figure: Figure) -> None:
     doomed = f"doomed-{uuid.uuid4().hex[:8]}"
     cluster.create_topic(doomed, 3)
     with make_producer(

@@ -193,7 +193,7 @@ def test_clients_show_their_certificate(secure_kafka: SecureKafka, tmp_path: Pat
     "Faults: security", "The sink writes over SASL_SSL to a real Kafka, and shows no password in Spark's output"
 )
 @SCRAM
-def test_the_sink_writes_over_tls_and_scram_and_shows_no_password(secure_kafka: SecureKafka, tmp_path: Path) -> None:
+def test_sink_writes_over_tls_and_scram_and_shows_no_password(secure_kafka: SecureKafka, tmp_path: Path) -> None:
     secure_kafka.create_topic("sink")
     options = {f"kafka.{name}": str(value) for name, value in secure_kafka.properties("SASL_SSL").items()}
     truststore = tmp_path / "trust.pem"

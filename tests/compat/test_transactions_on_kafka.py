@@ -423,7 +423,7 @@ def test_closing_aborts_the_open_transaction(
     assert values(cluster, topic) == sorted(sent)
 
 
-def test_a_process_that_is_killed_again_and_again_writes_every_round_exactly_once(
+def test_worker_killed_repeatedly_writes_each_round_exactly_once(
     cluster: Target, topic: str, transactional_id: str
 ) -> None:
     # The embedded broker is on its way sooner than a cluster, and so has to be the blow.

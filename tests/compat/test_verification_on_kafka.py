@@ -89,7 +89,7 @@ def test_a_broker_that_verifies_is_written_to(world: World, protocol: str) -> No
     "Exactly once: brokers that do not verify transactions", "A real Kafka before 3.6 is refused with what to do"
 )
 @verifies
-def test_verification_that_is_switched_off_is_refused_until_it_is_on_again(real_kafka: RealKafka, world: World) -> None:
+def test_disabled_verification_is_refused_until_enabled_again(real_kafka: RealKafka, world: World) -> None:
     _switch(real_kafka, world, "false")
     try:
         _require_refusal(world, rf"{SETTING} is false on broker 1 at .*; set it to true")

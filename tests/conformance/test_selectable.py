@@ -258,7 +258,7 @@ def test_a_connection_is_reported_in_one_poll_only(world: World) -> None:
     assert world.selectable.connected == []
 
 
-def test_an_id_is_used_once(world: World) -> None:
+def test_connection_id_cannot_be_used_twice(world: World) -> None:
     world.connect()
     with pytest.raises(RuntimeError, match="connection 0 already"):
         world.selectable.connect("0", world.address, -1, -1)

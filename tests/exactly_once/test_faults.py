@@ -75,9 +75,7 @@ def _batches(version: int) -> list[bytes]:
     "Exactly once: wrong and lost answers", "Requests that are lost, half answered or handled twice change nothing"
 )
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
-def test_what_may_pass_by_itself_changes_nothing(
-    cluster: EmbeddedCluster, world: World, protocol: str, figure: Figure
-) -> None:
+def test_passing_faults_change_nothing(cluster: EmbeddedCluster, world: World, protocol: str, figure: Figure) -> None:
     expected: list[bytes] = []
     hits = 0
     passing = PASSING if world.client.flow() is Flow.V2 else PASSING_V1
@@ -119,7 +117,7 @@ def test_an_unknown_error_is_never_taken_for_the_decision(cluster: EmbeddedClust
     "A decided batch whose end nobody confirms is no success, and the next driver finishes it",
 )
 @pytest.mark.parametrize("fault", ["error=unknown_server_error", "drop=request", "drop=answer"])
-def test_a_decided_batch_whose_end_nobody_confirms_is_no_success_and_the_next_driver_finishes_it(
+def test_unconfirmed_batch_end_raises_and_next_driver_finishes(
     cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     world = _impatient(cluster)
@@ -155,9 +153,7 @@ def _impatient(cluster: EmbeddedCluster) -> World:
 )
 @pytest.mark.parametrize("kind", ["decided", "lost", "atomic"])
 @pytest.mark.parametrize("later_batches", [0, 2], ids=["at once", "after more batches"])
-def test_a_task_that_wakes_up_after_its_batch_was_decided_adds_nothing(
-    world: World, kind: str, later_batches: int
-) -> None:
+def test_task_waking_up_after_the_decision_adds_nothing(world: World, kind: str, later_batches: int) -> None:
     protocol = "atomic" if kind == "atomic" else "parallel"
     plan = world.parallel.plan()
     if kind == "decided" and plan.flow is Flow.V1:
@@ -187,9 +183,7 @@ def test_a_task_that_wakes_up_after_its_batch_was_decided_adds_nothing(
 @pytest.mark.behaviour(
     "Exactly once: wrong and lost answers", "A driver that is held up while it plans ends nothing of its successor"
 )
-def test_a_driver_that_is_held_up_while_it_plans_ends_nothing_of_its_successor(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_driver_delayed_in_planning_ends_nothing_of_successor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it finds open is only left behind if it was open before the driver fenced the others."""
     world.write_batch("parallel", 0, b"a")
     held_up = ParallelSink(world.client, world.topic, world.topic)
@@ -212,9 +206,7 @@ def test_a_driver_that_is_held_up_while_it_plans_ends_nothing_of_its_successor(
 @pytest.mark.behaviour(
     "Exactly once: wrong and lost answers", "A driver that is held up after its commit ends nothing of its successor"
 )
-def test_a_driver_that_is_held_up_after_its_commit_ends_nothing_of_its_successor(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_driver_delayed_after_commit_ends_nothing_of_successor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it finds open may be what attempts that lost have left, or what a newer driver's tasks are writing."""
     held_up = ParallelSink(world.client, world.topic, world.topic)
     look = held_up._losers
@@ -237,7 +229,7 @@ def test_a_driver_that_is_held_up_after_its_commit_ends_nothing_of_its_successor
     "Exactly once: wrong and lost answers",
     "A driver that is held up between decision and commit does not call its batch lost",
 )
-def test_a_driver_that_is_held_up_between_decision_and_commit_does_not_call_it_lost(world: World) -> None:
+def test_driver_delayed_after_decision_does_not_call_batch_lost(world: World) -> None:
     """Its successors have committed for it, and used the ids again."""
     held_up = ParallelSink(world.client, world.topic, world.topic)
     plan = held_up.plan()
@@ -256,9 +248,7 @@ def test_a_driver_that_is_held_up_between_decision_and_commit_does_not_call_it_l
     "What the brokers aborted of a decided batch is reported as lost; if it is all, the batch counts as undecided",
 )
 @pytest.mark.parametrize("aborted", [1, 2])
-def test_what_the_brokers_aborted_of_a_decided_batch_is_lost_if_it_is_a_part_and_undecided_if_it_is_all(
-    world: World, aborted: int
-) -> None:
+def test_decided_batch_is_torn_if_partly_aborted_else_undecided(world: World, aborted: int) -> None:
     plan = world.parallel.plan()
     written = tuple(world.write_task(plan, 0, value).transaction for value in (b"a", b"b"))
     world.client.run(world.client.end(written[:aborted], plan.flow, commit=False))

@@ -54,9 +54,7 @@ def test_brokers_keep_no_more_ids_after_many_batches(
 )
 @pytest.mark.behaviour("Faults: exactly once", "Every row is there once when an id passes its last epoch")
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
-def test_the_last_epoch_is_crossed_by_drivers_and_by_ids_that_are_used_again(
-    cluster: EmbeddedCluster, world: World, protocol: str
-) -> None:
+def test_drivers_and_reused_ids_pass_the_last_epoch(cluster: EmbeddedCluster, world: World, protocol: str) -> None:
     for version in range(3):
         world.write_batch(protocol, version, b"%d-a" % version, b"%d-b" % version)
     before = {each.transactional_id: each.producer_id for each in _ids_of(cluster, world)}
@@ -84,7 +82,7 @@ def _ids_of(cluster: EmbeddedCluster, world: World) -> list[TransactionMetadata]
 @pytest.mark.behaviour("Faults: exactly once", "Every row is there once when the cluster's transaction version changes")
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)], ids=["upgrade", "downgrade"])
 @pytest.mark.parametrize("is_decided", [True, False], ids=["decided", "open"])
-def test_a_batch_goes_on_as_it_began_when_the_clusters_version_of_transactions_changes(
+def test_batch_keeps_its_version_when_cluster_version_changes(
     tmp_path: Path, before: int, after: int, is_decided: bool
 ) -> None:
     config = replace(BrokerConfig(), transaction_version=before)

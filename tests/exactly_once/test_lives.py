@@ -42,9 +42,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 )
 @pytest.mark.timeout(200 + 20 * LIVES)
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
-def test_whatever_dies_nothing_is_lost_torn_or_there_twice(
-    broker: BrokerProcess, protocol: str, figure: Figure
-) -> None:
+def test_exactly_once_survives_kills_and_freezes(broker: BrokerProcess, protocol: str, figure: Figure) -> None:
     verdict = run_in_process(broker.bootstrap_servers, protocol, LIVES, "--seed", "11")
     figure(protocol, verdict["text"])
     assert verdict["is_exact"], verdict
@@ -74,9 +72,7 @@ def test_drivers_that_end_at_one_point_lose_and_repeat_nothing(
 @pytest.mark.behaviour("Faults: exactly once", "The number of tasks may change between two runs of a batch")
 @pytest.mark.timeout(200 + 2 * TASKS)
 @pytest.mark.parametrize("protocol", _BOTH)
-def test_the_number_of_tasks_may_change_between_two_runs_of_a_batch(
-    broker: BrokerProcess, protocol: str, figure: Figure
-) -> None:
+def test_task_count_may_change_between_runs_of_a_batch(broker: BrokerProcess, protocol: str, figure: Figure) -> None:
     lives = max(LIVES_AT_A_POINT, 1)
     verdict = run_in_process(broker.bootstrap_servers, protocol, lives, "--tasks", str(TASKS), "--seed", "3")
     figure(f"{protocol}, 1 or {TASKS} tasks", verdict["text"])
@@ -84,7 +80,7 @@ def test_the_number_of_tasks_may_change_between_two_runs_of_a_batch(
 
 
 @pytest.mark.behaviour("Faults: exactly once", "A driver that wakes up just before its decision changes nothing")
-def test_a_driver_that_wakes_up_just_before_its_decision_changes_nothing(broker: BrokerProcess) -> None:
+def test_driver_woken_before_its_decision_is_fenced(broker: BrokerProcess) -> None:
     verdict = run_in_process(broker.bootstrap_servers, "parallel", 0, "--zombie")
     assert verdict["is_exact"], verdict
     assert verdict["ended"]["woken: fenced"] == 1
@@ -99,7 +95,7 @@ def test_a_driver_that_wakes_up_just_before_its_decision_changes_nothing(broker:
         pytest.param("id-per-task", 6, "is_stuck", id="one id for each number of a task"),
     ],
 )
-def test_the_count_finds_a_protocol_with_a_part_left_out(
+def test_lives_count_finds_a_protocol_with_a_part_left_out(
     broker: BrokerProcess, control: str, lives: int, finds: str, figure: Figure
 ) -> None:
     options = ["--seed", "5", "--control", control, *([] if lives else ["--zombie"])]

@@ -44,7 +44,7 @@ ABORTED = ("PrepareAbort", "CompleteAbort")
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "Nothing is visible before the commit, and everything after it")
-def test_nothing_is_visible_before_the_commit_and_everything_after_it(world: World) -> None:
+def test_rows_become_visible_only_with_the_commit(world: World) -> None:
     plan = world.parallel.plan()
     written = [world.write_task(plan, 0, b"a", b"b"), world.write_task(plan, 0, b"c")]
     assert world.committed() == []
@@ -55,7 +55,7 @@ def test_nothing_is_visible_before_the_commit_and_everything_after_it(world: Wor
 
 
 @pytest.mark.behaviour("Exactly once: plan", "A newer driver fences the older one, and ends what it left")
-def test_a_newer_driver_fences_the_older_one_and_ends_what_it_left(world: World) -> None:
+def test_newer_driver_fences_older_and_ends_its_transactions(world: World) -> None:
     older = world.parallel.plan()
     written = [world.write_task(older, 0, b"old")]
     newer = world.parallel.plan()
@@ -70,9 +70,7 @@ def test_a_newer_driver_fences_the_older_one_and_ends_what_it_left(world: World)
 @pytest.mark.behaviour(
     "Exactly once: plan", "Progress counts only when it is read after the fence, behind a decision that is under way"
 )
-def test_progress_counts_only_as_it_is_after_the_fence_and_behind_a_decision_under_way(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stable_progress_is_read_after_the_fence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write_batch("parallel", 0, b"a")
     asked: list[str] = []
     fence, fetch = world.client.init_producer_id, world.client.fetch_offsets
@@ -103,7 +101,7 @@ def test_what_was_decided_is_finished_by_the_next_driver(world: World) -> None:
     assert world.committed() == [b"row"]
 
 
-def test_what_does_not_depend_on_each_other_is_asked_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_independent_requests_are_sent_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write_batch("parallel", 0, b"a", b"b")
     name = driver_id(sink_id(world.topic, world.topic))
     until("the end of the decision", lambda: world.client.run(world.client.describe([name]))[name].is_over)
@@ -137,7 +135,7 @@ def test_what_does_not_depend_on_each_other_is_asked_together(world: World, monk
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "An attempt that lost is aborted, and keeps no reader waiting")
-def test_an_attempt_that_lost_is_aborted_and_keeps_no_reader_waiting(world: World) -> None:
+def test_losing_attempt_is_aborted_and_blocks_no_reader(world: World) -> None:
     plan = world.parallel.plan()
     loser = world.write_task(plan, 0, b"row")
     world.parallel.commit(plan, 0, QUERY, [world.write_task(plan, 0, b"row")])
@@ -147,7 +145,7 @@ def test_an_attempt_that_lost_is_aborted_and_keeps_no_reader_waiting(world: Worl
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "Rows that a task did not report keep a batch from being decided")
-def test_rows_that_a_task_does_not_own_up_to_keep_a_batch_from_being_decided(world: World) -> None:
+def test_rows_a_task_did_not_report_prevent_the_decision(world: World) -> None:
     plan = world.parallel.plan()
     written = world.write_task(plan, 0, b"row")
     wrong = OpenTransaction(written.transaction, frozenset({TopicPartition(world.topic, 1)}))
@@ -157,7 +155,7 @@ def test_rows_that_a_task_does_not_own_up_to_keep_a_batch_from_being_decided(wor
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "An empty batch costs no transaction once there is progress")
-def test_empty_batches_cost_no_transaction_once_there_is_progress(world: World) -> None:
+def test_empty_batch_costs_no_transaction_once_progress_exists(world: World) -> None:
     world.parallel.commit(world.parallel.plan(), 0, QUERY, [])
     for version in (1, 2):
         plan = world.parallel.plan()
@@ -172,7 +170,7 @@ def test_empty_batches_cost_no_transaction_once_there_is_progress(world: World) 
 @pytest.mark.behaviour(
     "Exactly once: parallel", "Ids are used again when nobody may end their last transaction any more"
 )
-def test_ids_are_used_again_but_never_while_somebody_may_end_their_last_transaction(world: World) -> None:
+def test_transactional_ids_are_reused_but_not_by_the_next_batch(world: World) -> None:
     used: list[set[str]] = []
     for version in range(6):
         plan = world.parallel.plan()
@@ -278,7 +276,7 @@ def test_a_failed_attempt_at_an_atomic_batch_leaves_nothing(world: World) -> Non
     assert world.committed() == [b"row"]
 
 
-def test_rows_that_cannot_be_written_end_an_atomic_write_at_its_first_attempt(world: World) -> None:
+def test_unwritable_rows_end_atomic_write_at_first_attempt(world: World) -> None:
     plans = []
 
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
@@ -304,9 +302,7 @@ def test_two_tasks_with_one_partition_are_refused(world: World) -> None:
 @pytest.mark.behaviour(
     "Exactly once: atomic", "A task that joins the driver's transaction can neither end it nor begin one"
 )
-def test_a_producer_in_somebodys_transaction_can_neither_end_it_nor_begin_one(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_producer_in_joined_transaction_cannot_end_or_begin_one(world: World, caplog: pytest.LogCaptureFixture) -> None:
     plan = world.parallel.plan()
     with open_producer(world.properties, plan.driver, plan.flow) as producer:
         producer.send(ProducerRecord(world.topic, b"row", partition=0))
@@ -326,7 +322,7 @@ def test_a_producer_in_somebodys_transaction_can_neither_end_it_nor_begin_one(
     "Exactly once: parallel", "Every answer about a transaction that has ended is final, in both versions"
 )
 @pytest.mark.parametrize("flow", list(Flow))
-def test_every_answer_about_an_ended_transaction_is_for_good(world: World, flow: Flow) -> None:
+def test_answers_about_an_ended_transaction_are_final(world: World, flow: Flow) -> None:
     plan = world.parallel.plan()
     transaction = world.ids.begin(world.client, plan, 0)
     world.send(transaction, flow, b"row")
@@ -352,7 +348,7 @@ def test_many_transactions_are_ended_together(world: World, figure: Figure) -> N
     assert {code.name for code in outcomes.values()} == {"NONE"}
 
 
-def test_a_topic_that_is_created_just_now_is_waited_for_and_one_that_never_comes_is_not() -> None:
+def test_new_topic_is_waited_for_and_absent_topic_is_given_up() -> None:
     client = CoordinatorClient({"bootstrap.servers": "127.0.0.1:1"})
     client.close()
 

@@ -57,9 +57,7 @@ def _forget_ids(cluster: EmbeddedCluster, prefix: str) -> None:
     "Faults: exactly once",
     "Progress that is missing, foreign, too new or forgotten is refused before a row is written, with what to do",
 )
-def test_transactions_that_the_brokers_have_forgotten_are_not_taken_for_aborted(
-    cluster: EmbeddedCluster, world: World
-) -> None:
+def test_forgotten_transactions_are_not_taken_for_aborted(cluster: EmbeddedCluster, world: World) -> None:
     for version in (0, 1):
         world.write_batch("parallel", version, b"%d-a" % version, b"%d-b" % version)
     _forget_ids(cluster, f"{world.topic}/")
@@ -99,9 +97,7 @@ def test_ids_that_the_brokers_have_forgotten_are_used_again(cluster: EmbeddedClu
     "Progress that is missing, foreign, too new or forgotten is refused before a row is written, with what to do",
 )
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
-def test_a_checkpoint_older_than_the_progress_is_refused_and_only_its_last_batch_comes_again(
-    world: World, protocol: str
-) -> None:
+def test_old_checkpoint_is_refused_unless_at_the_last_batch(world: World, protocol: str) -> None:
     for version in range(4):
         world.write_batch(protocol, version, b"%d" % version)
     world.write_batch(protocol, 3, b"3")
@@ -119,9 +115,7 @@ def test_a_checkpoint_older_than_the_progress_is_refused_and_only_its_last_batch
     "Exactly once: the same batch number with other rows", "Other rows under a committed batch number are refused"
 )
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
-def test_a_checkpoint_one_batch_old_is_refused_with_other_rows_and_skipped_with_the_same(
-    world: World, protocol: str
-) -> None:
+def test_last_batch_again_is_skipped_or_refused_with_other_rows(world: World, protocol: str) -> None:
     for version, digest in enumerate(("first", "second")):
         world.write_batch(protocol, version, b"%d" % version, digest=digest)
     world.write_batch(protocol, 1, b"1", digest="second")
@@ -203,7 +197,7 @@ def test_a_missing_permission_comes_out_before_the_first_row(
 @pytest.mark.behaviour(
     "Exactly once: brokers that do not verify transactions", "Brokers are asked once for many batches"
 )
-def test_brokers_are_asked_whether_they_verify_once_for_many_batches(
+def test_brokers_are_asked_for_verification_once_for_all_batches(
     cluster: EmbeddedCluster, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     with set_fault(cluster.faults, "describe_configs:error=cluster_authorization_failed") as fault:
@@ -217,7 +211,7 @@ def test_brokers_are_asked_whether_they_verify_once_for_many_batches(
 
 
 @pytest.mark.behaviour("Exactly once: refused instead of guessed", "Another writer is refused before it fences anybody")
-def test_another_writer_that_is_known_is_refused_before_it_fences_anybody(world: World) -> None:
+def test_another_writer_is_refused_before_it_fences_anybody(world: World) -> None:
     world.write_batch("parallel", 0, b"a")
     plan = world.parallel.plan(QUERY)
     written = world.write_task(plan, 1, b"b")
@@ -237,7 +231,7 @@ def test_another_writer_that_is_known_is_refused_before_it_fences_anybody(world:
     "Exactly once: refused instead of guessed",
     "A driver that died in its decision holds up no successor that names its writer",
 )
-def test_a_driver_that_died_in_its_decision_holds_up_no_successor_that_names_its_writer(world: World) -> None:
+def test_driver_dead_in_its_decision_blocks_no_named_successor(world: World) -> None:
     plan = world.parallel.plan(QUERY)
     written = world.write_task(plan, 0, b"undecided")
     progress = Progress(1, QUERY, plan.flow, 0, (written.transaction,))
@@ -251,9 +245,7 @@ def test_a_driver_that_died_in_its_decision_holds_up_no_successor_that_names_its
     "Exactly once: refused instead of guessed",
     "A driver that was overtaken after its decision does not call its batch undone",
 )
-def test_a_driver_that_was_overtaken_after_its_decision_does_not_call_it_undone(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overtaken_driver_does_not_call_its_decision_undone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = world.parallel.plan()
     written = world.write_task(plan, 0, b"row")
     commit_offsets = world.client.commit_offsets
@@ -327,7 +319,7 @@ class SteppedClock(ManualClock):
         return super().wall_ms() + self.wall_is_off_by_ms
 
 
-def test_a_clock_that_is_set_back_does_not_make_a_batch_young_again(world: World) -> None:
+def test_clock_set_back_does_not_make_a_batch_young_again(world: World) -> None:
     world.parallel._timeout_ms = 60_000
     clock = SteppedClock()
     world.parallel._clock = clock
@@ -342,7 +334,7 @@ def test_a_clock_that_is_set_back_does_not_make_a_batch_young_again(world: World
 @pytest.mark.behaviour(
     "Exactly once: refused instead of guessed", "A failed attempt that cannot be aborted says why it failed"
 )
-def test_a_failed_attempt_that_cannot_be_aborted_says_why_it_failed(cluster: EmbeddedCluster, world: World) -> None:
+def test_failed_abort_does_not_hide_why_the_attempt_failed(cluster: EmbeddedCluster, world: World) -> None:
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
         world.send(plan.driver, plan.flow, b"row")
         set_fault(cluster.faults, "end_txn:times=1,error=cluster_authorization_failed")
@@ -389,7 +381,7 @@ def _send_to(world: World, transaction: Transaction, flow: Flow, place: TopicPar
 
 
 @pytest.mark.behaviour("Exactly once: neighbours", "A batch over many topics is visible as a whole or not at all")
-def test_a_batch_over_many_topics_is_there_as_a_whole_or_not_at_all(cluster: EmbeddedCluster, world: World) -> None:
+def test_batch_over_many_topics_is_visible_whole_or_not_at_all(cluster: EmbeddedCluster, world: World) -> None:
     topics = [f"{world.topic}-{number}" for number in range(3)]
     for topic in topics:
         cluster.create_topic(topic, partitions=2)

@@ -147,7 +147,7 @@ def test_our_commands_change_topics_and_move_leaders(
         (["move-leader", "here", "5", "1"], 1, "there is no partition here-5"),
     ],
 )
-def test_what_cannot_be_changed_says_why(
+def test_refused_topic_changes_say_why(
     cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, text: str
 ) -> None:
     with contextlib.suppress(ApiError):

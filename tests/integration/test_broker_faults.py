@@ -82,7 +82,9 @@ def write_ours(cluster: EmbeddedCluster, topic: str) -> OrderedLoad:
 
 @pytest.mark.behaviour("Faults on demand", "Our producer stores every record once and in order under each fault")
 @pytest.mark.parametrize("name", SURVIVED)
-def test_our_producer_survives(cluster: EmbeddedCluster, figure: Figure, name: str) -> None:
+def test_our_producer_stores_all_once_in_order_under_faults(
+    cluster: EmbeddedCluster, figure: Figure, name: str
+) -> None:
     topic = f"ours-{name}"
     cluster.create_topic(topic, partitions=3)
     with set_fault(cluster.faults, SURVIVED[name].format(topic=topic)) as fault:
@@ -137,7 +139,7 @@ def test_without_idempotence_a_lost_answer_is_a_duplicate(cluster: EmbeddedClust
 
 
 @pytest.mark.behaviour("Faults on demand", "A fault that never passes is reported by its name")
-def test_what_never_passes_is_reported(cluster: EmbeddedCluster) -> None:
+def test_lasting_fault_is_reported_by_its_error_name(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("never", partitions=1)
     properties = {
         "bootstrap.servers": cluster.bootstrap_servers,

@@ -57,7 +57,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.mark.behaviour("Throttling and quotas", "A client over its quota is answered at once with the throttle time")
-def test_over_its_quota_a_client_is_answered_at_once_and_read_again_later(cluster: EmbeddedCluster) -> None:
+def test_client_over_quota_is_answered_at_once_and_read_later(cluster: EmbeddedCluster) -> None:
     cluster.set_produce_quota(100_000, "writer")
     with connect(cluster.bootstrap_servers) as sock, connect(cluster.bootstrap_servers) as other:
         began = time.monotonic()
@@ -122,7 +122,7 @@ def test_foreign_clients_keep_to_their_quotas(cluster: EmbeddedCluster, figure: 
 @pytest.mark.behaviour(
     "Request memory", "Little memory makes clients wait and loses nothing; waiting readers hold none"
 )
-def test_little_memory_for_requests_makes_clients_wait_and_loses_nothing() -> None:
+def test_little_request_memory_makes_clients_wait_loses_nothing() -> None:
     config = parse(BrokerConfig, {"queued.max.request.bytes": 150_000, "num.partitions": 1})
     with EmbeddedCluster(config=config) as cluster:
         cluster.create_topic("t", 1)
@@ -143,7 +143,7 @@ def test_little_memory_for_requests_makes_clients_wait_and_loses_nothing() -> No
     "Request memory", "Little memory makes clients wait and loses nothing; waiting readers hold none"
 )
 @pytest.mark.behaviour("Faults: the embedded broker", "Readers that wait for records hold no memory for requests")
-def test_readers_that_wait_for_records_hold_no_memory_for_requests(figure: Figure) -> None:
+def test_waiting_fetches_hold_no_request_memory(figure: Figure) -> None:
     asked = FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1000)])
     wait_ms = 4_000
     poll = frame(ApiKey.FETCH, 12, FetchRequest(max_wait_ms=wait_ms, min_bytes=1, topics=[asked]))
@@ -168,7 +168,7 @@ def test_readers_that_wait_for_records_hold_no_memory_for_requests(figure: Figur
 
 
 @pytest.mark.behaviour("Processor", "One request of a connection is in process at a time, and answers leave in order")
-def test_pipelined_requests_of_many_clients_are_answered_in_order(cluster: EmbeddedCluster) -> None:
+def test_pipelined_requests_of_many_clients_keep_their_order(cluster: EmbeddedCluster) -> None:
     clients = [connect(cluster.bootstrap_servers) for _ in range(20)]
     try:
         for sock in clients:

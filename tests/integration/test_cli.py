@@ -280,7 +280,7 @@ def test_the_time_out_bounds_produce_when_the_broker_goes_away(number: signal.Si
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_a_stopped_broker_exits_with_0_and_keeps_what_was_acknowledged(number: signal.Signals, tmp_path: Path) -> None:
+def test_stopped_broker_exits_with_0_and_keeps_acknowledged_data(number: signal.Signals, tmp_path: Path) -> None:
     options = ("--data-dir", str(tmp_path / "data"))
     with broker(*options) as first:
         kafkalite("topics", "create", "kept", "--partitions", "2", at=first.bootstrap_servers)

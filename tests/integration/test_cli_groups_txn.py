@@ -29,7 +29,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
 @pytest.mark.behaviour(
     "Groups and transactions from the command line", "Groups are shown, reset and deleted on the embedded broker"
 )
-def test_groups_from_birth_to_end(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_are_shown_reset_and_deleted(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
     groups_from_birth_to_end(CommandLine(cluster.bootstrap_servers, capsys))
 
 
@@ -51,7 +51,7 @@ def test_a_hanging_transaction_is_found_and_ended(cluster: EmbeddedCluster, caps
 
 
 @pytest.mark.behaviour("Exactly once: neighbours", "The command line does not abort what a sink has decided")
-def test_what_a_sink_has_decided_is_not_aborted_and_nothing_else_of_it_committed(
+def test_txn_command_follows_the_decision_of_the_sink(
     cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kafkalite = CommandLine(cluster.bootstrap_servers, capsys)

@@ -47,7 +47,7 @@ def produce(cluster: EmbeddedCluster, partition: int) -> int:
 
 @pytest.mark.behaviour("EmbeddedCluster", "A forked child keeps and harms nothing of its parent's cluster")
 @pytest.mark.parametrize("node_id", [None, 1], ids=["alone", "one of several"])
-def test_a_forked_child_keeps_neither_lock_nor_port_nor_connections(tmp_path: Path, node_id: int | None) -> None:
+def test_forked_child_keeps_no_lock_port_or_connections(tmp_path: Path, node_id: int | None) -> None:
     cluster = EmbeddedCluster(data_dir=tmp_path, node_id=node_id)
     cluster.start()
     cluster.create_topic("t", 1)

@@ -85,7 +85,7 @@ def strike(brokers: Brokers, admin: AdminClient, topic: str) -> int:
 @pytest.mark.behaviour(
     "Nodes in several processes", "Kills, restarts and moves of leaders lose, repeat and reorder nothing"
 )
-def test_kills_restarts_and_moves_lose_repeat_and_reorder_nothing(brokers: Brokers, figure: Figure) -> None:
+def test_kills_and_leader_moves_lose_repeat_and_reorder_nothing(brokers: Brokers, figure: Figure) -> None:
     over = threading.Event()
     moved: list[int] = []
     with (
@@ -122,7 +122,7 @@ def test_kills_restarts_and_moves_lose_repeat_and_reorder_nothing(brokers: Broke
 
 
 @pytest.mark.behaviour("Nodes in several processes", "Transactions over all processes are seen whole or not at all")
-def test_transactions_over_all_processes_are_seen_whole_or_not_at_all(brokers: Brokers, figure: Figure) -> None:
+def test_transactions_over_all_processes_are_seen_whole_or_not(brokers: Brokers, figure: Figure) -> None:
     rounds, in_each = 12, 5 * PARTITIONS
     with (
         AdminClient(bootstrap(brokers)) as admin,
@@ -154,9 +154,7 @@ def test_transactions_over_all_processes_are_seen_whole_or_not_at_all(brokers: B
 @pytest.mark.behaviour(
     "Nodes in several processes", "A process that stands still while leaders move and another dies tears no transaction"
 )
-def test_a_process_that_stands_still_while_leaders_move_and_another_dies_tears_no_transaction(
-    brokers: Brokers, figure: Figure
-) -> None:
+def test_frozen_process_during_leader_moves_tears_no_transaction(brokers: Brokers, figure: Figure) -> None:
     rounds, in_each = 6, 2 * PARTITIONS
     with (
         AdminClient(bootstrap(brokers)) as admin,
@@ -268,7 +266,7 @@ def test_a_node_runs_once_and_a_cluster_is_shared_or_not(brokers: Brokers, data_
 
 
 @pytest.mark.behaviour("Nodes in several processes", "A broker that stops hands over its partitions")
-def test_a_broker_that_stops_hands_over_and_one_alone_opens_what_is_left(brokers: Brokers, data_dir: Path) -> None:
+def test_stopped_broker_hands_over_and_a_single_one_opens_all(brokers: Brokers, data_dir: Path) -> None:
     with AdminClient(bootstrap(brokers)) as admin:
         admin.create_topic("left", PARTITIONS, replication_factor=3)
         with KafkaProducer({"bootstrap.servers": bootstrap(brokers)}) as producer:

@@ -66,7 +66,7 @@ def running_in_group(group: int) -> list[str]:
 
 
 @pytest.mark.behaviour("Demo", "Every flight is there, also where Spark was killed")
-def test_every_flight_is_there_also_where_spark_was_killed_half_way() -> None:
+def test_demo_stores_every_flight_even_after_spark_is_killed() -> None:
     code, printed = run_demo("--nodes", "2", "--rows", "3000")
     assert code == 0, printed
     assert "every record is there" in printed

@@ -129,7 +129,7 @@ def test_a_server_that_is_no_broker_ends_in_its_cause(name: str, figure: Figure)
     "Faults: hostile servers", "A reader of a server that is no broker ends with the cause, in little memory"
 )
 @pytest.mark.parametrize("name", SERVERS)
-def test_a_reader_of_a_server_that_is_no_broker_ends_in_its_cause(name: str, figure: Figure) -> None:
+def test_reader_of_hostile_server_ends_with_the_cause(name: str, figure: Figure) -> None:
     behave, cause = SERVERS[name]
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     properties = {"default.api.timeout.ms": READ_TIMEOUT_MS, "request.timeout.ms": READ_TIMEOUT_MS // 2}

@@ -14,7 +14,7 @@ def read(cluster: EmbeddedCluster, isolation: str) -> list[bytes | None]:
 
 
 @pytest.mark.behaviour("Log reader", "Readers of committed records skip aborted transactions and stop before open ones")
-def test_aborted_transactions_are_left_out_and_open_ones_are_not_passed() -> None:
+def test_read_committed_skips_aborted_and_stops_at_open_ones() -> None:
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t", partitions=1)
         servers = cluster.bootstrap_servers

@@ -83,7 +83,7 @@ def counted(said: str) -> dict[str, int]:
     "Faults: interrupts and signals", "A program that ends with buffered records says that they were not sent"
 )
 @pytest.mark.parametrize(("how", "code"), [("falls-off", 0), ("exits", 3), ("with-error", 1)])
-def test_a_program_that_ends_with_buffered_records_says_that_they_were_not_sent(
+def test_exit_with_buffered_records_reports_them_as_unsent(
     how: str, code: int, cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     exit_code, said, outcomes = Program(cluster.bootstrap_servers, how, tmp_path / "told").end()
@@ -119,7 +119,7 @@ def test_records_whose_answer_has_not_come_are_not_called_unsent(cluster: Embedd
     "Faults: interrupts and signals", "Ctrl-C at any moment leaves no record in doubt and hangs nowhere"
 )
 @pytest.mark.parametrize("how", ["forever", "with-forever"])
-def test_an_interrupt_at_any_moment_leaves_no_doubt_and_hangs_nowhere(
+def test_interrupt_at_any_moment_leaves_no_doubt_and_never_hangs(
     how: str, cluster: EmbeddedCluster, tmp_path: Path, figure: Figure
 ) -> None:
     rng = random.Random(11)

@@ -99,7 +99,7 @@ def test_answers_that_are_lost_lose_and_repeat_nothing(cluster: EmbeddedCluster,
 
 @pytest.mark.behaviour("Faults: network", "Answers later than request.timeout.ms lose, repeat and reorder nothing")
 @pytest.mark.parametrize("name", LATE)
-def test_answers_that_do_not_come_in_time_lose_and_repeat_nothing(
+def test_answers_after_request_timeout_lose_and_repeat_nothing(
     cluster: EmbeddedCluster, figure: Figure, name: str
 ) -> None:
     proxy = run_load(cluster, name, figure, LATE[name])
@@ -128,7 +128,7 @@ def test_a_slow_and_lossy_network_loses_nothing(cluster: EmbeddedCluster, figure
     "Faults: network",
     "An answer that never comes, comes half or byte by byte, is tried again within delivery.timeout.ms",
 )
-def test_an_answer_that_never_comes_ends_after_the_request_timeout(cluster: EmbeddedCluster, figure: Figure) -> None:
+def test_answer_that_never_comes_ends_after_request_timeout(cluster: EmbeddedCluster, figure: Figure) -> None:
     cluster.create_topic("never", partitions=1)
     for name, fault in {"silence": Fault.SILENCE, "half": Fault.HALF, "1 byte per s": Drip(1.0)}.items():
         with (

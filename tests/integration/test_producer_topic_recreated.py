@@ -106,7 +106,7 @@ class Traffic:
     "Faults: errors of records",
     "A topic that is deleted and created again and again has exactly what was acknowledged for it",
 )
-def test_a_topic_that_is_made_again_and_again_gets_what_was_acknowledged_for_it(tmp_path: Path, figure: Figure) -> None:
+def test_recreated_topic_has_exactly_what_was_acknowledged(tmp_path: Path, figure: Figure) -> None:
     filesystem = KeepingFileSystem(tmp_path / "kept")
     with EmbeddedCluster(data_dir=tmp_path / "data", filesystem=filesystem, auto_create_topics=False) as cluster:
         cluster.create_topic("came-again", PARTITIONS)

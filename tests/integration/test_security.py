@@ -105,7 +105,7 @@ BAD: dict[str, tuple[Identity, str]] = {
 @pytest.mark.behaviour("Faults: security", "Every other certificate is refused with what to do, and nothing is stored")
 @pytest.mark.parametrize("kind", BAD)
 @pytest.mark.usefixtures("names")
-def test_any_other_certificate_is_refused_with_what_to_do_and_nothing_is_stored(kind: str) -> None:
+def test_every_bad_certificate_is_refused_and_nothing_is_stored(kind: str) -> None:
     identity, todo = BAD[kind]
     with secure_cluster(identity.pem(), HOST) as cluster:
         began = time.monotonic()
@@ -116,7 +116,7 @@ def test_any_other_certificate_is_refused_with_what_to_do_and_nothing_is_stored(
 
 
 @pytest.mark.usefixtures("names")
-def test_names_are_left_unchecked_only_by_an_empty_option_and_trust_never_is() -> None:
+def test_empty_option_skips_name_check_but_never_trust_check() -> None:
     with secure_cluster(AUTHORITY.issue("other.cluster.test").pem(), HOST) as cluster:
         unchecked = {"ssl_endpoint_identification_algorithm": ""}
         assert produce(client_properties(cluster, "SSL", ssl_truststore_certificates=AUTHORITY.pem, **unchecked)) == 10
@@ -138,7 +138,7 @@ def as_text(identity: Identity) -> dict[str, str]:
 
 @pytest.mark.behaviour("TLS", "Clients show certificates where the broker requires them")
 @pytest.mark.parametrize("protocols", ["TLSv1.2", "TLSv1.3"])
-def test_clients_show_certificates_where_the_broker_asks_for_them(protocols: str) -> None:
+def test_clients_show_certificates_where_the_broker_asks(protocols: str) -> None:
     trust = {"ssl_truststore_certificates": AUTHORITY.pem, "ssl_enabled_protocols": protocols}
     known, unknown = AUTHORITY.issue(common_name="carol"), Authority("other").issue(common_name="carol")
     for_servers = AUTHORITY.issue(common_name="carol", purposes=(SERVER,))
@@ -271,7 +271,7 @@ def test_the_line_that_users_paste_is_understood(cluster: EmbeddedCluster) -> No
         assert produce(client_properties(cluster, "SASL_PLAINTEXT", **common)) == 10
 
 
-def test_a_token_is_fetched_by_the_users_function_and_a_bad_one_is_refused(cluster: EmbeddedCluster) -> None:
+def test_token_comes_from_callback_and_bad_token_is_refused(cluster: EmbeddedCluster) -> None:
     unsecured = 'OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="dora";'
     common = {"ssl_truststore_certificates": AUTHORITY.pem, "sasl_mechanism": "OAUTHBEARER"}
     assert produce(client_properties(cluster, "SASL_SSL", **common, sasl_jaas_config=unsecured)) == 10
@@ -306,7 +306,7 @@ def test_mechanisms_and_listeners_that_do_not_match_are_named(cluster: EmbeddedC
 @pytest.mark.behaviour(
     "Faults: hostile clients", "Clients before authentication are closed, and are told almost nothing"
 )
-def test_strangers_get_nowhere(cluster: EmbeddedCluster) -> None:
+def test_unauthenticated_clients_are_closed_and_told_little(cluster: EmbeddedCluster) -> None:
     host, _, port = address(cluster, "SASL_PLAINTEXT").rpartition(":")
     metadata = bytes.fromhex("0003 0000 00000001 ffff 00000000".replace(" ", ""))
     too_large = (524_289).to_bytes(4, "big")
@@ -334,7 +334,7 @@ def test_strangers_get_nowhere(cluster: EmbeddedCluster) -> None:
 
 @pytest.mark.behaviour("Faults: security", "A client that authenticates again while it produces loses nothing")
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
-def test_a_client_authenticates_again_while_it_produces_and_loses_nothing(
+def test_reauthentication_while_producing_loses_nothing(
     listener: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, figure: Figure
 ) -> None:
     sessions = renew_early(monkeypatch)

@@ -105,7 +105,7 @@ class Writer:
 
 
 @pytest.mark.behaviour("Transactions in the log", "A kill between the decision and its markers changes nothing")
-def test_a_kill_between_the_decision_and_its_markers_changes_nothing(
+def test_kill_between_decision_and_markers_changes_nothing(
     broker: BrokerProcess, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
     with AdminClient(broker.bootstrap_servers) as admin:

@@ -28,7 +28,7 @@ LITTLE_MEMORY = {"buffer.memory": "1048576", "batch.size": "65536"}
 
 
 @pytest.mark.behaviour("Security under load", "Every two values of the matrix meet in the choice of a normal run")
-def test_every_two_values_meet_in_the_choice() -> None:
+def test_normal_run_covers_every_pair_of_matrix_values() -> None:
     chosen, every = pairwise_cells(), all_cells()
     assert len(every) == len(set(every)) == 144
     assert {pair for cell in chosen for pair in pairs_of(cell)} >= {pair for cell in every for pair in pairs_of(cell)}
@@ -65,7 +65,7 @@ def topic(server: SecureServer, security: Security) -> Iterator[str]:
 )
 @pytest.mark.timeout(CELL_LIMIT_S)
 @pytest.mark.parametrize("cell", all_cells() if IS_FULL else pairwise_cells(), ids=str)
-def test_a_cell(
+def test_matrix_cell_stores_every_byte_once(
     request: pytest.FixtureRequest,
     cell: Cell,
     server: SecureServer,

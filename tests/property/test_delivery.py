@@ -232,7 +232,7 @@ class Run:
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
-def test_with_idempotence_every_record_is_stored_once_and_in_order(seed: int) -> None:
+def test_idempotent_records_are_stored_once_and_in_order(seed: int) -> None:
     run = Run(seed)
     run.play()
     run.check_outcomes()

@@ -37,7 +37,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seeds", chunks, ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
 
 
-def test_every_promise_is_kept(seeds: range) -> None:
+def test_simulation_keeps_every_promise(seeds: range) -> None:
     failed = []
     for seed in seeds:
         try:
@@ -78,6 +78,6 @@ def test_a_seed_replays_exactly_in_another_process(options: list[str]) -> None:
 
 
 @pytest.mark.parametrize("mutation", (*MUTATIONS, *TRANSACTION_MUTATIONS), ids=lambda mutation: mutation.name)
-def test_a_broken_rule_is_caught(mutation: Mutation) -> None:
+def test_simulation_catches_every_broken_rule(mutation: Mutation) -> None:
     seeds = [mutation.likely_seed, *MUTATION_SEEDS]
     assert first_catch(mutation, seeds) is not None, f"{mutation.name}: no seed noticed"

@@ -168,7 +168,7 @@ GUILTY = "id = 10003"
     ],
 )
 @pytest.mark.parametrize("by_column", [False, True], ids=["topic option", "topic column"])
-def test_the_row_that_cannot_be_written_is_counted_over_the_whole_task(
+def test_unwritable_row_number_counts_over_the_whole_task(
     spark: SparkSession, cluster: Any, new_topic: NewTopic, columns: list[str], expected: str, by_column: bool
 ) -> None:
     first, second = new_topic(), new_topic()
@@ -209,9 +209,7 @@ def test_an_exactly_once_write_that_cannot_begin_says_why_once(rows: DataFrame, 
         assert "Could not serialize" not in text
 
 
-def test_an_atomic_write_says_what_is_wrong_with_a_row_in_one_line(
-    spark: SparkSession, cluster: Any, new_topic: NewTopic
-) -> None:
+def test_atomic_write_reports_a_bad_row_in_one_line(spark: SparkSession, cluster: Any, new_topic: NewTopic) -> None:
     df = spark.createDataFrame([("a", "t"), ("b", None)], "value string, topic string").coalesce(1)
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "progressTopic": new_topic(1)}
     with pytest.raises(KafkaError) as caught:
@@ -220,13 +218,13 @@ def test_an_atomic_write_says_what_is_wrong_with_a_row_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_wrong_options_of_foreach_batch_are_refused_before_the_query_begins() -> None:
+def test_foreach_batch_refuses_wrong_options_before_the_query() -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
     with pytest.raises(ConfigError, match=r"unknown option kafka\.acsk \(did you mean kafka\.acks"):
         foreach_batch(options={**options, "kafka.acsk": "all"}, app_id="orders")
 
 
-def test_a_report_that_cannot_be_written_is_refused_before_any_row_is(rows: DataFrame) -> None:
+def test_unwritable_report_path_is_refused_before_any_row(rows: DataFrame) -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "reportPath": "/no/such/folder/r.jsonl"}
     with pytest.raises(ConfigError, match="the folder /no/such/folder is missing"):
         write(rows, options=options)

@@ -103,7 +103,7 @@ def test_a_batch_of_csv_files(broker: BrokerProcess, topic: str, tmp_path: Path)
 
 
 @pytest.mark.behaviour("Spark jobs", "SIGTERM and Ctrl-C let the micro-batch end, and the next start goes on")
-def test_sigterm_lets_the_micro_batch_end_and_the_next_start_goes_on(
+def test_sigterm_ends_after_micro_batch_and_next_start_continues(
     broker: BrokerProcess, topic: str, tmp_path: Path, figure: Figure
 ) -> None:
     source, checkpoint, report = tmp_path / "source", tmp_path / "checkpoint", tmp_path / "report.jsonl"

@@ -24,7 +24,7 @@ def rows_of(spark: SparkSession, folder: Path) -> Any:
 
 
 @pytest.mark.behaviour("Progress and continuous triggers", "A program hears of every batch")
-def test_a_program_hears_of_every_batch(
+def test_listener_reports_progress_of_every_batch(
     spark: SparkSession, cluster: Any, new_topic: Callable[..., str], tmp_path: Path, figure: Figure
 ) -> None:
     source, report, prom, topic = tmp_path / "source", tmp_path / "report.jsonl", tmp_path / "sink.prom", new_topic()
@@ -71,7 +71,7 @@ def continuous_query(spark: SparkSession, cluster: Any, topic: str, folder: Path
 
 
 @pytest.mark.behaviour("Progress and continuous triggers", "The program that waits for a continuous query stops it")
-def test_a_continuous_query_is_stopped_by_the_program_that_waits_for_it(
+def test_run_until_stopped_stops_a_continuous_query(
     spark: SparkSession, cluster: Any, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     query = continuous_query(spark, cluster, new_topic(1), tmp_path)

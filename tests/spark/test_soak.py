@@ -36,7 +36,7 @@ def test_rows_that_are_missing_or_there_twice_are_counted() -> None:
         ([300] * 8, [9, 9, 40, 40, 48, 48, 60, 60], ["JVM: 40 descriptors in the second quarter, 60 in the last"]),
     ],
 )
-def test_growth_between_the_second_and_the_last_quarter_is_not_flat(
+def test_growth_from_second_to_last_quarter_is_reported(
     mib: list[float], descriptors: list[int], expected: list[str]
 ) -> None:
     samples = [Usage(1, *pair) for pair in zip(mib, descriptors, strict=True)]

@@ -181,7 +181,7 @@ class ClusterJob:
     "Faults: exactly once", "Executors that are killed, speculative copies and stages run again lose and repeat nothing"
 )
 @pytest.mark.parametrize("guarantee", ["parallel", "atomic"])
-def test_executors_that_are_killed_and_speculative_copies_lose_and_repeat_nothing(
+def test_killed_executors_and_speculation_lose_or_repeat_nothing(
     standalone: StandaloneCluster, broker: BrokerProcess, guarantee: str, tmp_path: Path, figure: Figure
 ) -> None:
     topic = f"executors-{os.urandom(4).hex()}"

@@ -101,7 +101,7 @@ def test_a_stream_that_is_started_again_goes_on_exactly_once(query: Query) -> No
 
 
 @pytest.mark.behaviour("Streams and foreachBatch", "A batch that Spark runs again is there twice without exactly-once")
-def test_without_it_a_batch_that_spark_runs_again_is_there_twice(query: Query) -> None:
+def test_without_exactly_once_a_rerun_batch_is_stored_twice(query: Query) -> None:
     query.add_files(2)
     query.run()
     query.forget_commit_of(1)
@@ -131,7 +131,7 @@ def test_at_least_once_goes_with_asynchronous_progress_tracking(query: Query) ->
 @pytest.mark.behaviour(
     "Streams and foreachBatch", "A task that fails leaves nothing, and the next run writes its batch once"
 )
-def test_a_task_that_fails_leaves_nothing_and_the_next_run_writes_its_batch_once(query: Query, tmp_path: Path) -> None:
+def test_failed_task_leaves_nothing_and_next_run_writes_once(query: Query, tmp_path: Path) -> None:
     query.add_files(1)
     query.run_exactly_once()
     query.add_files(1)
@@ -184,7 +184,7 @@ def test_another_query_with_the_same_prefix_is_refused(query: Query) -> None:
     "Faults: exactly once",
     "Progress that is missing, foreign, too new or forgotten is refused before a row is written, with what to do",
 )
-def test_another_query_with_the_same_prefix_does_not_disturb_the_one_that_runs(query: Query) -> None:
+def test_second_query_with_same_prefix_does_not_disturb_first(query: Query) -> None:
     query.add_files(1)
     exactly_once = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": query.topic}
     writer = query.frame().writeStream.format("kafkalite").options(**query.options, **exactly_once)
@@ -268,7 +268,7 @@ WAYS = pytest.mark.parametrize(
     "A checkpoint one batch old that would lose rows is refused in a stream",
 )
 @WAYS
-def test_a_checkpoint_one_batch_old_that_would_lose_rows_is_refused(query: Query, run: Callable[..., None]) -> None:
+def test_old_checkpoint_that_would_lose_rows_is_refused(query: Query, run: Callable[..., None]) -> None:
     restore_after_another_batch(query, partial(run, query))
     written = query.expected()
     # It comes before the file of batch 1, whose number in the source's log it is given.

@@ -99,7 +99,7 @@ def test_connections_are_dealt_out_in_turn(made: list[Bench]) -> None:
 
 
 @pytest.mark.behaviour("Acceptor", "A full processor is passed over, and the last one blocks")
-def test_a_full_processor_is_passed_over_and_the_last_one_asked_blocks(made: list[Bench]) -> None:
+def test_full_processor_is_skipped_and_the_last_asked_blocks(made: list[Bench]) -> None:
     made.append(bench := Bench(room=1))
     bench.queues[1].room = 0
     for _ in range(4):
@@ -132,7 +132,7 @@ def test_a_throttled_connection_is_closed_after_its_delay(made: list[Bench]) -> 
 
 
 @pytest.mark.behaviour("Acceptor", "A throttled connection is closed after its delay, also in the middle of a storm")
-def test_throttled_connections_are_closed_in_the_middle_of_a_storm(made: list[Bench]) -> None:
+def test_throttled_connections_are_closed_during_a_storm(made: list[Bench]) -> None:
     made.append(bench := Bench(creation_rate_per_ip=1))
     servers = [bench.client() for _ in range(11)]
     bench.acceptor.run_once()
@@ -145,7 +145,7 @@ def test_throttled_connections_are_closed_in_the_middle_of_a_storm(made: list[Be
 
 
 @pytest.mark.behaviour("Acceptor", "A system without file descriptors does not make the acceptor spin")
-def test_a_system_that_refuses_does_not_make_the_acceptor_spin(made: list[Bench]) -> None:
+def test_accept_error_makes_the_acceptor_pause(made: list[Bench]) -> None:
     made.append(bench := Bench())
     bench.listener.waiting.append(OSError(errno.EMFILE, "too many open files"))
     bench.client()
@@ -155,7 +155,7 @@ def test_a_system_that_refuses_does_not_make_the_acceptor_spin(made: list[Bench]
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 1
 
 
-def test_a_connection_that_is_gone_already_is_forgotten(made: list[Bench]) -> None:
+def test_connection_closed_before_accept_is_not_counted(made: list[Bench]) -> None:
     made.append(bench := Bench())
     bench.client().close()
     bench.client()
@@ -164,7 +164,7 @@ def test_a_connection_that_is_gone_already_is_forgotten(made: list[Bench]) -> No
 
 
 @pytest.mark.behaviour("Acceptor", "The acceptor survives every exception, and closes everything at its end")
-def test_the_loop_survives_what_escapes_and_closes_everything_at_the_end(
+def test_acceptor_survives_exceptions_and_closes_all_at_its_end(
     made: list[Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
     made.append(bench := Bench(creation_rate_per_ip=1))

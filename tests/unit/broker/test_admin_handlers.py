@@ -81,7 +81,7 @@ def test_every_setting_of_a_topic_is_described(version: int) -> None:
 
 
 @pytest.mark.behaviour("Admin APIs", "DescribeConfigs shows each level of a setting, from the one in force")
-def test_levels_are_shown_from_the_one_that_counts_down() -> None:
+def test_config_levels_are_listed_from_the_one_in_force() -> None:
     broker = node(log_retention_ms=70_000)
     assert alter(broker, BROKER, "", ("log.retention.ms", SET, "60000")) == 0
     shown = described(broker, TOPIC, "t", "retention.ms")
@@ -114,14 +114,14 @@ def test_a_brokers_options_are_described_by_itself_alone() -> None:
         (8, "1", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_is_not_there_is_neither_described_nor_changed(kind: int, name: str, code: ErrorCode) -> None:
+def test_configs_of_missing_resources_are_refused(kind: int, name: str, code: ErrorCode) -> None:
     broker = node()
     assert describe(broker, kind, name).error_code == code
     assert alter(broker, kind, name, ("retention.ms", SET, "1")) == code
 
 
 @pytest.mark.behaviour("Admin APIs", "A change of settings holds at once for a running log, and after a restart")
-def test_a_change_holds_for_the_running_log_at_once_and_over_a_restart() -> None:
+def test_topic_config_change_holds_at_once() -> None:
     broker = node()
     topic = broker.cluster.topic("t")
     assert topic is not None
@@ -169,7 +169,7 @@ def test_naming_something_twice_is_refused() -> None:
     assert {item.error_code for item in answer.responses} == {ErrorCode.INVALID_REQUEST}
 
 
-def test_brokers_take_only_what_something_reads_while_they_run() -> None:
+def test_only_dynamic_broker_configs_can_be_changed() -> None:
     broker = node()
     broker.cluster.create_topic("own", 1, 1)
     assert alter(broker, BROKER, "", ("num.io.threads", SET, "9")) == ErrorCode.INVALID_REQUEST
@@ -287,7 +287,7 @@ def test_leaders_go_back_to_the_preferred_replica_in_new_epochs() -> None:
     assert elect(broker, [0], kind=1) == {0: ErrorCode.ELECTION_NOT_NEEDED}
 
 
-def test_replicas_are_reassigned_and_the_leader_stays_while_it_may() -> None:
+def test_reassignment_keeps_the_leader_while_it_is_a_replica() -> None:
     broker = node(nodes=3)
     broker.cluster.move_leader(TopicPartition("t", 0), 2)
     assert reassign(broker, 0, [3, 2]) == 0

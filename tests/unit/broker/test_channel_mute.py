@@ -47,7 +47,7 @@ def test_every_event_in_every_state(state: ChannelMuteState, event: ChannelMuteE
 
 @pytest.mark.behaviour("Broker connections", "Unmuting needs that nothing else holds the channel")
 @pytest.mark.parametrize("state", S)
-def test_unmute_is_only_allowed_when_nothing_else_holds_the_channel(state: ChannelMuteState) -> None:
+def test_unmute_needs_that_nothing_else_holds_the_channel(state: ChannelMuteState) -> None:
     channel = in_state(state)
     assert channel.maybe_unmute() is (state in (S.MUTED, S.NOT_MUTED))
     assert channel.state is (S.NOT_MUTED if state is S.MUTED else state)
@@ -62,7 +62,7 @@ def test_mute_changes_only_a_channel_that_is_read(state: ChannelMuteState) -> No
 
 @pytest.mark.behaviour("Broker connections", "A throttled channel waits for the response and for the end of throttling")
 @pytest.mark.parametrize("first", [E.RESPONSE_SENT, E.THROTTLE_ENDED])
-def test_a_throttled_channel_needs_both_the_response_and_the_end_of_throttling(first: ChannelMuteEvent) -> None:
+def test_throttled_channel_waits_for_response_and_throttle_end(first: ChannelMuteEvent) -> None:
     second = E.THROTTLE_ENDED if first is E.RESPONSE_SENT else E.RESPONSE_SENT
     channel = ChannelMute()
     channel.mute()

@@ -13,7 +13,7 @@ def test_within_the_rate_nobody_is_throttled() -> None:
 
 
 @pytest.mark.behaviour("Throttling and quotas", "Rates are measured over Kafka's windows")
-def test_a_burst_is_measured_over_all_windows_but_one_as_in_kafka() -> None:
+def test_burst_is_measured_over_all_windows_but_one() -> None:
     quota = ClientQuota(1000)
     assert quota.most_bytes("c") == 10_000
     assert quota.record("c", 10_000, 0) == 0
@@ -22,14 +22,14 @@ def test_a_burst_is_measured_over_all_windows_but_one_as_in_kafka() -> None:
     assert quota.record("other", 10_000, 0) == 0
 
 
-def test_what_is_older_than_the_windows_is_forgotten() -> None:
+def test_bytes_older_than_the_windows_do_not_count() -> None:
     quota = ClientQuota(1000)
     assert quota.record("c", 30_000, 0) == 20_000
     assert quota.record("c", 100, 10_999) > 0
     assert quota.record("c", 100, 11_000) == 0
 
 
-def test_what_was_not_sent_after_all_does_not_count() -> None:
+def test_unrecorded_bytes_do_not_count_against_the_quota() -> None:
     quota = ClientQuota(1000)
     quota.record("c", 10_000, 0)
     assert quota.record("c", 5_000, 500) > 0
@@ -48,7 +48,7 @@ def test_without_a_quota_nothing_is_kept() -> None:
     assert quota._rates == {}
 
 
-def test_clients_that_owe_nothing_are_forgotten() -> None:
+def test_idle_clients_are_removed_from_the_quota() -> None:
     quota = ClientQuota(1000)
     for number in range(10_000):
         quota.record(f"c{number}", 1, 0)
@@ -73,6 +73,6 @@ def test_limits_change_while_clients_move_bytes() -> None:
     assert quota.record("other", 10**9, 0) == 0
 
 
-def test_a_limit_of_nothing_is_refused() -> None:
+def test_quota_of_zero_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="above 0 bytes per second, not 0"):
         ClientQuota(NO_QUOTA).set_limit(0, "c")

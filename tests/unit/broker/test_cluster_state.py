@@ -102,7 +102,7 @@ def test_settings_are_laid_over_the_brokers() -> None:
     assert topic.settings.batches.max_message_bytes == BrokerConfig().message_max_bytes
 
 
-def test_a_name_is_taken_once_and_so_is_its_twin() -> None:
+def test_existing_or_colliding_topic_name_is_refused() -> None:
     cluster = state()
     cluster.create_topic("a.b_c")
     assert refused(cluster, "a.b_c") is ErrorCode.TOPIC_ALREADY_EXISTS
@@ -189,7 +189,7 @@ def test_a_topic_that_could_not_be_stored_does_not_exist() -> None:
     assert cluster.topic("t") is None
 
 
-def test_leadership_moves_to_another_replica_and_back_only_when_needed() -> None:
+def test_leadership_moves_to_a_replica_and_back_only_if_needed() -> None:
     cluster = state()
     cluster.create_topic("t", assignment=[[1, 2], [1, 3]])
     cluster.node_down(3)
@@ -214,7 +214,7 @@ def test_producer_ids_are_never_given_out_twice() -> None:
     assert len(set(given)) == len(given)
 
 
-def test_a_producer_id_is_reserved_before_it_is_given() -> None:
+def test_producer_id_is_not_given_unless_it_was_stored() -> None:
     disk = MemoryFileSystem()
     cluster = state(disk, up=False)
     disk.crash_at = disk.steps + 1
@@ -256,7 +256,7 @@ def test_the_controller_is_the_lowest_running_node() -> None:
     assert cluster.controller_id == 2
 
 
-def test_the_file_says_what_is_needed_and_no_more() -> None:
+def test_cluster_file_has_only_the_needed_fields() -> None:
     disk = MemoryFileSystem()
     state(disk, 1).create_topic("t", 2)
     content = json.loads(without_checksum(bytes(disk.files[FILE].data)) or b"")
@@ -265,7 +265,7 @@ def test_the_file_says_what_is_needed_and_no_more() -> None:
 
 
 @pytest.mark.behaviour("Nodes in several processes", "All processes change one state, and hear of each other's changes")
-def test_listeners_hear_of_what_other_processes_did_even_where_a_change_is_refused(tmp_path: Path) -> None:
+def test_refused_change_still_reports_changes_of_other_processes(tmp_path: Path) -> None:
     disk = OsFileSystem()
     here = ClusterState(tmp_path, disk, BrokerConfig(), [1], shared=True)
     there = ClusterState(tmp_path, disk, BrokerConfig(), [2], shared=True)

@@ -84,7 +84,7 @@ def test_an_override_rules_over_the_limit_per_address() -> None:
     "ConnectionQuotas", "max.connections makes the acceptor wait for a free slot, and it is told of one"
 )
 @pytest.mark.parametrize("limits", [{"total": 1}, {"per_listener": {"A": 1}}])
-def test_a_full_node_or_listener_makes_the_acceptor_wait_for_a_free_slot(limits: dict[str, object]) -> None:
+def test_full_node_or_listener_makes_the_acceptor_wait(limits: dict[str, object]) -> None:
     clock = OneWait(lambda: counted.dec("A", "1.1.1.1"))
     counted = quotas(clock, **limits)
     counted.inc("A", "1.1.1.1")
@@ -95,7 +95,7 @@ def test_a_full_node_or_listener_makes_the_acceptor_wait_for_a_free_slot(limits:
 
 
 @pytest.mark.behaviour("ConnectionQuotas", "A listener's limit holds for that listener")
-def test_one_listeners_limit_is_not_anothers() -> None:
+def test_connection_limit_of_a_listener_is_its_own() -> None:
     clock = ManualClock()
     counted = quotas(clock, per_listener={"A": 1})
     counted.inc("A", "1.1.1.1")
@@ -105,7 +105,7 @@ def test_one_listeners_limit_is_not_anothers() -> None:
 
 
 @pytest.mark.behaviour("ConnectionQuotas", "The listener between brokers is not held back by max.connections")
-def test_the_protected_listener_gets_in_and_others_have_to_give_one_up() -> None:
+def test_protected_listener_is_exempt_from_max_connections() -> None:
     clock = ManualClock()
     counted = quotas(clock, listeners=2, total=1, protected_listener="INTERNAL")
     counted.inc("CLIENTS", "1.1.1.1")
@@ -137,7 +137,7 @@ def test_connections_that_come_too_fast_wait() -> None:
 
 
 @pytest.mark.behaviour("ConnectionQuotas", "A connection of an address that is too fast is throttled and not counted")
-def test_an_address_that_connects_too_fast_is_throttled_and_not_counted() -> None:
+def test_address_over_its_rate_is_throttled_and_not_counted() -> None:
     clock = ManualClock()
     counted = quotas(clock, creation_rate_per_ip=1, total=11)
     for _ in range(10):
@@ -151,7 +151,7 @@ def test_an_address_that_connects_too_fast_is_throttled_and_not_counted() -> Non
     assert clock.waits == [], "there is room for one more"
 
 
-def test_an_address_that_keeps_trying_gets_in_when_its_time_has_come() -> None:
+def test_retrying_address_is_admitted_at_its_rate() -> None:
     clock = ManualClock()
     counted = quotas(clock, creation_rate_per_ip=1)
     for _ in range(200):
@@ -175,7 +175,7 @@ def test_a_listeners_rate_holds_for_that_listener() -> None:
 
 
 @pytest.mark.behaviour("ConnectionQuotas", "The listener between brokers is not held back by the node's rate")
-def test_the_nodes_rate_does_not_hold_back_the_protected_listener() -> None:
+def test_node_rate_does_not_hold_back_the_protected_listener() -> None:
     clock = ManualClock()
     counted = quotas(clock, listeners=2, creation_rate=1, protected_listener="INTERNAL")
     for _ in range(100):
@@ -198,7 +198,7 @@ def test_limits_change_while_connections_come() -> None:
 
 
 @pytest.mark.behaviour("ConnectionQuotas", "Limits change while the broker runs")
-def test_a_limit_that_is_raised_lets_a_waiting_acceptor_go_on() -> None:
+def test_raised_connection_limit_ends_the_wait_of_an_acceptor() -> None:
     clock = OneWait(lambda: counted.update(ConnectionLimits(total=2)))
     counted = quotas(clock, total=1)
     counted.inc("A", "1.1.1.1")
@@ -210,7 +210,7 @@ def test_a_limit_that_is_raised_lets_a_waiting_acceptor_go_on() -> None:
     "ConnectionQuotas", "No connection waits longer than the time that is measured, however low a rate is set"
 )
 @pytest.mark.parametrize("limit", [{"creation_rate": 1000}, {"creation_rate_per_listener": {"A": 1000}}])
-def test_nobody_waits_for_longer_than_is_measured_however_far_a_rate_is_lowered(limit: dict[str, object]) -> None:
+def test_lowered_rate_waits_no_longer_than_the_measured_time(limit: dict[str, object]) -> None:
     clock = ManualClock()
     counted = quotas(clock, **limit)
     for _ in range(1000):
@@ -221,7 +221,7 @@ def test_nobody_waits_for_longer_than_is_measured_however_far_a_rate_is_lowered(
     assert clock.waits == [11_000]
 
 
-def test_no_connection_is_held_for_longer_than_is_measured_however_far_a_rate_is_lowered() -> None:
+def test_lowered_address_rate_throttles_no_longer_than_measured() -> None:
     counted = quotas(creation_rate_per_ip=1000)
     for _ in range(1000):
         counted.inc("A", "1.1.1.1")
@@ -235,7 +235,7 @@ def test_no_connection_is_held_for_longer_than_is_measured_however_far_a_rate_is
     "ConnectionQuotas", "max.connections makes the acceptor wait for a free slot, and it is told of one"
 )
 @pytest.mark.parametrize("change", ["a connection goes", "the limit is raised"])
-def test_who_waits_for_a_slot_is_told_of_it(change: str) -> None:
+def test_acceptor_waiting_for_a_slot_is_woken_when_one_is_free(change: str) -> None:
     clock = ManualClock()
     counted = quotas(clock, total=1)
     counted.inc("A", "1.1.1.1")
@@ -284,7 +284,7 @@ def test_a_lasting_rate_above_its_limit_is_held_to_it() -> None:
     assert now_ms >= 85_000
 
 
-def test_counting_out_what_was_not_counted_in_is_refused() -> None:
+def test_decrementing_an_uncounted_connection_is_refused() -> None:
     counted = quotas()
     counted.inc("A", "1.1.1.1")
     with pytest.raises(ValueError, match=r"no connection of 2\.2\.2\.2 on listener A"):
@@ -293,7 +293,7 @@ def test_counting_out_what_was_not_counted_in_is_refused() -> None:
         counted.dec("B", "1.1.1.1")
 
 
-def test_closing_lets_a_waiting_acceptor_go() -> None:
+def test_close_ends_the_wait_of_an_acceptor() -> None:
     counted = quotas(total=0)
     waiting = start_thread("waits for a slot", lambda: counted.inc("A", "1.1.1.1"))
     counted.close()

@@ -53,7 +53,7 @@ def test_a_flush_that_fails(disk: FaultyFileSystem, faults: Faults) -> None:
     file.close()
 
 
-def test_other_partitions_and_files_of_no_partition_are_left_alone(disk: FaultyFileSystem, faults: Faults) -> None:
+def test_disk_fault_leaves_other_partitions_and_files_alone(disk: FaultyFileSystem, faults: Faults) -> None:
     fault = faults.on("disk.write", topic="my-orders", partition=3)
     for directory in ("my-orders-4", "my-3", "logs", "my-orders-x"):
         file = opened(disk, directory)

@@ -36,7 +36,7 @@ def test_ports_that_nodes_would_share_are_refused(option: str, nodes: int, liste
         EmbeddedCluster(nodes, config=parse(BrokerConfig, {option: listeners}))
 
 
-def test_free_ports_and_ports_that_are_apart_are_nobodys_trouble() -> None:
+def test_port_zero_and_ports_far_apart_are_accepted() -> None:
     EmbeddedCluster(3, config=parse(BrokerConfig, {"listeners": "A://127.0.0.1:0,B://127.0.0.1:0"}))
     EmbeddedCluster(3, config=parse(BrokerConfig, {"listeners": "A://127.0.0.1:9092,B://127.0.0.1:9095"}))
 
@@ -83,12 +83,12 @@ def test_a_listener_of_any_name_is_served_as_the_map_says() -> None:
             assert producer.send(ProducerRecord("t", b"x")).get(30_000).offset == 0
 
 
-def test_where_version_6_is_spoken_clients_are_told_so() -> None:
+def test_ipv6_host_is_advertised_in_brackets() -> None:
     with EmbeddedCluster(host="::1") as cluster:
         assert re.fullmatch(r"\[::1\]:[0-9]+", cluster.bootstrap_servers)
 
 
-def test_a_broker_at_every_address_says_whom_it_can_serve(caplog: pytest.LogCaptureFixture) -> None:
+def test_wildcard_address_is_warned_of_with_what_is_advertised(caplog: pytest.LogCaptureFixture) -> None:
     with EmbeddedCluster(host="0.0.0.0") as cluster:
         port = cluster.nodes[1]["PLAINTEXT"].port
         assert cluster.bootstrap_servers == f"127.0.0.1:{port}"
@@ -96,7 +96,7 @@ def test_a_broker_at_every_address_says_whom_it_can_serve(caplog: pytest.LogCapt
     assert f"connect to 127.0.0.1:{port}" in caplog.text and "advertised.listeners" in caplog.text
 
 
-def test_a_broker_that_says_where_it_is_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_explicit_advertised_listener_gives_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     listeners = {"listeners": "PLAINTEXT://0.0.0.0:0", "advertised.listeners": "PLAINTEXT://127.0.0.1:0"}
     with EmbeddedCluster(config=parse(BrokerConfig, listeners)):
         assert caplog.text == ""
@@ -156,7 +156,7 @@ def test_a_node_that_cannot_be_stopped_on_a_full_disk_runs_on(tmp_path: Path) ->
     assert set(threading.enumerate()) == before
 
 
-def test_a_node_goes_on_looking_whatever_it_sees(
+def test_membership_thread_survives_an_unexpected_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     looks, really_look = iter(range(10_000)), Membership.look

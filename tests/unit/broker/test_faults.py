@@ -102,7 +102,7 @@ def test_a_probability_is_the_same_from_the_same_seed(node: BrokerNode) -> None:
     assert 10 < runs[0].count("x") < 30
 
 
-def test_what_was_removed_happens_no_more(node: BrokerNode) -> None:
+def test_removed_fault_no_longer_fires(node: BrokerNode) -> None:
     fault = node.faults.on("produce", error=NOT_LEADER)
     other = node.faults.on("fetch", error=NOT_LEADER)
     assert fates(node, 1) == "x"
@@ -128,7 +128,7 @@ def test_other_apis_other_nodes_and_other_topics_are_left_alone(node: BrokerNode
 
 
 @pytest.mark.behaviour("Faults on demand", "An error for one partition leaves the others handled")
-def test_an_error_is_for_the_partition_meant_and_the_others_are_handled(node: BrokerNode) -> None:
+def test_partition_error_leaves_other_partitions_handled(node: BrokerNode) -> None:
     node.faults.on("produce", topic="orders", partition=1, error=NOT_LEADER)
     asked = [("orders", 0), ("orders", 1), ("clicks", 1)]
     assert call(node, *asked) == {("orders", 0): 0, ("orders", 1): NOT_LEADER, ("clicks", 1): 0}
@@ -164,7 +164,7 @@ def test_metadata_with_errors_still_names_the_brokers(node: BrokerNode) -> None:
         assert len(answer.brokers) == 1
 
 
-def test_an_error_where_nobody_listens_closes_the_connection(node: BrokerNode) -> None:
+def test_error_fault_with_acks_0_closes_the_connection(node: BrokerNode) -> None:
     node.faults.on("produce", error=NOT_LEADER)
     node.send(ApiKey.PRODUCE, VERSION, produce(("orders", 0), acks=0))
     assert isinstance(node.responses.pop(), CloseConnectionResponse)
@@ -198,7 +198,7 @@ def test_a_drop_leaves_the_client_without_any_sign(node: BrokerNode, what: str, 
 
 
 @pytest.mark.parametrize(("at", "count"), [("request", 0), ("answer", 1)])
-def test_the_connection_is_closed_before_or_after_the_request_is_handled(node: BrokerNode, at: str, count: int) -> None:
+def test_connection_is_closed_before_or_after_handling(node: BrokerNode, at: str, count: int) -> None:
     node.faults.on("produce", close=at)
     node.send(ApiKey.PRODUCE, VERSION, produce(("orders", 0)))
     (response,) = node.responses
@@ -236,7 +236,7 @@ def test_half_of_an_answer_leaves_and_then_the_connection_closes(node: BrokerNod
     assert stored(node) == 2
 
 
-def test_a_slow_answer_is_whole_in_the_end_and_the_request_ends_once(node: BrokerNode) -> None:
+def test_slow_answer_arrives_whole_and_ends_its_request_once(node: BrokerNode) -> None:
     node.faults.on("produce", slow_ms=SLOW_PIECES * 50)
     node.send(ApiKey.PRODUCE, VERSION, produce(("orders", 0)))
     began_ms = node.clock.monotonic_ms()
@@ -306,7 +306,7 @@ def test_a_fetch_is_refused_partition_by_partition() -> None:
     assert asked and answer.error_code == 0
 
 
-def test_a_request_is_cut_into_what_is_meant_and_the_rest() -> None:
+def test_request_is_split_into_faulted_partitions_and_the_rest() -> None:
     body = produce(("orders", 0), ("orders", 1), ("clicks", 0))
     hit, rest = split(ApiKey.PRODUCE, VERSION, body, lambda topic, part: (topic, part) == ("orders", 1), lambda _: None)
     assert isinstance(hit, ProduceRequest) and isinstance(rest, ProduceRequest)
@@ -320,7 +320,7 @@ def test_a_request_is_cut_into_what_is_meant_and_the_rest() -> None:
     assert hit.acks == rest.acks == -1
 
 
-def test_which_apis_name_topics() -> None:
+def test_apis_that_name_topics_are_known() -> None:
     named = {key.name.lower() for key in APIS if names_topics(key)}
     assert {"produce", "fetch", "metadata", "txn_offset_commit", "add_partitions_to_txn", "offset_fetch"} <= named
     assert not named & {"end_txn", "join_group", "find_coordinator", "init_producer_id", "list_groups"}
@@ -359,7 +359,7 @@ def test_which_apis_name_topics() -> None:
         ("sasl_handshake:drop=answer", "no fault can befall"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused_with_what_to_write(text: str, words: str) -> None:
+def test_impossible_fault_is_refused_with_what_to_write(text: str, words: str) -> None:
     faults = Faults()
     with pytest.raises(ConfigError) as caught:
         set_fault(faults, text)
@@ -367,7 +367,7 @@ def test_a_fault_that_cannot_be_is_refused_with_what_to_write(text: str, words: 
     assert faults.of_requests == faults.of_disk == ()
 
 
-def test_text_says_the_same_as_python() -> None:
+def test_fault_text_means_the_same_as_the_python_call() -> None:
     faults = Faults()
     read = set_fault(faults, "Produce: topic=orders, partition=2, every=10, times=3, error=not_leader_or_follower")
     said = faults.on("produce", topic="orders", partition=2, every=10, times=3, error=NOT_LEADER)

@@ -11,7 +11,7 @@ from kafka_sink.broker.file_lock import FileLock
 
 @pytest.mark.behaviour("Nodes in several processes", "A file lock has one holder at a time")
 @pytest.mark.parametrize("is_directory", [False, True])
-def test_one_holds_it_at_a_time(tmp_path: Path, is_directory: bool) -> None:
+def test_file_lock_has_one_holder_at_a_time(tmp_path: Path, is_directory: bool) -> None:
     path = tmp_path / "held"
     if is_directory:
         path.mkdir()
@@ -23,13 +23,13 @@ def test_one_holds_it_at_a_time(tmp_path: Path, is_directory: bool) -> None:
     FileLock(path).release()
 
 
-def test_those_who_share_keep_out_those_who_do_not(tmp_path: Path) -> None:
+def test_shared_file_locks_exclude_an_exclusive_one(tmp_path: Path) -> None:
     path = tmp_path / "held"
     with FileLock(path, shared=True), FileLock(path, shared=True), pytest.raises(BlockingIOError):
         FileLock(path)
 
 
-def test_what_was_moved_away_is_not_at_its_place(tmp_path: Path) -> None:
+def test_file_lock_notices_that_its_file_was_moved(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with FileLock(tmp_path / "a") as lock:
         assert lock.is_at(tmp_path / "a")

@@ -129,7 +129,7 @@ def test_api_versions(node: BrokerNode, version: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a\n", "ä", "a-"])
-def test_a_client_may_not_call_itself_anything(node: BrokerNode, name: str) -> None:
+def test_invalid_client_software_name_is_refused(node: BrokerNode, name: str) -> None:
     answer = of(ApiVersionsResponse, node.call(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(name, "1.0")))
     assert answer.error_code == 42
 
@@ -148,7 +148,7 @@ def test_metadata_of_everything(node: BrokerNode, version: int) -> None:
     assert [partition.replica_nodes for partition in topic.partitions] == [[1, 2], [2, 1], [1, 2]]
 
 
-def test_operations_are_told_to_who_asks_for_them(node: BrokerNode) -> None:
+def test_authorized_operations_are_returned_only_if_requested(node: BrokerNode) -> None:
     untold = -(2**31)
     for asked, of_topic, of_cluster in ((False, untold, untold), (True, 0b1101_1111_1000, 0b1_1111_1010_0000)):
         request = MetadataRequest(None, True, asked, asked)
@@ -180,11 +180,11 @@ def test_metadata_by_id_before_that_was_possible_is_refused(node: BrokerNode, ve
     assert [(topic.name, topic.error_code) for topic in topics] == [("", 42), ("t", 42)]
 
 
-def test_metadata_of_none(node: BrokerNode) -> None:
+def test_metadata_of_an_empty_topic_list_is_empty(node: BrokerNode) -> None:
     assert of(MetadataResponse, node.call(ApiKey.METADATA, 9, MetadataRequest([]))).topics == []
 
 
-def test_auto_creation_needs_both_sides() -> None:
+def test_disabled_auto_creation_creates_no_topic() -> None:
     closed = BrokerNode(auto_create_topics_enable=False)
     (topic,) = of(
         MetadataResponse, closed.call(ApiKey.METADATA, 9, MetadataRequest([MetadataRequestTopic(name="new")]))
@@ -226,7 +226,7 @@ def test_produce_to_a_follower_names_the_leader(node: BrokerNode, version: int) 
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.PRODUCE))
-def test_produce_to_nowhere(node: BrokerNode, version: int) -> None:
+def test_produce_to_unknown_partition_or_with_bad_acks_fails(node: BrokerNode, version: int) -> None:
     assert produced(node, version, produce(node, topic="nowhere")).error_code == (100 if version >= 13 else 3)
     assert produced(node, version, produce(node, partition=3)).error_code == 3
     assert produced(node, version, produce(node, acks=5)).error_code == 21
@@ -299,7 +299,7 @@ def test_a_disk_that_fails_is_answered_with_a_code(node: BrokerNode) -> None:
     assert produced(node, 9, produce(node, partition=2)).error_code == 56
 
 
-def test_a_producer_over_its_quota_is_answered_at_once_and_then_not_read() -> None:
+def test_producer_over_quota_is_answered_at_once_then_throttled() -> None:
     node = BrokerNode(quota_producer_default=1000)
     node.cluster.create_topic("t", 1)
     node.send(ApiKey.PRODUCE, 9, produce(node, values=(b"x" * 12_000,)))
@@ -339,7 +339,7 @@ def test_fetch(node: BrokerNode, version: int) -> None:
 
 
 @pytest.mark.behaviour("Throttling and quotas", "A reader over its quota gets an empty answer (KIP-219)")
-def test_a_reader_over_its_quota_gets_nothing_until_it_may() -> None:
+def test_consumer_over_quota_gets_empty_answers_until_allowed() -> None:
     node = BrokerNode(quota_consumer_default=1000)
     node.cluster.create_topic("t", 1)
     for _ in range(4):
@@ -358,7 +358,7 @@ def test_a_reader_over_its_quota_gets_nothing_until_it_may() -> None:
 @pytest.mark.behaviour(
     "Throttling and quotas", "A batch larger than the quota gets through, and its time is waited for"
 )
-def test_a_batch_larger_than_the_quota_gets_through_and_is_worked_off() -> None:
+def test_batch_larger_than_the_quota_gets_through_throttled() -> None:
     node = BrokerNode(quota_consumer_default=10)
     node.cluster.create_topic("t", 1)
     produced(node, 9, produce(node, values=(b"x" * 400,)))
@@ -413,7 +413,7 @@ def test_a_fetch_counts_what_is_there_already(node: BrokerNode) -> None:
     assert len(values(fetched(node.answer(ApiKey.FETCH, 12)))) == 2
 
 
-def test_a_fetch_waits_for_no_more_than_it_may_get(node: BrokerNode) -> None:
+def test_fetch_waits_for_at_most_its_max_bytes(node: BrokerNode) -> None:
     produced(node, 9, produce(node, values=(b"x" * 300,)))
     part = fetched(node.call(ApiKey.FETCH, 11, fetch(node, max_wait_ms=500, min_bytes=10_000, max_bytes=200)))
     assert len(values(part)) == 1
@@ -428,7 +428,7 @@ def test_a_fetch_is_answered_when_its_time_is_up(node: BrokerNode) -> None:
     assert (part.error_code, bytes(part.records or b"")) == (0, b"")  # type: ignore[arg-type]
 
 
-def test_nobody_waits_for_days(node: BrokerNode) -> None:
+def test_fetch_wait_has_an_upper_limit(node: BrokerNode) -> None:
     node.send(ApiKey.FETCH, 12, fetch(node, max_wait_ms=2**31 - 1))
     node.timer.run_due(node.clock.now_ms + 60_000)
     assert len(node.responses) == 1
@@ -450,7 +450,7 @@ def test_a_waiting_fetch_hears_that_its_topic_went_away(node: BrokerNode, what: 
     assert fetched(node.answer(ApiKey.FETCH, 12)).error_code == expected
 
 
-def test_a_topic_made_anew_with_fewer_partitions_does_not_hurt_a_waiting_fetch(node: BrokerNode) -> None:
+def test_waiting_fetch_of_recreated_smaller_topic_gets_an_error(node: BrokerNode) -> None:
     node.cluster.create_topic("other", assignment=[[1], [1]])
     node.send(ApiKey.FETCH, 12, fetch(node, partition=1, topic="other", max_wait_ms=500))
     node.cluster.delete_topic("other", lambda topic: node.logs.delete(topic.topic_partitions()))
@@ -475,7 +475,7 @@ def test_limits_of_a_fetch(node: BrokerNode) -> None:
     assert lengths == [size, 0]
 
 
-def test_answers_that_nobody_reads_make_later_ones_smaller(node: BrokerNode) -> None:
+def test_unread_fetch_answers_make_later_ones_smaller(node: BrokerNode) -> None:
     node = BrokerNode(queued_max_response_bytes=2500)
     node.cluster.create_topic("t", 1)
     for _ in range(5):
@@ -505,7 +505,7 @@ def listed(
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(-1, 0), (0, 0), (1, 70), (-7, 70)])
-def test_a_fetch_that_goes_on_with_a_session_finds_none(node: BrokerNode, epoch: int, code: int) -> None:
+def test_fetch_gets_no_session_and_unknown_ones_are_refused(node: BrokerNode, epoch: int, code: int) -> None:
     request = fetch(node, session_id=77, session_epoch=epoch)
     answer = of(FetchResponse, node.call(ApiKey.FETCH, 12, request))
     assert (answer.error_code, answer.session_id, len(answer.responses)) == (code, 0, 0 if code else 1)
@@ -654,7 +654,7 @@ def test_a_topic_to_delete_is_named_once_and_in_one_way(node: BrokerNode) -> Non
     assert node.cluster.topic("t") is not None
 
 
-def test_a_write_that_raced_with_the_deletion_leaves_nothing_behind(node: BrokerNode) -> None:
+def test_write_racing_with_topic_deletion_leaves_nothing_behind(node: BrokerNode) -> None:
     stale = node.cluster.topic("t")
     assert stale is not None
     node.call(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"]))

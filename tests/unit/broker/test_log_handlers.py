@@ -82,7 +82,7 @@ def listed(node: BrokerNode, timestamp: int, *, committed: bool = False) -> tupl
     return part.offset, part.timestamp
 
 
-def test_readers_of_committed_records_are_not_sent_into_an_open_transaction(node: BrokerNode) -> None:
+def test_list_offsets_committed_stops_before_open_transaction(node: BrokerNode) -> None:
     write(node, b"a", b"b")
     topic = node.cluster.topic("t")
     assert topic is not None
@@ -101,7 +101,7 @@ def test_readers_of_committed_records_are_not_sent_into_an_open_transaction(node
     "Transactions in the log",
     "A fetch of committed records ends at the last stable offset and lists the aborted transactions",
 )
-def test_a_fetch_of_committed_records_ends_at_the_open_transaction_and_names_the_aborted(node: BrokerNode) -> None:
+def test_committed_fetch_ends_at_open_transaction_lists_aborted(node: BrokerNode) -> None:
     write(node, b"a")
     topic = node.cluster.topic("t")
     assert topic is not None
@@ -150,7 +150,7 @@ def test_what_is_deleted_can_no_longer_be_read(node: BrokerNode, version: int) -
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DELETE_RECORDS))
-def test_what_cannot_be_deleted(node: BrokerNode, version: int) -> None:
+def test_delete_records_refuses_bad_offsets_and_partitions(node: BrokerNode, version: int) -> None:
     assert deleted(node, 0, version) == deleted(node, -1, version) == (0, 0)
     assert deleted(node, 1, version) == (-1, 1)
     write(node, b"a")
@@ -199,7 +199,7 @@ def test_where_the_records_of_an_epoch_end(node: BrokerNode, version: int) -> No
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FOR_LEADER_EPOCH))
-def test_whose_epochs_are_not_told(node: BrokerNode, version: int) -> None:
+def test_offset_for_leader_epoch_refuses_wrong_leader_or_epoch(node: BrokerNode, version: int) -> None:
     assert end_of_epoch(node, 0, version, partition=1) == (6, -1, -1)
     leader_leaves_and_returns(node)
     assert end_of_epoch(node, 0, version, present=1) == (74, -1, -1)

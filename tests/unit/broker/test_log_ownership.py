@@ -48,7 +48,7 @@ def two(tmp_path: Path) -> tuple[Process, Process]:
     return first, second
 
 
-def test_each_process_opens_what_it_leads(two: tuple[Process, Process]) -> None:
+def test_each_process_opens_the_logs_of_partitions_it_leads(two: tuple[Process, Process]) -> None:
     first, second = two
     first.state.create_topic("t", assignment=[[1, 2], [2, 1]])
     assert (first.has(), second.has()) == ([T0], [])
@@ -77,7 +77,7 @@ def test_a_new_leader_waits_until_the_old_one_lets_go(two: tuple[Process, Proces
 
 
 @pytest.mark.behaviour("Nodes in several processes", "A topic that was created again has nothing of its predecessor")
-def test_what_another_topic_of_that_name_left_is_not_opened(two: tuple[Process, Process], tmp_path: Path) -> None:
+def test_log_of_an_earlier_topic_of_that_name_is_not_opened(two: tuple[Process, Process], tmp_path: Path) -> None:
     first, _ = two
     left = tmp_path / "logs" / "t-0"
     left.mkdir(parents=True)
@@ -90,9 +90,7 @@ def test_what_another_topic_of_that_name_left_is_not_opened(two: tuple[Process, 
     assert not (left / "00000000000000000007.log").exists()
 
 
-def test_logs_of_a_deleted_topic_go_with_whoever_has_them_or_with_anybody(
-    two: tuple[Process, Process], tmp_path: Path
-) -> None:
+def test_deleted_logs_are_removed_by_their_owner_or_by_anybody(two: tuple[Process, Process], tmp_path: Path) -> None:
     first, second = two
     first.state.create_topic("t", assignment=[[1], [2]])
     second.state.refresh()
@@ -108,7 +106,7 @@ def test_logs_of_a_deleted_topic_go_with_whoever_has_them_or_with_anybody(
     assert list((tmp_path / "logs").iterdir()) == []
 
 
-def test_a_directory_that_cannot_be_had_yet_is_tried_again(two: tuple[Process, Process], tmp_path: Path) -> None:
+def test_locked_log_directory_is_tried_again(two: tuple[Process, Process], tmp_path: Path) -> None:
     first, _ = two
     path = tmp_path / "logs" / "t-0"
     path.mkdir(parents=True)
@@ -123,7 +121,7 @@ def test_a_directory_that_cannot_be_had_yet_is_tried_again(two: tuple[Process, P
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_running_logs_get_new_settings_and_waiting_fetches_hear_of_new_leaders(
+def test_new_settings_and_leaders_reach_logs_and_waiting_fetches(
     tmp_path: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = Process(tmp_path, 1, shared=shared)

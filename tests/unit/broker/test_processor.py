@@ -145,7 +145,7 @@ def test_a_request_is_queued_then_muted_then_noted(bench: Bench) -> None:
 
 
 @pytest.mark.behaviour("Processor", "One request of a connection is in process at a time, and answers leave in order")
-def test_one_request_of_a_connection_is_in_process_and_answers_leave_in_order(bench: Bench) -> None:
+def test_one_request_of_a_connection_is_in_process_at_a_time(bench: Bench) -> None:
     connection = bench.connect()
     first = bench.request(connection, 1)
     bench.selectable.arrive(connection, frame(2))
@@ -167,7 +167,7 @@ def test_requests_of_other_connections_are_not_held_up(bench: Bench) -> None:
 
 
 @pytest.mark.behaviour("Processor", "Only a response that is in flight may complete")
-def test_a_send_response_only_fills_the_slot_until_the_send_completes(bench: Bench) -> None:
+def test_send_response_fills_the_slot_until_the_send_completes(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)
     bench.selectable.hold_sends = True
@@ -184,7 +184,7 @@ def test_a_send_response_only_fills_the_slot_until_the_send_completes(bench: Ben
 @pytest.mark.behaviour("Processor", "The handler hears once that its answer has left or never will")
 @pytest.mark.behaviour("Processor", "The answer in flight of a connection that is lost is over")
 @pytest.mark.parametrize("end", ["sent", "disconnected", "closed", "gone before"])
-def test_whoever_answered_hears_once_that_the_answer_left_or_never_will(bench: Bench, end: str) -> None:
+def test_handler_is_told_once_that_answer_left_or_never_will(bench: Bench, end: str) -> None:
     connection = bench.connect()
     request = bench.request(connection)
     completed: list[str] = []
@@ -224,7 +224,7 @@ def test_the_memory_of_a_request_goes_back_with_its_answer(bench: Bench, answer:
 
 
 @pytest.mark.behaviour("Processor", "A response for a connection that is closing fails at once")
-def test_an_answer_that_could_not_be_queued_is_over(bench: Bench) -> None:
+def test_answer_refused_by_a_taken_slot_still_completes(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)
     completed: list[int] = []
@@ -237,7 +237,7 @@ def test_an_answer_that_could_not_be_queued_is_over(bench: Bench) -> None:
 
 
 @pytest.mark.behaviour("SocketServer", "A handler hears that its answer will not be sent any more")
-def test_answers_that_nobody_sends_any_more_are_over(bench: Bench) -> None:
+def test_answers_after_the_processor_stopped_still_complete(bench: Bench) -> None:
     request = bench.request(bench.connect())
     completed: list[str] = []
     bench.channel.send_response(SendResponse(request, [b"x"], lambda: completed.append("queued")))
@@ -247,7 +247,7 @@ def test_answers_that_nobody_sends_any_more_are_over(bench: Bench) -> None:
     assert completed == ["queued", "late"]
 
 
-def test_what_became_of_each_request_is_counted(bench: Bench) -> None:
+def test_every_ended_request_is_counted_in_the_metrics(bench: Bench) -> None:
     for respond in (lambda request: SendResponse(request, [b"x"]), NoOpResponse, CloseConnectionResponse):
         request = bench.request(bench.connect())
         bench.channel.send_response(respond(request))
@@ -285,7 +285,7 @@ def test_a_close_response_closes_and_counts_out(bench: Bench) -> None:
     "Throttling and quotas", "A throttled connection is read again when the answer has left and the time has passed"
 )
 @pytest.mark.parametrize("end_first", [True, False])
-def test_a_throttled_connection_is_read_again_when_sent_and_over(bench: Bench, end_first: bool) -> None:
+def test_throttled_connection_resumes_after_send_and_time(bench: Bench, end_first: bool) -> None:
     connection = bench.connect()
     request = bench.request(connection)
     bench.channel.send_response(StartThrottlingResponse(request))
@@ -363,7 +363,7 @@ def test_a_frame_that_is_no_request_costs_only_its_connection(bench: Bench, garb
 
 
 @pytest.mark.behaviour("Processor", "A request of a connection that is unknown or closed is refused")
-def test_a_request_of_a_connection_nobody_knows_is_refused(bench: Bench) -> None:
+def test_request_of_an_unknown_connection_is_refused(bench: Bench) -> None:
     bench.selectable.arrive("unknown", frame())
     bench.processor.run_once()
     assert bench.channel.queued == 0
@@ -371,7 +371,7 @@ def test_a_request_of_a_connection_nobody_knows_is_refused(bench: Bench) -> None
 
 
 @pytest.mark.behaviour("Processor", "A request of a connection that is unknown or closed is refused")
-def test_a_request_of_a_connection_that_was_closed_meanwhile_is_not_worked_on(bench: Bench) -> None:
+def test_request_of_connection_closed_meanwhile_is_dropped(bench: Bench) -> None:
     connection = bench.connect()
     bench.selectable.arrive(connection, frame())
     bench.selectable.during_poll = lambda: bench.selectable.close_connection(connection)
@@ -381,7 +381,7 @@ def test_a_request_of_a_connection_that_was_closed_meanwhile_is_not_worked_on(be
 
 
 @pytest.mark.behaviour("Processor", "Only a response that is in flight may complete")
-def test_a_completed_send_that_was_not_in_flight_closes_the_connection(bench: Bench) -> None:
+def test_completed_send_not_in_flight_closes_the_connection(bench: Bench) -> None:
     connection = bench.connect()
     bench.request(connection)
     bench.selectable.during_poll = lambda: bench.selectable.completed_sends.append(NetworkSend(connection, [b"?"]))
@@ -390,7 +390,7 @@ def test_a_completed_send_that_was_not_in_flight_closes_the_connection(bench: Be
 
 
 @pytest.mark.behaviour("Processor", "A client that did not authenticate again in time is closed and counted")
-def test_a_client_that_did_not_authenticate_again_in_time_is_closed_and_counted(bench: Bench) -> None:
+def test_client_late_to_reauthenticate_is_closed_and_counted(bench: Bench) -> None:
     connection = bench.connect()
     bench.selectable.expired.add(connection)
     bench.selectable.arrive(connection, frame())
@@ -401,7 +401,7 @@ def test_a_client_that_did_not_authenticate_again_in_time_is_closed_and_counted(
 
 @pytest.mark.behaviour("Processor", "A handshake that begins a new authentication is no request")
 @pytest.mark.parametrize("begins", [True, False])
-def test_a_handshake_that_begins_a_new_authentication_is_no_request(bench: Bench, begins: bool) -> None:
+def test_reauthentication_handshake_is_no_request(bench: Bench, begins: bool) -> None:
     connection = bench.connect()
     bench.selectable.reauthenticates = begins
     # An expired client may do this and nothing else.
@@ -418,7 +418,7 @@ def test_a_handshake_that_begins_a_new_authentication_is_no_request(bench: Bench
 
 @pytest.mark.behaviour("Processor", "A socket that died before it was registered is counted out")
 @pytest.mark.parametrize("error", [OSError("it is gone"), ValueError("a mistake")], ids=repr)
-def test_a_socket_that_died_before_it_was_registered_is_counted_out(bench: Bench, error: Exception) -> None:
+def test_socket_dead_before_registration_is_counted_out(bench: Bench, error: Exception) -> None:
     bench.selectable.register_error = error
     bench.processor.accept(bench.accepted(), may_block=False)
     bench.processor.run_once()
@@ -475,7 +475,7 @@ def test_a_full_queue_refuses_or_blocks_until_there_is_room(bench: Bench) -> Non
 
 
 @pytest.mark.behaviour("Processor", "No exception ends a processor")
-def test_the_loop_survives_what_escapes_and_closes_everything_at_the_end(
+def test_processor_survives_exceptions_and_closes_all_at_its_end(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     waiting = bench.accepted()
@@ -516,7 +516,7 @@ def handshake() -> bytes:
     return b"".join(map(bytes, encode_request(ApiKey.SASL_HANDSHAKE, 1, 1, None, SaslHandshakeRequest("PLAIN"))))
 
 
-def test_a_handshake_begins_a_new_authentication_where_it_is_time_and_is_a_request_else(bench: Bench) -> None:
+def test_handshake_is_a_request_unless_reauthentication_is_due(bench: Bench) -> None:
     connection = bench.connect()
     bench.selectable.reauthenticates = True
     bench.selectable.arrive(connection, handshake())
@@ -528,7 +528,7 @@ def test_a_handshake_begins_a_new_authentication_where_it_is_time_and_is_a_reque
     assert (bench.channel.queued, connection in bench.selectable.muted) == (1, True)
 
 
-def test_requests_tell_whose_they_are_and_an_expired_session_ends_with_its_next_request(bench: Bench) -> None:
+def test_requests_carry_principal_and_expired_session_closes(bench: Bench) -> None:
     late, good = bench.connect(), bench.connect()
     assert bench.request(late).context.principal == f"User:{late}"
     bench.processor.enqueue_response(NoOpResponse(bench.request(good)))
@@ -540,7 +540,7 @@ def test_requests_tell_whose_they_are_and_an_expired_session_ends_with_its_next_
 
 
 @pytest.mark.behaviour("Faults on demand", "Half of an answer leaves, and then the connection closes")
-def test_a_piece_leaves_unframed_and_leaves_its_request_unanswered(bench: Bench) -> None:
+def test_piece_response_is_unframed_and_leaves_request_pending(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)
     told: list[str] = []
@@ -558,7 +558,7 @@ def test_a_piece_leaves_unframed_and_leaves_its_request_unanswered(bench: Bench)
     assert told == ["piece"]
 
 
-def test_whoever_sends_a_piece_hears_when_its_connection_is_gone(bench: Bench) -> None:
+def test_piece_response_completes_when_its_connection_is_gone(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)
     told: list[str] = []

@@ -48,7 +48,7 @@ def test_requests_come_out_in_order() -> None:
 
 
 @pytest.mark.behaviour("RequestChannel", "A full queue makes the network thread wait")
-def test_a_full_queue_holds_the_network_thread_until_a_handler_takes_one() -> None:
+def test_full_queue_blocks_network_thread_until_one_is_taken() -> None:
     channel = RequestChannel(1, "test")
     first, second = request(), request()
     channel.send_request(first)
@@ -116,7 +116,7 @@ def test_handlers_handle_everything_and_end() -> None:
 
 
 @pytest.mark.behaviour("RequestChannel", "A handler that fails closes its connection and affects nothing else")
-def test_a_handler_that_fails_costs_its_connection_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_handler_closes_only_its_own_connection(caplog: pytest.LogCaptureFixture) -> None:
     channel = RequestChannel(2, "test")
     processor = Responses()
     channel.add_processor(0, processor)

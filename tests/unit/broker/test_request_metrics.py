@@ -54,7 +54,7 @@ def test_each_part_of_a_requests_time_has_its_figure() -> None:
     assert found["RequestsPerSec", "Fetch", "Count"] == 1
 
 
-def test_a_handler_that_answered_before_it_ended_waited_for_nobody() -> None:
+def test_handler_answering_before_it_ends_has_no_remote_time() -> None:
     thread = RequestMetrics()
     thread.record(*ended(ApiKey.PRODUCE, 0, 1, 0, 3, 4, 5))
     thread.record(*ended(ApiKey.PRODUCE, 0, 1, 9, 3, 4, 5))
@@ -79,7 +79,7 @@ def test_threads_are_added_up_and_apis_kept_apart() -> None:
     assert found["RequestsPerSec", "Produce", "Count"] == 1
 
 
-def test_times_are_those_of_the_newest_requests_and_the_count_is_of_all() -> None:
+def test_times_cover_newest_requests_and_count_covers_all() -> None:
     thread = RequestMetrics()
     thread.record(*ended(ApiKey.PRODUCE, 0, 0, 0, 0, 0, 5000))
     for _ in range(512):

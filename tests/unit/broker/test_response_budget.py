@@ -8,7 +8,7 @@ from kafka_sink.broker.handlers.response_budget import ResponseBudget
 
 
 @pytest.mark.behaviour("Request memory", "All fetch answers together have a bound (queued.max.response.bytes)")
-def test_reserving_may_go_beyond_the_limit_and_releasing_brings_it_back() -> None:
+def test_reserving_may_exceed_the_limit_until_released() -> None:
     budget = ResponseBudget(100)
     budget.reserve(60)
     assert budget.available_bytes == 40

@@ -115,7 +115,7 @@ def scram(name: str = "alice", password: str = "secret") -> ClientExchange:
 @pytest.mark.parametrize(("mechanism", "begin"), [("PLAIN", None), ("SCRAM-SHA-256", scram())])
 @pytest.mark.parametrize("room", [1, 5, 1 << 30])
 @pytest.mark.parametrize("holds", [False, True])
-def test_both_are_content_whatever_pieces_the_bytes_come_in(mechanism: str, begin: Any, room: int, holds: bool) -> None:
+def test_sasl_completes_however_the_bytes_are_split(mechanism: str, begin: Any, room: int, holds: bool) -> None:
     world = World(begin, mechanism)
     world.ours.holds = world.theirs.holds = holds
     assert (world.client.complete, world.server.complete, world.server.principal) == (False, False, "User:ANONYMOUS")
@@ -139,7 +139,7 @@ def test_the_clients_requests_have_ids_of_their_own() -> None:
     assert ids == [("API_VERSIONS", 0, 0), ("SASL_HANDSHAKE", 1, 1), ("SASL_AUTHENTICATE", 2, 2)]
 
 
-def test_a_refusal_is_told_only_after_its_delay_and_without_the_password() -> None:
+def test_authentication_refusal_is_delayed_and_hides_password() -> None:
     world = World(lambda: PlainClient("alice", "s3cr3t"))
     with pytest.raises(AuthenticationError, match="Invalid username or password"):
         world.run()
@@ -151,7 +151,7 @@ def test_a_refusal_is_told_only_after_its_delay_and_without_the_password() -> No
     assert "s3cr3t" not in str(error.value)
 
 
-def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are() -> None:
+def test_disabled_mechanism_is_answered_with_enabled_ones() -> None:
     world = World(mechanism="GSSAPI")
     with pytest.raises(AuthenticationError, match="none of PLAIN, SCRAM-SHA-256"):
         world.run()
@@ -185,7 +185,7 @@ def test_nothing_but_tokens_follows_the_handshake() -> None:
         world.server.authenticate()
 
 
-def test_strangers_frames_are_small_and_clients_may_be_large() -> None:
+def test_frame_limit_is_small_until_the_client_has_authenticated() -> None:
     world = World(sasl_server_max_receive_size=1000, socket_request_max_bytes=5000)
     world.theirs.incoming += (1001).to_bytes(4, "big")
     with pytest.raises(InvalidReceiveError, match="1001 bytes is larger than the limit of 1000"):
@@ -207,7 +207,7 @@ def test_bare_tokens_follow_a_handshake_of_version_0() -> None:
     assert (world.server.principal, world.answers()[1:]) == ("User:alice", [b""])
 
 
-def test_versions_are_told_to_strangers_and_unknown_ones_cost_the_connection_elsewhere() -> None:
+def test_before_login_api_versions_work_and_bad_versions_fail() -> None:
     world = World()
     world.asks(ApiKey.API_VERSIONS, 4, ApiVersionsRequest(client_software_name="x", client_software_version="1"))
     world.server.authenticate()
@@ -319,7 +319,7 @@ def test_a_refusal_that_is_partly_written_goes_on() -> None:
 
 
 @pytest.mark.behaviour("SASL", "A client that authenticates again keeps its principal")
-def test_whoever_authenticates_again_stays_who_they_are() -> None:
+def test_reauthentication_may_not_change_the_principal() -> None:
     credentials = iter([("alice", "secret"), ("bob", "b")])
     world = World(lambda: PlainClient(*next(credentials)), connections_max_reauth_ms=10_000)
     world.run()
@@ -329,7 +329,7 @@ def test_whoever_authenticates_again_stays_who_they_are() -> None:
     assert world.server.principal == "User:alice"
 
 
-def test_whoever_authenticates_again_does_it_in_the_same_way() -> None:
+def test_reauthentication_may_not_change_the_mechanism() -> None:
     world = World(connections_max_reauth_ms=10_000)
     world.run()
     request = b"".join(
@@ -341,7 +341,7 @@ def test_whoever_authenticates_again_does_it_in_the_same_way() -> None:
         world.server.authenticate()
 
 
-def test_nobody_authenticates_again_without_need_or_all_the_time() -> None:
+def test_reauthentication_must_be_needed_and_not_too_frequent() -> None:
     world = World()
     world.run()
     assert not world.server.begin_reauthentication(NetworkReceive("s", memoryview(b"")))

@@ -59,7 +59,7 @@ def answer_one(channel: RequestChannel, data: bytes) -> None:
 
 @pytest.mark.behaviour("SocketServer", "The control plane starts first")
 @pytest.mark.behaviour("SocketServer", "The control plane has one acceptor, one processor and a queue of 20")
-def test_the_control_plane_has_one_processor_and_a_queue_of_its_own(servers: list[SocketServer]) -> None:
+def test_control_plane_has_its_own_processor_and_queue(servers: list[SocketServer]) -> None:
     server = make(
         servers, [CLIENTS, CONTROL], control_plane_listener_name="CONTROL", num_network_threads=3, queued_max_requests=7
     )
@@ -155,7 +155,7 @@ def test_listeners_that_contradict_each_other(endpoints: list[EndPoint], propert
 
 
 @pytest.mark.behaviour("SocketServer", "A start that fails half-way leaves nothing open")
-def test_a_listener_whose_certificates_cannot_be_used_leaves_nothing_open(servers: list[SocketServer]) -> None:
+def test_unusable_certificates_leave_no_listener_open(servers: list[SocketServer]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     server = make([], [CLIENTS, EndPoint("SSL", "127.0.0.1", port)], ssl_keystore_location="/none.pem")

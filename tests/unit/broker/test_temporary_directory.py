@@ -23,7 +23,7 @@ def die(directory: TemporaryDirectory) -> None:
 
 
 @pytest.mark.behaviour("EmbeddedCluster", "Directories that dead processes left are removed, and no others")
-def test_what_a_dead_process_left_goes_at_the_next_start(place: Path) -> None:
+def test_directory_of_a_dead_process_is_removed_at_next_start(place: Path) -> None:
     left = TemporaryDirectory()
     (left.path / "logs").mkdir()
     die(left)
@@ -33,7 +33,7 @@ def test_what_a_dead_process_left_goes_at_the_next_start(place: Path) -> None:
 
 
 @pytest.mark.behaviour("EmbeddedCluster", "Directories that dead processes left are removed, and no others")
-def test_what_is_in_use_or_was_not_made_here_stays(place: Path) -> None:
+def test_used_or_foreign_directories_are_not_removed(place: Path) -> None:
     used, mine = TemporaryDirectory(), place / "kafkalite-mine"
     with EmbeddedCluster(data_dir=mine):
         pass
@@ -45,7 +45,7 @@ def test_what_is_in_use_or_was_not_made_here_stays(place: Path) -> None:
     assert list(place.iterdir()) == [mine]
 
 
-def test_two_starts_that_tidy_up_at_once_get_in_nobodys_way(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_cleanups_of_directories_do_not_conflict(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = [TemporaryDirectory() for _ in range(3)]
     for each in left:
         die(each)

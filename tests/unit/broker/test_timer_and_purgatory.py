@@ -27,7 +27,7 @@ def test_actions_run_when_they_are_due_in_order_of_time() -> None:
     assert timer.run_due(30) == FOREVER_MS
 
 
-def test_an_action_that_fails_does_not_keep_the_next_from_running(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_timer_action_does_not_stop_the_next(caplog: pytest.LogCaptureFixture) -> None:
     timer, ran = Timer(ManualClock()), []
 
     def fail() -> None:
@@ -52,7 +52,7 @@ class Waiting:
         self.finished += 1
 
 
-def test_a_check_completes_what_is_satisfied_once() -> None:
+def test_check_completes_a_satisfied_operation_once() -> None:
     purgatory = DelayedOperationPurgatory(timer := Timer(ManualClock()))
     waiting = Waiting()
     purgatory.watch(waiting.operation, [KEY, OTHER], deadline_ms=100)
@@ -65,7 +65,7 @@ def test_a_check_completes_what_is_satisfied_once() -> None:
     assert (waiting.finished, purgatory.watched) == (1, 0)
 
 
-def test_what_is_over_is_watched_nowhere_any_more() -> None:
+def test_completed_operation_is_watched_under_no_key() -> None:
     purgatory = DelayedOperationPurgatory(Timer(ManualClock()))
     cold = [TopicPartition("cold", number) for number in range(100)]
     for _ in range(5):
@@ -76,7 +76,7 @@ def test_what_is_over_is_watched_nowhere_any_more() -> None:
         assert (waiting.finished, purgatory.watched) == (1, 0)
 
 
-def test_the_deadline_completes_what_nobody_satisfied() -> None:
+def test_deadline_completes_an_unsatisfied_operation() -> None:
     purgatory = DelayedOperationPurgatory(timer := Timer(ManualClock()))
     waiting = Waiting()
     purgatory.watch(waiting.operation, [KEY], deadline_ms=100)
@@ -89,7 +89,7 @@ def test_the_deadline_completes_what_nobody_satisfied() -> None:
     assert waiting.finished == 1
 
 
-def test_what_happened_just_before_the_watch_is_not_missed() -> None:
+def test_operation_satisfied_before_its_watch_completes_at_once() -> None:
     purgatory = DelayedOperationPurgatory(Timer(ManualClock()))
     waiting = Waiting()
     waiting.ready = True
@@ -109,7 +109,7 @@ def test_a_check_of_another_key_changes_nothing() -> None:
     assert (first.finished, second.finished) == (1, 1)
 
 
-def test_what_is_over_keeps_nothing_in_memory_until_its_deadline() -> None:
+def test_completed_operation_is_released_before_its_deadline() -> None:
     purgatory = DelayedOperationPurgatory(Timer(ManualClock()))
     waiting = Waiting()
     purgatory.watch(waiting.operation, [KEY, OTHER], deadline_ms=60_000)

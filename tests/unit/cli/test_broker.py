@@ -56,7 +56,7 @@ def test_figures_are_in_their_file_at_the_end(cluster: type[FakeCluster], tmp_pa
     assert path.read_text() == "figures"
 
 
-def test_the_ready_line_is_all_there_is_on_stdout_and_a_signal_stops_it(
+def test_broker_prints_only_ready_line_and_stops_on_signal(
     cluster: type[FakeCluster], capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = signal.getsignal(signal.SIGTERM)
@@ -79,7 +79,7 @@ def test_defaults_and_options_reach_the_cluster(cluster: type[FakeCluster], tmp_
     assert cluster.made["config"].num_partitions == 7
 
 
-def test_who_listens_where_is_told(
+def test_broker_logs_which_process_serves_which_listener(
     cluster: type[FakeCluster], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert run(["broker", "--node-id", "2", "--data-dir", str(tmp_path)]) == 0
@@ -94,7 +94,7 @@ def test_who_listens_where_is_told(
 
 
 @pytest.mark.parametrize("options", [["--data-dir", "x", "--nodes", "2"], []])
-def test_one_broker_of_several_processes_needs_their_data_directory(
+def test_node_id_option_requires_data_dir_and_no_nodes(
     options: list[str], cluster: type[FakeCluster], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["broker", "--node-id", "2", *options]) == 2

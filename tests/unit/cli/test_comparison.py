@@ -26,7 +26,7 @@ def verdict(expected: Sequence[Record], written: Sequence[Record]) -> Verdict:
 INPUT: list[Record] = [(b"k%d" % (n % 3), b"v%d" % n, n % 3) for n in range(30)]
 
 
-def test_the_same_records_with_partitions_interleaved_anyhow_are_equal() -> None:
+def test_same_records_interleaved_over_partitions_are_equal() -> None:
     found = verdict(INPUT, sorted(INPUT, key=lambda record: record[2]))
     assert (found.missing, found.twice, found.extra, found.keys, found.keys_judged) == (0, 0, 0, 3, 3)
     assert found.has_the_same_records
@@ -36,7 +36,7 @@ def test_the_same_records_with_partitions_interleaved_anyhow_are_equal() -> None
 @pytest.mark.behaviour(
     "kafkalite verify", "Missing, repeated and extra rows are counted apart, and the order of the other keys is judged"
 )
-def test_missing_twice_and_extra_are_counted_apart_and_order_is_judged_for_the_other_keys() -> None:
+def test_missing_repeated_and_extra_rows_are_counted_apart() -> None:
     written = [record for record in INPUT if record[1] != b"v4"]
     written += [INPUT[0], INPUT[0], (b"other", b"x", 0)]
     found = verdict(INPUT, written)
@@ -67,7 +67,7 @@ def test_a_key_in_several_partitions_has_no_order() -> None:
     assert (found.keys_in_several_partitions, found.keys_out_of_order, found.is_in_order) == (1, 0, False)
 
 
-def test_no_key_no_value_and_empty_ones_are_four_records_and_rows_without_key_have_no_order() -> None:
+def test_null_and_empty_differ_and_keyless_rows_have_no_order() -> None:
     records: list[Record] = [(None, b"", 0), (b"", None, 0), (None, None, 1), (b"", b"", 0)]
     assert verdict(records, records).has_the_same_records
     assert verdict(records[:1], records).extra == 3

@@ -109,7 +109,7 @@ def test_a_line_a_record(capsys: pytest.CaptureFixture[str]) -> None:
         (["--follow", "--from-beginning"], "earliest", False),
     ],
 )
-def test_where_it_starts_and_whether_it_ends(
+def test_consume_options_set_the_start_and_whether_it_ends(
     options: list[str], start: str | int, stop_at_end: bool, reader: type[FakeReader]
 ) -> None:
     assert run(["consume", "events", *options]) == 0
@@ -168,12 +168,12 @@ def test_an_offset_behind_the_end_is_told(
     assert shown.err == ("" if told is None else f"kafkalite: nothing to read from offset {told}\n")
 
 
-def test_what_was_printed_needs_no_explanation(reader: type[FakeReader]) -> None:
+def test_consume_with_records_does_not_ask_for_the_end_offset(reader: type[FakeReader]) -> None:
     assert run(["consume", "events", "--offset", "100"]) == 0
     assert FakeAdmin.properties == {}
 
 
-def test_who_is_asked_for_the_end_gets_the_same_time_out(
+def test_end_offset_request_has_the_timeout_of_consume(
     reader: type[FakeReader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "is_empty", True)

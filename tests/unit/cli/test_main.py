@@ -49,7 +49,7 @@ def test_the_program_explains_its_commands(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("arguments", [[], ["topics"]], ids=["kafkalite", "topics"])
-def test_a_group_without_a_command_shows_its_help_and_is_wrong_usage(
+def test_group_without_command_prints_help_and_exits_with_2(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command_line.run([*arguments, "--help"]) == 0

@@ -140,7 +140,7 @@ def test_a_bad_line_is_named_and_the_others_go_on(
     assert shown.out.startswith("2 acknowledged, 1 failed\n")
 
 
-def test_a_record_that_is_too_large_is_named_and_the_others_go_on(
+def test_too_large_record_is_named_by_line_and_others_continue(
     produce_lines: Callable[..., int],
     producer: type[FakeProducer],
     monkeypatch: pytest.MonkeyPatch,
@@ -176,7 +176,7 @@ def test_an_error_that_every_line_would_meet_ends_the_input(
     assert shown.out == "0 acknowledged, 1 failed\n"
 
 
-def test_records_that_were_not_acknowledged_are_failures_told_once_an_error(
+def test_unacknowledged_records_fail_and_show_each_error_once(
     produce_lines: Callable[..., int],
     producer: type[FakeProducer],
     monkeypatch: pytest.MonkeyPatch,
@@ -192,7 +192,7 @@ def test_records_that_were_not_acknowledged_are_failures_told_once_an_error(
     assert shown.out == "1 acknowledged, 2 failed\nevents-0: offsets 10..10\n"
 
 
-def test_only_so_many_different_errors_are_spelt_out(
+def test_number_of_different_errors_shown_is_limited(
     produce_lines: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert produce_lines(b"x\n" * 100) == 1
@@ -221,7 +221,9 @@ def test_an_interrupt_ends_the_input_but_not_what_was_sent(
     assert capsys.readouterr().out.startswith("1 acknowledged, 0 failed\n")
 
 
-def test_where_and_who_reach_the_producer(produce_lines: Callable[..., int], producer: type[FakeProducer]) -> None:
+def test_bootstrap_server_and_properties_reach_the_producer(
+    produce_lines: Callable[..., int], producer: type[FakeProducer]
+) -> None:
     assert produce_lines(b"", "--bootstrap-server", "k:1", "-X", "acks=1", "-X", "client.id=me") == 0
     names = ("bootstrap.servers", "client.id", "acks")
     assert [producer.properties[name] for name in names] == ["k:1", "me", "1"]
@@ -282,7 +284,7 @@ def test_no_line_is_sent_after_one_that_ran_out_of_time(
     assert capsys.readouterr().out == "0 acknowledged, 1 failed\n"
 
 
-def test_offsets_that_nobody_told_are_null() -> None:
+def test_unknown_offsets_are_null_in_the_report() -> None:
     tally = produce.Tally()
     tally.on_delivery(1, Delivery(TopicPartition("events", 0), -1, 5, 8, -1, None))
     report = tally.report("events")

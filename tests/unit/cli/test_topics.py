@@ -72,7 +72,7 @@ def test_list_prints_one_name_a_line(capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out) == ["__consumer_offsets", "events"]
 
 
-def test_where_the_cluster_is_comes_from_option_environment_or_default(
+def test_bootstrap_server_is_from_option_environment_or_default(
     admin: type[FakeAdmin], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(["topics", "list"])

@@ -226,9 +226,7 @@ def questions(*nodes: Node) -> list[tuple[Node, RequestSpec]]:
     return [(node, RequestSpec(ApiKey.METADATA, brokers_only)) for node in nodes]
 
 
-def test_many_requests_are_on_their_way_to_all_nodes_before_any_is_answered(
-    client: BlockingClient, cluster: ClusterFake
-) -> None:
+def test_request_all_sends_to_all_nodes_before_any_answer(client: BlockingClient, cluster: ClusterFake) -> None:
     ask(client, ONE)
     ask(client, TWO)
     held: list[str] = []
@@ -245,9 +243,7 @@ def test_many_requests_are_on_their_way_to_all_nodes_before_any_is_answered(
     ]
 
 
-def test_a_node_that_cannot_be_reached_takes_no_answer_from_the_others(
-    client: BlockingClient, network: FakeSelectable
-) -> None:
+def test_unreachable_node_takes_no_answer_from_the_others(client: BlockingClient, network: FakeSelectable) -> None:
     ask(client, ONE)
     network.refusals["2"] = ConnectionRefusedError(errno.ECONNREFUSED, "x")
     started_ms = network.clock.now_ms
@@ -259,9 +255,7 @@ def test_a_node_that_cannot_be_reached_takes_no_answer_from_the_others(
     assert network.clock.now_ms - started_ms < 200
 
 
-def test_requests_that_no_broker_has_a_version_for_have_that_error_in_their_places(
-    client: BlockingClient, cluster: ClusterFake
-) -> None:
+def test_unsupported_request_gets_its_error_in_its_place(client: BlockingClient, cluster: ClusterFake) -> None:
     del cluster.versions[ApiKey.LIST_OFFSETS]
     answers = client.request_all(
         [*questions(ONE), (ONE, RequestSpec(ApiKey.LIST_OFFSETS, lambda _: ListOffsetsRequest()))]

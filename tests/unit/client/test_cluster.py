@@ -57,7 +57,7 @@ def test_a_partition_without_leader_counts_but_is_not_available() -> None:
     assert cluster.leader_for(TopicPartition("t", 1)) == TWO
 
 
-def test_what_many_partitions_have_in_common_is_there_once() -> None:
+def test_partitions_share_equal_replicas_and_leaders() -> None:
     cluster = after(Cluster(), answer(topic("t", *(partition(number, 1) for number in range(3))))).cluster
     first, *others = cluster.partitions_for_topic("t")
     for other in others:
@@ -100,7 +100,7 @@ def test_errors_of_topics(code: ErrorCode, invalid: bool, unauthorized: bool, st
     assert snapshot.cluster.partition_count("t") is None
 
 
-def test_an_error_of_a_partition_asks_for_another_update_and_keeps_the_partition() -> None:
+def test_partition_error_makes_metadata_stale_keeps_partition() -> None:
     snapshot = after(Cluster(), answer(topic("t", partition(0, -1, error=ErrorCode.LEADER_NOT_AVAILABLE))))
     assert snapshot.is_stale
     assert snapshot.cluster.partition_count("t") == 1
@@ -143,7 +143,7 @@ def test_topics_that_are_kept_follow_brokers_that_moved_or_left() -> None:
     assert merged.leader_for(TopicPartition("old", 1)) is None
 
 
-def test_an_older_leader_epoch_does_not_take_us_back() -> None:
+def test_older_leader_epoch_does_not_replace_the_leader() -> None:
     before = after(Cluster(), answer(topic("t", partition(0, 2, epoch=5)))).cluster
     where = TopicPartition("t", 0)
     assert after(before, answer(topic("t", partition(0, 1, epoch=4)))).cluster.leader_for(where) == TWO

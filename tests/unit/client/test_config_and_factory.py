@@ -75,7 +75,7 @@ def test_addresses_that_do_not_resolve_are_left_out() -> None:
 
 
 @pytest.mark.usefixtures("names")
-def test_canonical_names_replace_the_bootstrap_addresses_on_request() -> None:
+def test_canonical_names_replace_bootstrap_addresses_on_request() -> None:
     lookup = "resolve_canonical_bootstrap_servers_only"
     assert bootstrap_addresses(config("alias:2", client_dns_lookup=lookup)) == ([("full.name", 2)], [])
 

@@ -55,7 +55,7 @@ def pausing(*durations_ms: int) -> Exchange[str]:
     return "rested"
 
 
-def test_what_is_asked_at_one_time_is_under_way_together_and_each_gets_its_own_answers() -> None:
+def test_exchanges_run_together_and_each_gets_its_own_answers() -> None:
     client = Client()
     assert client.run(asking([ONE], [TWO, ONE]), asking([TWO, ONE], timeout_ms=300)) == [
         ["one", "lost", "one"],
@@ -64,18 +64,18 @@ def test_what_is_asked_at_one_time_is_under_way_together_and_each_gets_its_own_a
     assert client.did == [([1, 2, 1], 300), ([2, 1], 100)]
 
 
-def test_a_pause_holds_nobody_else_up() -> None:
+def test_pause_of_one_exchange_does_not_delay_the_others() -> None:
     client = Client()
     assert client.run(pausing(50, 30), asking([ONE], [ONE]), pausing(60)) == ["rested", ["one", "one"], "rested"]
     assert client.did == [([1], 100), ([1], 100), 50, 10, 20]
 
 
-def test_an_answer_of_any_broker_that_does_not_come_is_an_error_in_its_place() -> None:
+def test_missing_answer_of_any_broker_is_an_error_in_its_place() -> None:
     client = Client()
     assert client.run(asking([None, ONE])) == [["nobody is there", "one"]]
 
 
-def test_an_error_ends_all_of_them() -> None:
+def test_error_of_one_exchange_ends_all_exchanges() -> None:
     client, ended = Client(), []
 
     def refused() -> Exchange[None]:
@@ -96,7 +96,7 @@ def test_an_error_ends_all_of_them() -> None:
     assert client.did == [([1, 2], 100)]
 
 
-def test_an_exchange_that_asks_nothing_asks_nobody() -> None:
+def test_exchange_without_requests_sends_none() -> None:
     client = Client()
     assert client.run(asking(), pausing()) == [[], "rested"]
     assert client.did == []

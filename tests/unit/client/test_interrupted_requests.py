@@ -51,7 +51,7 @@ CALLS: dict[str, Call] = {
 @pytest.mark.behaviour("Faults: interrupts and signals", "An interrupted request leaves its answer to nobody")
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("is_connected", [True, False], ids=["connected", "not connected"])
-def test_an_interrupted_request_leaves_its_answer_to_nobody(name: str, is_connected: bool, figure: Figure) -> None:
+def test_answer_to_an_interrupted_request_reaches_no_other_call(name: str, is_connected: bool, figure: Figure) -> None:
     tried = 0
     stride = 1 if _ALL else _STRIDE if is_connected else _STRIDE_WHILE_CONNECTING
     for point in range(0, _MOST_POINTS, stride):
@@ -76,7 +76,7 @@ def test_an_interrupted_request_leaves_its_answer_to_nobody(name: str, is_connec
     "Faults: interrupts and signals",
     "A signal handler that asks in the middle of a request is told at once that it cannot",
 )
-def test_a_signal_handler_that_asks_in_the_middle_of_a_request_is_told_at_once() -> None:
+def test_signal_handler_asking_during_a_request_is_refused() -> None:
     refused = answered = 0
     for point in range(0, _MOST_POINTS, _STRIDE_WHILE_CONNECTING):
         client = make_client()

@@ -37,7 +37,7 @@ def update(metadata: Metadata, response: MetadataResponse | None = None, now_ms:
     metadata.update(response or answer(), metadata.next_request(now_ms), version=12, now_ms=now_ms)
 
 
-def test_it_starts_with_the_bootstrap_addresses_and_wants_everything_at_once() -> None:
+def test_new_metadata_is_bootstrap_and_due_for_a_full_update() -> None:
     metadata = make()
     assert (metadata.fetch().is_bootstrap, metadata.update_version) == (True, 1)
     assert metadata.time_to_next_update_ms(NOW) == 0
@@ -107,7 +107,7 @@ def test_a_full_update_asks_for_every_topic() -> None:
     assert (request.topics, request.is_partial) == (("a", "b"), False)
 
 
-def test_a_topic_added_while_the_answer_is_under_way_is_asked_for_next() -> None:
+def test_topic_added_during_an_update_is_asked_for_next() -> None:
     metadata = make()
     update(metadata)
     metadata.add("first", NOW)
@@ -130,7 +130,7 @@ def test_asking_for_a_topic_is_partial_until_it_was_answered() -> None:
     assert not metadata.next_request(NOW).is_partial
 
 
-def test_an_answer_that_is_not_the_last_word_asks_for_another() -> None:
+def test_topic_error_in_metadata_requests_another_update() -> None:
     metadata = make()
     metadata.add("t", NOW)
     update(metadata, answer(topic("t", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
@@ -218,7 +218,7 @@ def test_a_leader_epoch_outlives_a_rebootstrap() -> None:
 
 
 @pytest.mark.parametrize("topic_id", [ID_B, ZERO_UUID], ids=["another-topic", "no-ids"])
-def test_a_topic_that_may_be_another_one_begins_with_its_own_epochs(topic_id: uuid.UUID) -> None:
+def test_possibly_recreated_topic_begins_with_its_own_epochs(topic_id: uuid.UUID) -> None:
     metadata = make()
     metadata.add("t", NOW)
     old_id = ID_A if topic_id == ID_B else ZERO_UUID
@@ -248,7 +248,7 @@ def waiting(metadata: Metadata, timeout_ms: int = FOREVER_MS) -> tuple[threading
     return thread, outcome
 
 
-def test_a_version_that_has_passed_is_not_waited_for() -> None:
+def test_await_update_returns_for_a_past_version() -> None:
     make().await_update(0, 0)
 
 
@@ -293,7 +293,7 @@ def test_after_close_nothing_is_taken_over_and_nobody_waits() -> None:
 
 
 @pytest.mark.parametrize(("host", "port"), [("", 9092), ("two", 0), ("two", -1), ("two", 70_000)])
-def test_a_broker_that_cannot_be_where_it_is_said_to_be_is_left_out(host: str, port: int) -> None:
+def test_broker_with_impossible_address_is_left_out(host: str, port: int) -> None:
     metadata = make()
     metadata.add("a", NOW)
     update(metadata, answer(topic("a", partition(0, 1), partition(1, 2)), nodes=(ONE, Node(2, host, port))))
@@ -303,7 +303,7 @@ def test_a_broker_that_cannot_be_where_it_is_said_to_be_is_left_out(host: str, p
     assert cluster.leader_for(TopicPartition("a", 1)) is None
 
 
-def test_leaders_that_a_broker_names_count_from_the_next_epoch_on() -> None:
+def test_leaders_named_by_a_broker_count_only_with_newer_epoch() -> None:
     metadata = make()
     metadata.add("a", NOW)
     update(metadata, answer(topic("a", partition(0, 1, epoch=4), partition(1, 1, epoch=4))))

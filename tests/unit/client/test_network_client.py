@@ -133,13 +133,13 @@ def test_ready_begins_to_connect_and_does_not_wait(world: World) -> None:
     assert world.network.connects == [("1", SocketAddress(2, "one-ip", 9092))]
 
 
-def test_a_node_without_address_is_a_mistake(world: World) -> None:
+def test_node_without_an_address_is_refused(world: World) -> None:
     with pytest.raises(ValueError, match="no address"):
         world.client.ready(Node(1, "", -1), world.now)
 
 
 @pytest.mark.behaviour("ApiVersions", "ApiVersions is the first request on a connection, and callers do not see it")
-def test_the_first_request_asks_for_api_versions_and_stays_inside(world: World) -> None:
+def test_api_versions_is_the_first_request_and_stays_internal(world: World) -> None:
     world.client.ready(ONE, world.now)
     world.poll()
     assert not world.client.is_ready(ONE, world.now)
@@ -170,9 +170,7 @@ def test_api_versions_wait_for_handshake_and_authentication(world: World) -> Non
 
 @pytest.mark.behaviour("ApiVersions", "ApiVersions is asked again in a version that the broker has")
 @pytest.mark.parametrize(("listed", "expected"), [(None, 0), (2, 2), (99, 3)])
-def test_api_versions_are_asked_for_again_in_a_version_the_broker_has(
-    world: World, listed: int | None, expected: int
-) -> None:
+def test_api_versions_is_retried_in_a_version_the_broker_has(world: World, listed: int | None, expected: int) -> None:
     newest = APIS[ApiKey.API_VERSIONS].versions.max
     world.client.ready(ONE, world.now)
     world.poll()
@@ -205,7 +203,7 @@ def test_a_broker_that_refuses_to_tell_its_versions_is_left(world: World) -> Non
     assert "CLUSTER_AUTHORIZATION_FAILED" in world.client.connection_failures()[0].cause
 
 
-def test_a_connect_that_fails_at_once_is_tried_again_after_the_backoff(world: World) -> None:
+def test_connect_that_fails_at_once_is_retried_after_backoff(world: World) -> None:
     world.network.refusals["1"] = ConnectionRefusedError(errno.ECONNREFUSED, "x")
     assert not world.client.ready(ONE, world.now)
     assert world.client.connection_failures() == (ConnectionFailure("one", 9092, "connection refused"),)
@@ -335,7 +333,7 @@ def test_at_most_so_many_requests_are_in_flight() -> None:
     assert [response.request for response in world.answered] == [first, second]
 
 
-def test_the_version_is_the_highest_both_have_and_no_higher_than_asked(world: World) -> None:
+def test_request_uses_highest_common_version_up_to_its_maximum(world: World) -> None:
     world.make_ready(versions=all_versions({ApiKey.LIST_OFFSETS: (0, 7)}))
     built = []
 
@@ -365,7 +363,7 @@ def test_an_unknown_api_is_answered_without_the_network(world: World) -> None:
     assert world.client.ready(ONE, world.now)
 
 
-def test_a_body_that_its_version_cannot_carry_is_answered_without_the_network(world: World) -> None:
+def test_unencodable_body_is_answered_without_the_network(world: World) -> None:
     world.make_ready(versions=all_versions({ApiKey.LIST_OFFSETS: (1, 1)}))
     world.send(build=lambda version: ListOffsetsRequest(isolation_level=1))
     [response] = world.poll()
@@ -373,7 +371,7 @@ def test_a_body_that_its_version_cannot_carry_is_answered_without_the_network(wo
 
 
 @pytest.mark.behaviour("Protocol", "A request with acks=0 is done when it is written")
-def test_without_an_answer_to_come_a_request_is_done_when_it_is_written(world: World) -> None:
+def test_request_without_response_completes_when_written(world: World) -> None:
     world.make_ready()
     world.network.held.add("1")
     request = world.client.new_request(
@@ -424,7 +422,7 @@ def test_throttling_holds_requests_back(world: World) -> None:
 # -- losing connections
 
 
-def test_requests_of_a_lost_connection_end_oldest_first_with_the_cause(world: World) -> None:
+def test_lost_connection_fails_requests_oldest_first_with_cause(world: World) -> None:
     world.make_ready()
     requests = [world.send()]
     world.poll()
@@ -441,7 +439,7 @@ def test_requests_of_a_lost_connection_end_oldest_first_with_the_cause(world: Wo
     assert world.metadata.time_to_next_update_ms(world.now) <= 120
 
 
-def test_answers_that_came_before_the_end_count(world: World) -> None:
+def test_answers_received_before_a_disconnect_count(world: World) -> None:
     world.make_ready()
     answered = world.send()
     world.poll()
@@ -525,7 +523,7 @@ def test_a_connection_that_expired_is_no_failure(world: World) -> None:
     assert world.client.connection_failures() == ()
 
 
-def test_a_second_connection_to_an_address_that_works_is_no_failure_when_lost(world: World) -> None:
+def test_losing_a_twin_of_a_working_connection_is_no_failure(world: World) -> None:
     twin = Node(-1, ONE.host, ONE.port)
     world.make_ready(ONE)
     world.make_ready(twin)
@@ -535,7 +533,7 @@ def test_a_second_connection_to_an_address_that_works_is_no_failure_when_lost(wo
 
 
 @pytest.mark.parametrize("cause", ["closed by the other side", "connection reset by the other side"])
-def test_a_connection_that_ends_before_any_answer_raises_the_question_of_the_protocol(world: World, cause: str) -> None:
+def test_connection_closed_before_any_answer_hints_at_protocol(world: World, cause: str) -> None:
     hint = " before it answered anything; is security.protocol=PLAINTEXT what that listener speaks?"
     world.make_ready()
     world.network.lose("1", cause)
@@ -553,7 +551,7 @@ def test_a_connection_that_ends_before_any_answer_raises_the_question_of_the_pro
 
 
 @pytest.mark.behaviour("Metadata", "Metadata is requested before data")
-def test_metadata_goes_first(world: World) -> None:
+def test_metadata_is_requested_before_data(world: World) -> None:
     world.make_ready()
     world.metadata.add("t", world.now)
     assert not world.client.ready(ONE, world.now)
@@ -563,7 +561,7 @@ def test_metadata_goes_first(world: World) -> None:
     assert [header.api_key for header, _ in world.network.requests("1")] == [ApiKey.METADATA]
 
 
-def test_metadata_is_fetched_from_a_bootstrap_address_without_being_asked_for() -> None:
+def test_metadata_is_fetched_from_bootstrap_without_being_asked() -> None:
     world = World()
     world.metadata.add("t", world.now)
     world.poll()
@@ -585,7 +583,7 @@ def test_metadata_is_fetched_from_a_bootstrap_address_without_being_asked_for() 
     assert not world.metadata.fetch().is_bootstrap
 
 
-def test_a_connection_that_cannot_be_made_is_told_of_beside_one_that_lives(world: World) -> None:
+def test_failed_connect_is_reported_beside_a_living_connection(world: World) -> None:
     bootstrap = Node(-1, ONE.host, ONE.port)
     world.make_ready(bootstrap)
     world.network.refusals["1"] = ConnectionRefusedError(errno.ECONNREFUSED, "x")
@@ -632,7 +630,7 @@ def test_a_lost_metadata_request_is_tried_again_after_a_backoff(world: World) ->
     assert [header.api_key for header, _ in world.network.requests(other)] == [ApiKey.METADATA]
 
 
-def test_an_answer_without_brokers_is_no_answer(world: World) -> None:
+def test_metadata_without_brokers_is_ignored(world: World) -> None:
     world.make_ready()
     world.clock.advance(200)
     version = world.metadata.request_update()
@@ -653,7 +651,7 @@ def test_while_no_node_can_be_used_polls_are_short() -> None:
 
 
 @pytest.mark.behaviour("Metadata", "A cluster whose brokers are all gone is looked for through the bootstrap servers")
-def test_a_cluster_that_is_gone_is_looked_for_where_it_began(world: World) -> None:
+def test_unreachable_cluster_is_looked_for_via_bootstrap(world: World) -> None:
     world.network.refusals = {"1": ConnectionRefusedError(), "2": ConnectionRefusedError()}
     world.clock.advance(200)
     world.metadata.request_update()
@@ -666,7 +664,7 @@ def test_a_cluster_that_is_gone_is_looked_for_where_it_began(world: World) -> No
     assert world.metadata.fetch().is_bootstrap
 
 
-def test_brokers_that_were_away_once_are_asked_again_before_the_start_is_gone_back_to(world: World) -> None:
+def test_recovered_brokers_are_retried_before_rebootstrapping(world: World) -> None:
     world.network.refusals = {"1": ConnectionRefusedError(), "2": ConnectionRefusedError()}
     world.clock.advance(200)
     world.metadata.request_update()
@@ -682,7 +680,7 @@ def test_brokers_that_were_away_once_are_asked_again_before_the_start_is_gone_ba
     assert {connection for connection, _ in world.network.connects} <= {"1", "2"}
 
 
-def test_without_rebootstrapping_known_brokers_are_tried_for_ever() -> None:
+def test_without_rebootstrap_known_brokers_are_retried_forever() -> None:
     world = World(metadata_recovery_strategy="none")
     world.skip_metadata()
     world.network.refusals = {"1": ConnectionRefusedError(), "2": ConnectionRefusedError()}
@@ -693,7 +691,7 @@ def test_without_rebootstrapping_known_brokers_are_tried_for_ever() -> None:
 
 
 @pytest.mark.behaviour("Metadata", "Brokers may tell a client to start again from the bootstrap servers (KIP-1102)")
-def test_brokers_may_send_a_client_back_to_the_start(world: World) -> None:
+def test_rebootstrap_required_resets_metadata_to_bootstrap(world: World) -> None:
     world.make_ready()
     world.clock.advance(200)
     world.metadata.request_update()
@@ -719,7 +717,7 @@ def ask_in_vain(world: World, for_ms: int) -> None:
 
 
 @pytest.mark.behaviour("Metadata", "Brokers that answer without metadata for long are left for the bootstrap servers")
-def test_brokers_that_are_there_but_know_nothing_for_long_are_left_for_the_start() -> None:
+def test_brokers_without_metadata_for_long_cause_rebootstrap() -> None:
     world = World(metadata_recovery_rebootstrap_trigger_ms=5_000)
     world.skip_metadata()
     world.make_ready()
@@ -733,7 +731,7 @@ def test_brokers_that_are_there_but_know_nothing_for_long_are_left_for_the_start
     assert [response.disconnected for response in world.answered] == [True]
 
 
-def test_an_update_that_succeeds_begins_the_count_anew() -> None:
+def test_successful_update_restarts_the_rebootstrap_time() -> None:
     world = World(metadata_recovery_rebootstrap_trigger_ms=5_000)
     world.skip_metadata()
     world.make_ready()
@@ -747,7 +745,7 @@ def test_an_update_that_succeeds_begins_the_count_anew() -> None:
     assert not world.metadata.fetch().is_bootstrap
 
 
-def test_without_rebootstrapping_brokers_that_know_nothing_are_asked_for_ever() -> None:
+def test_without_rebootstrap_brokers_without_metadata_are_kept() -> None:
     world = World(metadata_recovery_strategy="none", metadata_recovery_rebootstrap_trigger_ms=5_000)
     world.skip_metadata()
     world.make_ready()
@@ -791,7 +789,7 @@ def test_a_node_that_is_being_connected_is_better_than_a_new_one(world: World) -
         assert world.client.least_loaded_node(world.now) == TWO
 
 
-def test_of_nodes_to_connect_to_the_one_that_failed_longest_ago_is_taken(world: World) -> None:
+def test_least_recently_failed_node_is_chosen_to_connect(world: World) -> None:
     for node in (TWO, ONE):
         world.network.refusals[node.connection_id] = ConnectionRefusedError()
         world.client.initiate_connect(node, world.now)
@@ -818,7 +816,7 @@ def test_a_network_that_fails_to_poll_is_survived(world: World, monkeypatch: pyt
     assert world.poll() == []
 
 
-def test_after_close_nothing_works_and_closing_again_does_nothing(world: World) -> None:
+def test_closed_client_refuses_calls_and_close_is_idempotent(world: World) -> None:
     world.make_ready()
     world.client.close()
     world.client.close()

@@ -22,7 +22,7 @@ def build(protocol: str, **options: object) -> ChannelBuilder:
     return create_channel_builder(config, FakeClock(), "me")
 
 
-def test_the_protocol_chooses() -> None:
+def test_security_protocol_selects_the_channel_builder() -> None:
     assert isinstance(build("PLAINTEXT"), PlaintextChannelBuilder)
     assert isinstance(build("SSL"), SecureChannelBuilder)
     for mechanism in ("PLAIN", "scram-sha-512"):
@@ -60,7 +60,7 @@ def test_what_is_missing_or_contradicts_itself_is_named(options: dict[str, str],
     assert "s3cr3t" not in str(error.value)
 
 
-def test_a_password_in_the_clear_and_options_without_effect_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_clear_text_password_and_unused_options_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     build("SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=SCRAM_LINE)
     assert caplog.records == []
     build("SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username="alice", sasl_password="s3cr3t")

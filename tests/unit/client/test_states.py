@@ -69,7 +69,7 @@ def test_an_unknown_node_may_be_connected_to() -> None:
     assert subject.last_attempt_ms("1") == -FOREVER_MS
 
 
-def test_the_way_to_ready() -> None:
+def test_connection_states_on_the_way_to_ready() -> None:
     subject = states()
     assert str(subject.connecting(NODE, 0)) == "10.0.0.1:9092"
     assert subject.state("1") is ConnectionState.CONNECTING
@@ -92,7 +92,7 @@ def test_the_way_to_ready() -> None:
 @pytest.mark.behaviour(
     "Connection states", "The reconnect backoff grows until a connection is ready, and is then reset"
 )
-def test_reconnecting_waits_longer_and_longer_until_a_connection_is_ready() -> None:
+def test_reconnect_backoff_grows_until_a_connection_is_ready() -> None:
     subject = states()
     for wait_ms in (50, 100, 200, 400, 800, 1000, 1000):
         lose(subject, 0)
@@ -111,7 +111,7 @@ def test_reconnecting_waits_longer_and_longer_until_a_connection_is_ready() -> N
     assert subject.poll_delay_ms("1", 0) == 50
 
 
-def test_setting_up_may_take_longer_after_every_failure() -> None:
+def test_setup_timeout_grows_after_every_failure() -> None:
     subject = states()
     for timeout_ms in (10_000, 20_000, 30_000, 30_000):
         subject.connecting(NODE, 0)
@@ -134,7 +134,7 @@ def test_setting_up_may_take_longer_after_every_failure() -> None:
 @pytest.mark.behaviour(
     "Connection states", "Every address of a host gets its turn, and then the name is resolved again"
 )
-def test_every_address_of_a_host_gets_its_turn_and_then_the_name_is_looked_up_again() -> None:
+def test_all_addresses_of_a_host_are_tried_before_new_lookup() -> None:
     dns = Dns("10.0.0.1", "10.0.0.2")
     subject = states(dns)
     hosts = []
@@ -145,7 +145,7 @@ def test_every_address_of_a_host_gets_its_turn_and_then_the_name_is_looked_up_ag
     assert dns.questions == 2
 
 
-def test_a_connection_that_worked_and_broke_has_its_name_looked_up_again() -> None:
+def test_lost_working_connection_resolves_its_name_again() -> None:
     dns = Dns("10.0.0.1", "10.0.0.2")
     subject = states(dns)
     subject.connecting(NODE, 0)
@@ -156,7 +156,7 @@ def test_a_connection_that_worked_and_broke_has_its_name_looked_up_again() -> No
     assert subject.connecting(NODE, 0).host == "10.0.0.9"
 
 
-def test_a_node_that_moved_begins_anew() -> None:
+def test_node_with_a_new_address_restarts_its_backoff() -> None:
     subject = states()
     for _ in range(5):
         lose(subject, 0)
@@ -229,7 +229,7 @@ def test_answers_go_to_the_oldest_and_writes_to_the_newest() -> None:
     assert subject.count() == 0
 
 
-def test_more_may_be_sent_while_there_is_room() -> None:
+def test_requests_are_allowed_up_to_the_in_flight_limit() -> None:
     subject = InFlightRequests(2)
     assert subject.can_send_more("1")
     subject.add(in_flight(1))
@@ -240,14 +240,14 @@ def test_more_may_be_sent_while_there_is_room() -> None:
     assert subject.can_send_more("1")
 
 
-def test_with_nothing_in_flight_nothing_can_be_completed() -> None:
+def test_completing_without_requests_in_flight_raises() -> None:
     subject = InFlightRequests(5)
     for ask in (subject.complete_next, subject.last_sent, subject.complete_last_sent):
         with pytest.raises(RuntimeError, match="no in-flight requests for node 1"):
             ask("1")
 
 
-def test_clearing_a_node_gives_the_oldest_first() -> None:
+def test_clearing_a_node_returns_its_requests_oldest_first() -> None:
     subject = InFlightRequests(5)
     for number in (1, 2, 3):
         subject.add(in_flight(number))
@@ -281,7 +281,7 @@ def test_the_highest_version_both_have_is_used() -> None:
     assert node.latest_usable_version(ApiKey.API_VERSIONS) == allowed_versions(ApiKey.API_VERSIONS, None).max
 
 
-def test_without_a_common_version_it_says_what_there_is_and_what_to_upgrade() -> None:
+def test_missing_common_version_error_says_what_to_upgrade() -> None:
     node = NodeApiVersions({ApiKey.PRODUCE: VersionRange(0, 2), ApiKey.METADATA: VersionRange(90, 99)})
     upgrade = r"; upgrade it to Apache Kafka 3\.3 or newer$"
     with pytest.raises(
@@ -294,7 +294,7 @@ def test_without_a_common_version_it_says_what_there_is_and_what_to_upgrade() ->
         node.latest_usable_version(ApiKey.FETCH)
 
 
-def test_what_a_broker_reports() -> None:
+def test_broker_versions_and_features_are_kept_per_node() -> None:
     node = NodeApiVersions.of(
         ApiVersionsResponse(
             api_keys=[
@@ -315,7 +315,7 @@ def test_what_a_broker_reports() -> None:
     assert shared.get("1") is None
 
 
-def test_the_newest_report_of_any_broker_decides_about_features_even_when_it_is_gone() -> None:
+def test_newest_feature_report_wins_even_after_its_broker_left() -> None:
     versions = ApiVersions()
     assert versions.feature_level("transaction.version") == 0
     versions.update("1", NodeApiVersions({}, {"transaction.version": 2}, 7))
@@ -330,7 +330,7 @@ def test_the_newest_report_of_any_broker_decides_about_features_even_when_it_is_
 # -- throttling, failures
 
 
-def test_a_client_holds_itself_back_only_where_the_broker_does_not() -> None:
+def test_client_throttles_itself_only_where_broker_does_not() -> None:
     assert throttle_ms(ApiKey.PRODUCE, 6, ProduceResponse(throttle_time_ms=70)) == 70
     assert throttle_ms(ApiKey.PRODUCE, 5, ProduceResponse(throttle_time_ms=70)) == 0
     assert throttle_ms(ApiKey.METADATA, 12, MetadataResponse()) == 0

@@ -8,7 +8,7 @@ import time
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK
 
 
-def test_monotonic_time_is_in_whole_milliseconds_and_never_goes_back() -> None:
+def test_monotonic_time_is_in_milliseconds_and_never_goes_back() -> None:
     before = time.monotonic_ns()
     readings = [SYSTEM_CLOCK.monotonic_ms() for _ in range(100)]
     after = time.monotonic_ns()

@@ -130,7 +130,7 @@ def test_a_refused_secret_is_not_shown(name: str, value: Any) -> None:
     assert config.REDACTED in text
 
 
-def test_a_refused_secret_does_not_hang_on_the_exception_as_its_cause() -> None:
+def test_refused_secret_is_not_in_the_cause_of_the_exception() -> None:
     with pytest.raises(ConfigError) as caught:
         config.parse(Sample, {"servers": "a:1", "pin": "hunter2"})
     assert caught.value.__cause__ is None
@@ -223,7 +223,7 @@ def test_a_properties_file_means_what_it_means_in_java(text: str, expected: dict
         (r"ssl.password: secretpw\udead", r"line 1: ssl.password has a malformed \uHHHH"),
     ],
 )
-def test_a_broken_line_of_a_properties_file_is_named_and_not_shown(text: str, error: str, tmp_path: Path) -> None:
+def test_broken_properties_line_is_named_but_not_shown(text: str, error: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, text)
     assert str(caught.value) == f"{tmp_path / 'sample.properties'} {error}"

@@ -53,7 +53,7 @@ def test_error_for_falls_back_to_api_error_with_the_code() -> None:
     assert str(error) == "NOT_ENOUGH_REPLICAS"
 
 
-def test_a_local_deadline_is_never_the_exception_of_a_brokers_answer() -> None:
+def test_broker_timeout_code_is_no_local_timeout_error() -> None:
     # REQUEST_TIMED_OUT from a broker says nothing about our own deadlines.
     assert not isinstance(error_for(7), TimeoutError)
     assert isinstance(errors.KafkaTimeoutError("x"), TimeoutError)
@@ -72,7 +72,7 @@ def test_misuse_is_a_value_error_and_a_peers_fault_is_not() -> None:
     assert not issubclass(errors.ProtocolError, ValueError)
 
 
-def test_a_text_that_names_what_a_stranger_sent_fits_into_an_answer() -> None:
+def test_long_error_text_is_cut_to_fit_into_an_answer() -> None:
     assert str(ApiError("x" * 4000)) == "x" * 4000
     text = str(ApiError("\U0001f600" * 100_000))
     assert text.endswith("… (96000 characters more)") and len(text.encode()) < 32_767

@@ -14,7 +14,7 @@ def test_nothing_recorded_has_no_average_and_no_rate() -> None:
     assert sampled.rate(0) == sampled.frequency(0) == sampled.total == sampled.count == 0
 
 
-def test_figures_are_those_of_the_last_windows_and_totals_for_ever() -> None:
+def test_sampled_figures_cover_last_windows_and_totals_cover_all() -> None:
     sampled = Sampled(2, 1000)
     for now_ms, value in ((0, 10), (999, 20), (1000, 60), (1500, 30)):
         sampled.record(value, now_ms)

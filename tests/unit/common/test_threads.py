@@ -12,7 +12,7 @@ from kafka_sink.common.threads import start_thread
 from tests.fakes.manual_clock import ManualClock
 
 
-def test_the_thread_runs_under_its_name_and_does_not_hold_up_the_exit() -> None:
+def test_thread_has_its_name_and_is_a_daemon() -> None:
     seen: list[threading.Thread] = []
     thread = start_thread("sender-p1", lambda: seen.append(threading.current_thread()))
     thread.join(5)
@@ -32,7 +32,7 @@ def test_an_escaping_exception_is_logged_with_the_threads_name(caplog: pytest.Lo
     assert str(record.exc_info[1]) == "boom"
 
 
-def test_one_that_cannot_be_told_of_a_fork_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_fork_callback_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     class Owner:
         told = False
 
@@ -72,7 +72,7 @@ def test_a_thread_that_runs_is_told_of_the_exit_and_waited_for() -> None:
     assert seen == ["ended by itself"]
 
 
-def test_a_thread_that_does_not_end_holds_up_the_exit_for_a_while_only(
+def test_stubborn_thread_delays_exit_only_up_to_the_limit(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(threads, "_EXIT_LIMIT_MS", 10)
@@ -98,7 +98,7 @@ class Stuck:
         self._clock.advance(round(timeout * 1000))
 
 
-def test_however_many_threads_are_stuck_the_exit_waits_for_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_waits_for_one_limit_however_many_threads_are_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     began_ms = clock.now_ms
     told: list[str] = []

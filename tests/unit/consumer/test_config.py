@@ -8,7 +8,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.consumer.log_reader import LogReader
 
 
-def test_answers_that_are_asked_for_are_taken() -> None:
+def test_receive_limit_must_cover_fetch_max_bytes() -> None:
     properties = {"bootstrap.servers": "127.0.0.1:9092", "fetch.max.bytes": 200_000_000}
     with pytest.raises(ConfigError, match=r"receive\.message\.max\.bytes .* is less than fetch\.max\.bytes"):
         LogReader(properties)

@@ -91,7 +91,7 @@ def test_every_codec(codec: CompressionType) -> None:
     assert values(FetchedPartition(EVENTS_3, batch(0, [b"a" * 100] * 3, compression=codec), 0)) == [b"a" * 100] * 3
 
 
-def test_a_last_batch_that_is_cut_off_is_left_for_the_next_answer() -> None:
+def test_truncated_last_batch_is_left_for_the_next_answer() -> None:
     whole, cut = batch(0, [b"a"]), batch(1, [b"b"])
     for size in range(len(cut)):
         fetched = FetchedPartition(EVENTS_3, whole + cut[:size], 0)
@@ -106,14 +106,14 @@ def test_no_data_is_no_records_and_no_progress() -> None:
 
 
 @pytest.mark.parametrize("answer", [batch(5, [b"a"])[:30], batch(5, [b"a"])[:-1], batch(0, [b"a"])])
-def test_an_answer_that_gets_the_reader_nowhere_is_refused(answer: bytes) -> None:
+def test_answer_without_a_complete_batch_is_refused(answer: bytes) -> None:
     with pytest.raises(
         CorruptRecordError, match=rf"events-3 at offset 5: no complete batch in an answer of {len(answer)}"
     ):
         list(FetchedPartition(EVENTS_3, answer, 5))
 
 
-def test_a_flipped_bit_is_noticed_and_what_came_before_it_is_not_lost() -> None:
+def test_flipped_bit_is_detected_and_earlier_records_are_kept() -> None:
     damaged = bytearray(batch(0, [b"a"]) + batch(1, [b"b"]))
     damaged[-1] ^= 1
     seen: list[bytes | None] = []
@@ -150,11 +150,11 @@ def test_the_position_moves_past_an_answer_of_markers_only() -> None:
     assert fetched.next_offset == 5
 
 
-def test_aborted_data_is_shown_where_nobody_asked_for_committed_data() -> None:
+def test_aborted_records_are_returned_without_read_committed() -> None:
     assert values(FetchedPartition(EVENTS_3, data(0, 7, b"a") + marker(1, 7, ABORT), 0)) == [b"a"]
 
 
-def test_aborted_transactions_are_left_out_between_their_first_offset_and_their_marker() -> None:
+def test_aborted_records_are_skipped_up_to_their_abort_marker() -> None:
     log = b"".join(
         (
             data(0, 7, b"committed"),
@@ -182,7 +182,7 @@ def test_two_aborted_transactions_of_one_producer_in_one_answer() -> None:
 
 
 @pytest.mark.behaviour("Log reader", "Aborted transactions are left out, in whatever order the answer lists them")
-def test_a_second_abort_marker_of_a_producer_ends_nothing_and_breaks_nothing() -> None:
+def test_second_abort_marker_of_a_producer_changes_nothing() -> None:
     log = data(0, 7, b"x") + marker(1, 7, ABORT) + marker(2, 7, ABORT) + data(3, 7, b"ok") + marker(4, 7, COMMIT)
     log += data(5, 7, b"y") + marker(6, 7, ABORT) + marker(7, 7, ABORT) + marker(8, 9, ABORT) + data(9, 7, b"end")
     fetched = FetchedPartition(EVENTS_3, log, 0, aborted=AbortedTransactions([(7, 5), (7, 0)]))

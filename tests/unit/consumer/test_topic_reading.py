@@ -76,7 +76,7 @@ def test_only_the_partitions_asked_for() -> None:
     assert {record.partition for record in read(filled(partitions=4), [3, 1, 3])} == {1, 3}
 
 
-def test_from_an_offset_in_the_middle_of_a_batch() -> None:
+def test_reading_may_start_in_the_middle_of_a_batch() -> None:
     assert [record.offset for record in read(filled(), start=3)] == [3, 4, 5]
 
 
@@ -122,12 +122,12 @@ def test_following_goes_on_beyond_the_end() -> None:
 
 
 @pytest.mark.parametrize("start", ["first", -1, None])
-def test_a_start_that_means_nothing_is_refused(start: Any) -> None:
+def test_invalid_start_is_refused(start: Any) -> None:
     with pytest.raises(ValueError, match="start must be"):
         read(filled(), start=start)
 
 
-def test_leaders_share_the_time_that_one_may_wait_and_answers_stay_within_their_limits() -> None:
+def test_fetch_shares_max_wait_between_leaders_and_limits_bytes() -> None:
     cluster = filled(partitions=2, nodes=2)
     read(cluster, fetch_max_wait_ms=500, fetch_max_bytes=4_000, max_partition_fetch_bytes=1_000)
     first = cluster.sent(FetchRequest)[0]
@@ -138,7 +138,7 @@ def test_leaders_share_the_time_that_one_may_wait_and_answers_stay_within_their_
     assert (asked.partition_max_bytes, asked.current_leader_epoch) == (1_000, 3)
 
 
-def test_no_partition_is_always_the_first_to_be_asked_for() -> None:
+def test_first_partition_of_a_fetch_rotates() -> None:
     cluster = filled(partitions=3)
     read(cluster)
     fetches = [request for request in cluster.sent(FetchRequest) if isinstance(request, FetchRequest)]
@@ -163,7 +163,7 @@ def test_an_unknown_partition_is_named_with_those_there_are() -> None:
         read(filled(partitions=3), [9, 0, 4])
 
 
-def test_an_offset_that_was_deleted_is_an_error_that_names_what_there_is() -> None:
+def test_deleted_start_offset_error_names_available_offsets() -> None:
     cluster = filled()
     cluster.partitions[0].first_offset = 4
     with pytest.raises(ApiError, match="t-0 has no offset 1; it begins at 4 and ends before 6") as caught:
@@ -177,7 +177,7 @@ def test_an_offset_beyond_the_end_is_an_error_when_following() -> None:
         next(records)
 
 
-def test_retention_that_overtakes_a_reader_of_everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_overtaking_a_reader_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     cluster = filled()
     records = reading(cluster).begin(None, EARLIEST, stop_at_end=True)
     assert [record.offset for record in islice(records, 2)] == [0, 1]
@@ -186,7 +186,7 @@ def test_retention_that_overtakes_a_reader_of_everything_is_logged(caplog: pytes
     assert "the records 2 to 3 of t-0 are gone" in caplog.text
 
 
-def test_a_topic_that_was_made_anew_is_another_topic() -> None:
+def test_topic_recreated_while_read_raises() -> None:
     cluster = filled()
     records = reading(cluster).begin(None, EARLIEST, stop_at_end=True)
     next(records)
@@ -242,7 +242,7 @@ def test_a_topic_that_is_still_being_made_is_waited_for() -> None:
     assert len(read(cluster)) == 6
 
 
-def test_a_partition_that_nobody_answers_for_ends_in_an_error_with_the_cause() -> None:
+def test_partition_nobody_answers_for_times_out_with_the_cause() -> None:
     cluster = filled(partitions=2, nodes=2)
     records = reading(cluster).begin(None, EARLIEST, stop_at_end=True)
     cluster.partitions[1].leader = -1
@@ -262,7 +262,7 @@ def test_a_slow_user_does_not_use_up_the_time_for_trying_again() -> None:
     assert len(list(records)) == 5
 
 
-def test_a_leader_that_never_has_what_leads_to_the_end_is_not_asked_for_ever() -> None:
+def test_reading_ends_when_leader_lacks_the_remaining_records() -> None:
     cluster = filled()
     records = reading(cluster, default_api_timeout_ms=300).begin(None, EARLIEST, stop_at_end=True)
     assert [record.offset for record in islice(records, 4)] == [0, 1, 2, 3]
@@ -281,14 +281,14 @@ def test_a_leader_that_never_has_what_leads_to_the_end_is_not_asked_for_ever() -
         next(records)
 
 
-def test_an_offset_below_zero_is_no_offset() -> None:
+def test_negative_offset_from_a_broker_is_refused() -> None:
     cluster = filled()
     cluster.partitions[0].first_offset = -1
     with pytest.raises(ProtocolError, match="says that t-0 has the offset -1"):
         read(cluster)
 
 
-def test_an_answer_that_leaves_the_partition_out_is_a_failure_that_is_tried_again() -> None:
+def test_answer_without_the_partition_is_retried() -> None:
     cluster = filled()
     answer = cluster._fetch
 
@@ -308,7 +308,7 @@ def test_an_answer_that_leaves_the_partition_out_is_a_failure_that_is_tried_agai
     [ErrorCode.TOPIC_AUTHORIZATION_FAILED, BrokersUnreachableError("no broker"), KafkaTimeoutError("too late")],
     ids=str,
 )
-def test_what_trying_again_does_not_mend_is_raised_at_once(fault: Any, api_key: ApiKey) -> None:
+def test_non_retriable_error_is_raised_at_once(fault: Any, api_key: ApiKey) -> None:
     cluster = filled()
     cluster.faults[api_key].append(fault)
     with pytest.raises(ApiError) as caught:
@@ -317,7 +317,7 @@ def test_what_trying_again_does_not_mend_is_raised_at_once(fault: Any, api_key: 
     assert len(cluster.sent(MetadataRequest)) == 1
 
 
-def test_an_answer_to_another_question_is_refused() -> None:
+def test_answer_of_another_api_is_refused() -> None:
     cluster = filled()
     cluster._offsets = lambda *_: MetadataRequest()  # type: ignore[assignment,method-assign,return-value]
     with pytest.raises(ProtocolError, match="answered LIST_OFFSETS with MetadataRequest"):

@@ -69,7 +69,7 @@ class Coordinators(ImmediateClient):
         (GOOD, 18_001, "it took 18001 ms, and transactions may be open for 20000 ms"),
     ],
 )
-def test_a_transaction_that_is_not_as_its_task_left_it_is_aborted_and_nothing_decided(
+def test_changed_task_transaction_is_aborted_and_nothing_decided(
     known: TransactionDescription | None, age_ms: int, text: str, flow: Flow
 ) -> None:
     clock = ManualClock()
@@ -93,9 +93,7 @@ def test_a_transaction_that_is_not_as_its_task_left_it_is_aborted_and_nothing_de
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING, FencedError),
     ],
 )
-def test_a_decision_that_the_brokers_do_not_confirm_is_none_and_commits_no_task(
-    code: ErrorCode, error: type[Exception], protocol: str
-) -> None:
+def test_unconfirmed_decision_commits_no_task(code: ErrorCode, error: type[Exception], protocol: str) -> None:
     clock = ManualClock()
     coordinators = Coordinators(GOOD, code)
     plan = Plan("s", "s/t", DRIVER, Flow.V2, 20_000, Moment.now(clock), None, 1)
@@ -110,7 +108,7 @@ def test_a_decision_that_the_brokers_do_not_confirm_is_none_and_commits_no_task(
 
 
 @pytest.mark.parametrize(("age_s", "is_written"), [(3600, False), (3601, True)])
-def test_empty_batches_keep_the_progress_from_being_forgotten(age_s: int, is_written: bool) -> None:
+def test_empty_batch_rewrites_old_progress_before_it_expires(age_s: int, is_written: bool) -> None:
     clock = ManualClock()
     coordinators = Coordinators(None, ErrorCode.NONE)
     known = Progress(3, "query", Flow.V2, clock.wall_ms() // 1000 - age_s)
@@ -122,7 +120,7 @@ def test_empty_batches_keep_the_progress_from_being_forgotten(age_s: int, is_wri
 
 @pytest.mark.parametrize("flow", Flow)
 @pytest.mark.parametrize("state", ["PrepareCommit", "CompleteCommit"])
-def test_only_a_transaction_that_is_described_as_committed_itself_is_not_ended_again(state: str, flow: Flow) -> None:
+def test_only_the_same_committed_transaction_is_not_ended_again(state: str, flow: Flow) -> None:
     own = TransactionDescription(replace(TASKS, epoch=TASKS.epoch + (flow is Flow.V2)), state, frozenset())
     later = replace(own, transaction=replace(own.transaction, epoch=own.transaction.epoch + 1))
     others = [later, replace(own, transaction=replace(own.transaction, producer_id=10))]

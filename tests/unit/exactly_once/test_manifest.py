@@ -22,11 +22,11 @@ TRANSACTIONS = st.builds(
 
 @pytest.mark.behaviour("Exactly once: parallel", "A manifest is read as it was written")
 @given(st.lists(TRANSACTIONS, unique_by=lambda each: each.transactional_id, max_size=30))
-def test_what_goes_in_comes_out(transactions: list[Transaction]) -> None:
+def test_encoded_transactions_decode_to_the_same(transactions: list[Transaction]) -> None:
     assert set(decode_transactions(SINK, encode_transactions(SINK, transactions))) == set(transactions)
 
 
-def test_two_hundred_tasks_of_two_processes_fit_many_times_into_an_offsets_metadata() -> None:
+def test_two_hundred_transactions_fit_into_offset_metadata() -> None:
     transactions = [
         Transaction(writer_id(SINK, bytes([process] * 6), number), 4000 + 2 * number + process, 12)
         for process in range(2)
@@ -36,13 +36,13 @@ def test_two_hundred_tasks_of_two_processes_fit_many_times_into_an_offsets_metad
 
 
 @pytest.mark.parametrize("text", ["no base64!", "AAAA", "AQEBAQEBgA=="])
-def test_anything_else_is_an_error(text: str) -> None:
+def test_malformed_transaction_list_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="not a list of transactions"):
         decode_transactions(SINK, text)
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "A sink never takes the ids of another for its own")
-def test_a_sink_never_takes_anothers_ids_for_its_own() -> None:
+def test_sink_does_not_take_ids_of_another_sink_for_its_own() -> None:
     mine = writer_id("orders", b"\x01" * 6, 12)
     assert is_writer_id("orders", mine)
     for other in (
@@ -55,7 +55,7 @@ def test_a_sink_never_takes_anothers_ids_for_its_own() -> None:
 
 
 @pytest.mark.behaviour("Exactly once: neighbours", "A transactional id tells whose it is")
-def test_an_id_tells_whose_it_is() -> None:
+def test_transactional_id_tells_its_sink_and_topic() -> None:
     for name, topic in (("orders", "orders.eu"), ("a/b.driver", "t"), ("many\nlines", "t.driver")):
         sink = sink_id(name, topic)
         assert sink_of_id(driver_id(sink)) == (name, topic)

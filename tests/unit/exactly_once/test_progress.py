@@ -76,7 +76,7 @@ def test_of_many_partitions_only_those_with_progress_are_read(transactions: int,
     assert [len(partitions) for partitions in offsets.asked] == asked
 
 
-def test_progress_that_grows_between_two_reads_is_read_as_one_version() -> None:
+def test_progress_growing_between_reads_is_read_as_one_version() -> None:
     offsets = Offsets()
     store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
     returned(store.write(DRIVER, Flow.V2, of_version(4, 5_000), 100_000))

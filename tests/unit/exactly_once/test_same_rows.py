@@ -46,7 +46,7 @@ def test_other_rows_under_a_committed_number_are_refused(numbers: BatchNumbering
 @pytest.mark.behaviour(
     "Exactly once: the same batch number with other rows", "The same rows under a committed batch number are skipped"
 )
-def test_the_same_rows_are_skipped_without_doubt() -> None:
+def test_committed_batch_with_same_rows_is_skipped_without_doubt() -> None:
     same = plan(PLANNED, PLANNED.digest)
     assert not same.must_write(4, QUERY, BatchNumbering.OF_A_QUERY)
     assert same.doubt(4) == ""
@@ -65,7 +65,7 @@ def test_the_same_rows_are_skipped_without_doubt() -> None:
         (NO_OFFSETS, "", "are never compared"),
     ],
 )
-def test_where_nobody_knows_the_batch_is_skipped_with_a_doubt(
+def test_batch_with_uncomparable_rows_is_skipped_with_a_doubt(
     offsets: PlannedOffsets, committed: str, doubt: str
 ) -> None:
     unknown = plan(offsets, committed)
@@ -77,7 +77,7 @@ def test_where_nobody_knows_the_batch_is_skipped_with_a_doubt(
     "Exactly once: the same batch number with other rows",
     "Progress keeps what was planned, and progress of earlier releases is read",
 )
-def test_progress_keeps_what_was_planned_and_that_of_earlier_releases_is_read() -> None:
+def test_progress_keeps_planned_offsets_and_reads_older_format() -> None:
     offsets = Offsets()
     store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
     transactions = (Transaction("s/t.000000000000.9", 1, 1),)

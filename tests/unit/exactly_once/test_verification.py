@@ -101,7 +101,7 @@ def test_brokers_that_verify_are_asked_once_and_all_at_a_time(broker: tuple[int,
     "One old broker among several is refused by name, with the version that works",
 )
 @pytest.mark.parametrize("old", [KAFKA_3_5, (-1, None), (4, None), (3, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)])
-def test_one_old_broker_of_several_is_named_with_the_version_that_works(old: tuple[int, ErrorCode | None]) -> None:
+def test_one_old_broker_is_refused_with_the_required_version(old: tuple[int, ErrorCode | None]) -> None:
     text = r"broker 2 at 127.0.0.1:9002 cannot; upgrade to Apache Kafka 3\.6 or newer\. Or write at least once"
     with pytest.raises(ExactlyOnceError, match=text):
         require(one=KAFKA_4_3, two=old, three=KAFKA_3_6)
@@ -112,7 +112,7 @@ def test_one_old_broker_of_several_is_named_with_the_version_that_works(old: tup
     "Verification that is switched off is refused, with the setting",
 )
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_broker_with_verification_switched_off_is_named_with_the_setting(version: int) -> None:
+def test_broker_with_verification_off_is_named_with_setting(version: int) -> None:
     text = rf"{SETTING} is false on broker 1 at 127.0.0.1:9001, broker 3 at 127.0.0.1:9003; set it to true"
     with pytest.raises(ExactlyOnceError, match=text):
         require(one=(version, "false"), two=KAFKA_4_3, three=(version, "false"))
@@ -125,7 +125,7 @@ def test_a_broker_with_verification_switched_off_is_named_with_the_setting(versi
     "hidden",
     [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.POLICY_VIOLATION, UnsupportedVersionError("no such API")],
 )
-def test_a_setting_that_cannot_be_seen_is_warned_of_once(
+def test_hidden_verification_setting_is_warned_of_once(
     hidden: ErrorCode | ApiError, caplog: pytest.LogCaptureFixture
 ) -> None:
     brokers = Brokers(ManualClock(), {ONE: (4, hidden), TWO: KAFKA_3_6})
@@ -143,7 +143,7 @@ def test_a_setting_that_cannot_be_seen_is_warned_of_once(
     "Exactly once: brokers that do not verify transactions",
     "Brokers are asked again after five minutes, and new ones at once",
 )
-def test_brokers_are_asked_again_after_five_minutes_and_new_ones_at_once() -> None:
+def test_known_brokers_are_asked_every_five_minutes_new_at_once() -> None:
     brokers = Brokers(ManualClock(), {ONE: KAFKA_4_3})
     asked = verification(brokers)
     for _ in range(1000):
@@ -165,7 +165,7 @@ def test_brokers_are_asked_again_after_five_minutes_and_new_ones_at_once() -> No
     "Exactly once: brokers that do not verify transactions",
     "A broker that dies is waited for until the cluster has let go of it",
 )
-def test_a_broker_that_dies_is_waited_for_until_the_cluster_has_let_go_of_it() -> None:
+def test_dead_broker_is_waited_for_until_it_leaves_the_cluster() -> None:
     brokers = Brokers(ManualClock(), {ONE: KAFKA_4_3, TWO: (5, DisconnectError("connection refused"))})
     asked = verification(brokers)
 
@@ -180,7 +180,7 @@ def test_a_broker_that_dies_is_waited_for_until_the_cluster_has_let_go_of_it() -
 
 
 @pytest.mark.parametrize("silent", [DisconnectError("connection refused"), ErrorCode.REQUEST_TIMED_OUT])
-def test_a_broker_that_never_says_is_named_when_the_time_is_up(silent: ErrorCode | ApiError) -> None:
+def test_silent_broker_is_named_after_the_verification_timeout(silent: ErrorCode | ApiError) -> None:
     text = r"not every broker said within 10000 ms .*: broker 2 at 127.0.0.1:9002: .*(refused|REQUEST_TIMED_OUT)"
     with pytest.raises(KafkaTimeoutError, match=text):
         require(one=KAFKA_4_3, two=(5, silent))

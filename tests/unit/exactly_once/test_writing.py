@@ -63,9 +63,7 @@ class Coordinators(ImmediateClient):
         ("CompleteCommit", 2, False),
     ],
 )
-def test_an_id_is_used_again_when_its_last_transaction_is_over_and_nobody_will_end_it(
-    state: str | None, version: int, again: bool
-) -> None:
+def test_id_is_reused_only_when_nobody_will_end_its_transaction(state: str | None, version: int, again: bool) -> None:
     ids, coordinators = WriterTransactions(), Coordinators(state)
     plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), Flow.V2, 20_000, 0, DECIDED, 1)
     used = ids.begin(coordinators, plan, version)  # type: ignore[arg-type]
@@ -73,7 +71,7 @@ def test_an_id_is_used_again_when_its_last_transaction_is_over_and_nobody_will_e
     assert (following.transactional_id == used.transactional_id) is again
 
 
-def test_the_tasks_of_a_batch_share_one_look_at_their_ids() -> None:
+def test_tasks_of_a_batch_share_one_description_of_their_ids() -> None:
     ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
     first = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), Flow.V2, 20_000, 0, None, 1)
     names = [ids.begin(coordinators, first, 0).transactional_id for _ in range(5)]  # type: ignore[arg-type]
@@ -87,7 +85,7 @@ def test_the_tasks_of_a_batch_share_one_look_at_their_ids() -> None:
     assert coordinators.asked == []
 
 
-def test_an_id_found_over_is_not_used_again_under_an_older_progress() -> None:
+def test_id_seen_as_finished_is_not_reused_with_older_progress() -> None:
     ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
     plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), Flow.V2, 20_000, 0, DECIDED, 1)
     used = {ids.begin(coordinators, plan, 1).transactional_id for _ in range(2)}  # type: ignore[arg-type]
@@ -111,7 +109,7 @@ def test_an_id_found_over_is_not_used_again_under_an_older_progress() -> None:
         (Flow.V2, None, 1, 1, 20_000, 0, False),
     ],
 )
-def test_a_transaction_goes_on_from_the_epoch_that_the_end_of_the_last_one_has_begun(
+def test_transaction_continues_from_the_epoch_the_last_end_began(
     flow: Flow, state: str | None, producer_id: int, epoch: int, timeout_ms: int, later_ms: int, goes_on: bool
 ) -> None:
     clock = ManualClock()

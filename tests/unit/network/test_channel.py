@@ -118,7 +118,7 @@ def ready_channel(pool: SimpleMemoryPool | None = None) -> tuple[KafkaChannel, H
 
 
 @pytest.mark.behaviour("KafkaChannel", "A channel is ready after the handshake and the authentication")
-def test_connect_handshake_and_authentication_each_say_what_they_wait_for() -> None:
+def test_channel_wants_the_events_of_each_step_until_ready() -> None:
     transport, authenticator = Handshaking(), Asking()
     subject = channel(transport, authenticator)
     assert (subject.state, subject.wanted_events) == (ChannelState.NOT_CONNECTED, WRITE)
@@ -152,7 +152,7 @@ def test_a_refusal_is_kept_for_the_report() -> None:
     assert str(subject.failure) == "who are you?"
 
 
-def test_bytes_that_the_transport_has_taken_but_not_sent_keep_the_slot_taken() -> None:
+def test_bytes_kept_in_the_transport_keep_the_send_slot_taken() -> None:
     subject, transport = ready_channel()
     subject.set_send(NetworkSend("1", [b"abc"]))
     transport.kept_back = 5
@@ -167,7 +167,7 @@ def test_bytes_that_the_transport_has_taken_but_not_sent_keep_the_slot_taken() -
 
 
 @pytest.mark.behaviour("KafkaChannel", "A client authenticates again between two frames, and keeps what came meanwhile")
-def test_a_client_authenticates_again_between_two_frames_only_and_hands_out_what_came_meanwhile() -> None:
+def test_reauthentication_runs_between_frames_and_keeps_receives() -> None:
     transport, authenticator = Handshaking(), Asking()
     transport.is_connected, transport.handshakes, authenticator.steps = True, 2, 2
     subject = channel(transport, authenticator)
@@ -192,7 +192,7 @@ def test_a_client_authenticates_again_between_two_frames_only_and_hands_out_what
 
 
 @pytest.mark.behaviour("KafkaChannel", "A channel has one slot for a frame, which is free when the last byte has left")
-def test_there_is_one_slot_for_a_frame_and_it_is_free_when_the_last_byte_is_gone() -> None:
+def test_send_slot_is_free_only_after_the_last_byte_was_written() -> None:
     subject, transport = ready_channel()
     first = NetworkSend("1", [b"abcdef"])
     subject.set_send(first)

@@ -25,7 +25,7 @@ def test_the_port_is_known_when_it_was_free_to_choose(listener: Listener) -> Non
 @pytest.mark.behaviour(
     "Broker connections", "Accepted sockets do not block, have no delay, keep alive and have the configured buffers"
 )
-def test_an_accepted_socket_never_waits_sends_at_once_and_has_the_buffers_asked_for(listener: Listener) -> None:
+def test_accepted_socket_is_nonblocking_with_configured_buffers(listener: Listener) -> None:
     with socket.create_connection(("127.0.0.1", listener.port)) as client:
         listener.wait(10_000)
         accepted = listener.accept()

@@ -29,7 +29,7 @@ from tests.fakes.clock import FakeClock
 # -- memory pool
 
 
-def test_the_pool_grants_while_any_byte_is_free_and_may_overshoot_once() -> None:
+def test_memory_pool_grants_while_any_byte_is_free() -> None:
     pool = SimpleMemoryPool(10)
     assert pool.try_reserve(9)
     assert pool.try_reserve(100)
@@ -42,7 +42,7 @@ def test_the_pool_grants_while_any_byte_is_free_and_may_overshoot_once() -> None
     assert pool.low_memory_threshold_bytes == 1
 
 
-def test_the_pool_takes_back_no_more_than_it_gave() -> None:
+def test_memory_pool_refuses_release_of_ungranted_bytes() -> None:
     pool = SimpleMemoryPool(10)
     with pytest.raises(RuntimeError, match="did not grant"):
         pool.release(1)
@@ -59,7 +59,7 @@ def test_without_a_pool_everything_is_granted() -> None:
 # -- idle expiry
 
 
-def test_the_longest_silent_connection_expires_first_one_at_a_time() -> None:
+def test_longest_idle_connection_expires_first_one_at_a_time() -> None:
     idle = IdleExpiryManager(100)
     idle.update("a", 1000)
     idle.update("b", 1010)
@@ -102,7 +102,7 @@ def make_channel(peers: list[socket.socket], name: str = "a") -> KafkaChannel:
 @pytest.mark.behaviour(
     "KSelector", "A refused client is told so, and closed after connection.failed.authentication.delay.ms"
 )
-def test_who_is_refused_learns_it_after_the_delay_and_in_order(peers: list[socket.socket]) -> None:
+def test_refused_clients_are_told_after_the_delay_in_order(peers: list[socket.socket]) -> None:
     clock = FakeClock(1000)
     refusals = DelayedRefusals(clock, 100)
     first, second, gone, other = (make_channel(peers, name) for name in "abcd")
@@ -157,7 +157,7 @@ def test_a_signal_lasts_until_it_is_drained() -> None:
 
 
 @pytest.mark.behaviour("KSelector", "A wakeup ends one wait of another thread")
-def test_a_wakeup_ends_one_wait_and_is_nobodys_event(peers: list[socket.socket]) -> None:
+def test_wakeup_ends_one_wait_and_is_not_an_event(peers: list[socket.socket]) -> None:
     events = SocketEvents()
     channel = make_channel(peers)
     events.register(channel)
@@ -187,7 +187,7 @@ def test_an_ip6_address_keeps_its_brackets() -> None:
     assert (str(address), address.sockaddr) == ("[::1]:9092", ("::1", 9092, 0, 0))
 
 
-def test_every_address_of_a_name_is_given_once_and_version_4_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_address_of_a_name_is_given_once_with_ipv4_first(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [
         (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 1, 0, 0)),
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 1)),
@@ -277,5 +277,5 @@ def test_an_address_in_use_is_named(listener: Listener) -> None:
         (ZeroDivisionError("oops"), "ZeroDivisionError: oops"),
     ],
 )
-def test_causes_are_words(error: Exception, text: str) -> None:
+def test_cause_of_an_error_is_in_words(error: Exception, text: str) -> None:
     assert cause_of(error) == text

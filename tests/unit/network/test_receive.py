@@ -64,7 +64,7 @@ def test_a_big_frame_that_is_there_takes_few_reads() -> None:
     assert stream.reads == 5
 
 
-def test_a_short_read_is_not_followed_by_one_that_would_be_refused() -> None:
+def test_short_read_is_not_followed_by_another_read() -> None:
     subject, stream = reader(), Stream(frame(b"x" * 5000)[:1000])
     assert subject.read_from(stream) is None
     assert stream.reads == 1
@@ -122,7 +122,7 @@ def test_a_frame_at_the_limit_is_read() -> None:
 
 @pytest.mark.behaviour("Request memory", "A frame costs the memory of what has arrived")
 @pytest.mark.parametrize("size", [100_000, 4 * 1024 * 1024 - 1, 100 * 1024 * 1024])
-def test_a_frame_costs_what_has_arrived_of_it(size: int) -> None:
+def test_frame_costs_only_the_memory_of_what_has_arrived(size: int) -> None:
     announced, pool = size.to_bytes(4, "big"), SimpleMemoryPool(1 << 30)
     tracemalloc.start()
     try:
@@ -145,7 +145,7 @@ def test_a_large_frame_is_whole() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0", frame(b"abc")[:6]])
-def test_the_end_is_told_wherever_it_comes(sent: bytes) -> None:
+def test_closed_stream_raises_eof_at_any_byte_of_a_frame(sent: bytes) -> None:
     subject, stream = reader(), Stream(*([sent] if sent else []), closed=True)
     with pytest.raises(EOFError):
         while True:

@@ -138,7 +138,7 @@ def test_a_server_takes_no_first_message_that_it_should_not(first: bytes) -> Non
         rfc_server().evaluate(first)
 
 
-def test_nobody_acts_for_another_and_nobody_unknown_is_let_in() -> None:
+def test_other_authorization_id_or_unknown_user_is_refused() -> None:
     with pytest.raises(AuthenticationError, match="authorization id"):
         rfc_server().evaluate(b"n,a=root,n=user,r=x")
     with pytest.raises(AuthenticationError, match="invalid credentials"):
@@ -147,7 +147,7 @@ def test_nobody_acts_for_another_and_nobody_unknown_is_let_in() -> None:
         PlainServer({"a": "b"}).evaluate(b"root\0a\0b")
 
 
-def test_stored_credentials_are_read_as_they_are_written_and_show_nothing() -> None:
+def test_stored_credentials_round_trip_and_never_show_secrets() -> None:
     credential = ScramCredential.of(SHA_256, "pencil", 8192)
     text = format_credential(SHA_256, "a,b=c", credential)
     assert parse_credential(text) == (SHA_256, "a,b=c", credential)
@@ -171,7 +171,7 @@ def test_stored_credentials_are_read_as_they_are_written_and_show_nothing() -> N
         (b"\xff\0a\0b", "UTF-8"),
     ],
 )
-def test_plain_refuses(response: bytes, problem: str) -> None:
+def test_plain_server_refuses_wrong_or_malformed_credentials(response: bytes, problem: str) -> None:
     server = PlainServer({"alice": "secret"})
     with pytest.raises(AuthenticationError, match=problem) as error:
         server.evaluate(response)
@@ -179,7 +179,7 @@ def test_plain_refuses(response: bytes, problem: str) -> None:
     assert "secret" not in str(error.value)
 
 
-def test_plain_lets_in() -> None:
+def test_plain_server_accepts_right_credentials() -> None:
     assert exchange(PlainClient("älice", "sécret"), PlainServer({"älice": "sécret"})) == "älice"
 
 
@@ -190,7 +190,7 @@ def source(callback: Callable[[], Any], clock: FakeClock) -> TokenSource:
     return TokenSource(callback, clock)
 
 
-def test_a_token_is_kept_for_most_of_its_life_and_a_failing_callback_is_forgiven_until_its_end() -> None:
+def test_token_is_kept_and_failed_refresh_forgiven_until_expiry() -> None:
     clock = FakeClock()
     asked = 0
 

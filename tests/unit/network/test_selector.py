@@ -150,7 +150,7 @@ def test_a_failed_connect_leaves_nothing_behind(harness: Harness, listener: List
     harness.selector.connect("0", listener.address, -1, -1)
 
 
-def test_an_id_is_used_once(harness: Harness, listener: Listener) -> None:
+def test_connection_id_cannot_be_used_twice(harness: Harness, listener: Listener) -> None:
     harness.pair("a")
     ours, theirs = socket.socketpair()
     with pytest.raises(RuntimeError, match="connection a already"):
@@ -194,7 +194,7 @@ def test_a_frame_larger_than_the_socket_goes_out_in_pieces(harness: Harness) -> 
     assert send.completed
 
 
-def test_two_frames_at_once_are_a_mistake_that_ends_the_connection(harness: Harness) -> None:
+def test_second_pending_send_ends_the_connection(harness: Harness) -> None:
     harness.pair()
     harness.selector.send(NetworkSend("a", [b"1"]))
     with pytest.raises(RuntimeError, match="not fully written"):
@@ -206,7 +206,7 @@ def test_two_frames_at_once_are_a_mistake_that_ends_the_connection(harness: Harn
     assert harness.selector.disconnected == {}
 
 
-def test_sending_to_nobody_is_a_mistake(harness: Harness) -> None:
+def test_send_to_an_unknown_connection_raises(harness: Harness) -> None:
     with pytest.raises(RuntimeError, match="no connection x"):
         harness.selector.send(NetworkSend("x", [b"1"]))
 
@@ -255,7 +255,7 @@ def test_frames_of_every_size_arrive_whole(harness: Harness) -> None:
     assert [payload for _, payload in received] == payloads
 
 
-def test_the_other_side_closes(harness: Harness) -> None:
+def test_close_by_the_other_side_is_reported_once(harness: Harness) -> None:
     peer = harness.pair()
     peer.sendall(frame(b"last words"))
     peer.close()
@@ -273,7 +273,7 @@ def test_the_other_side_closes(harness: Harness) -> None:
         (-5, "frame of negative length -5; the other side does not speak Kafka's protocol"),
     ],
 )
-def test_an_impossible_frame_ends_the_connection_and_nothing_behind_it_is_read(size: int, cause: str) -> None:
+def test_impossible_frame_ends_connection_and_reads_no_further(size: int, cause: str) -> None:
     with running(max_receive_bytes=100) as harness:
         peer = harness.pair()
         peer.sendall(size.to_bytes(4, "big", signed=True) + frame(b"not a frame any more"))
@@ -371,7 +371,7 @@ def test_without_memory_nothing_is_read_until_some_is_released() -> None:
 @pytest.mark.behaviour(
     "Request memory", "No room for a frame mutes its connection, and room unmutes it unless it was muted on purpose"
 )
-def test_a_connection_that_was_muted_on_purpose_stays_muted_when_memory_returns() -> None:
+def test_explicit_mute_outlasts_a_return_of_memory() -> None:
     pool = SimpleMemoryPool(10)
     pool.try_reserve(10)
     with running(pool=pool) as harness:
@@ -387,7 +387,7 @@ def test_a_connection_that_was_muted_on_purpose_stays_muted_when_memory_returns(
 
 
 @pytest.mark.behaviour("Request memory", "A frame that is given up gives its memory back")
-def test_closing_a_connection_returns_the_memory_of_its_half_read_frame() -> None:
+def test_closing_frees_the_memory_of_a_half_read_frame() -> None:
     pool = SimpleMemoryPool(1000)
     with running(pool=pool) as harness:
         peer = harness.pair()
@@ -398,7 +398,7 @@ def test_closing_a_connection_returns_the_memory_of_its_half_read_frame() -> Non
 
 
 @pytest.mark.behaviour("Request memory", "Connections take chances when memory is low")
-def test_when_memory_is_low_connections_take_chances_and_not_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_low_memory_polls_connections_in_random_order(monkeypatch: pytest.MonkeyPatch) -> None:
     shuffled: list[int] = []
     monkeypatch.setattr("random.shuffle", lambda events: shuffled.append(len(events)))
     pool = SimpleMemoryPool(1000)
@@ -419,7 +419,7 @@ def test_when_memory_is_low_connections_take_chances_and_not_turns(monkeypatch: 
 @pytest.mark.behaviour(
     "ConnectionQuotas", "Connections beyond a limit that was lowered are closed, the longest silent first"
 )
-def test_the_connection_that_was_silent_for_longest_is_given_up_first() -> None:
+def test_longest_silent_connection_has_the_lowest_priority() -> None:
     with running(max_idle_ms=1000) as harness:
         assert harness.selector.lowest_priority_connection() is None
         peers = {name: harness.pair(name) for name in "abc"}
@@ -446,7 +446,7 @@ def test_closing_from_our_side_is_not_reported(harness: Harness) -> None:
 
 @pytest.mark.behaviour("Processor", "A closed connection keeps its place until its frames were handed out")
 @pytest.mark.behaviour("KSelector", "A closing connection hands out what came before")
-def test_a_closed_connection_that_is_muted_is_kept_until_its_frames_were_handed_out() -> None:
+def test_closed_muted_connection_lasts_until_its_frames_are_read() -> None:
     with running(max_idle_ms=100) as harness:
         peer = harness.pair()
         peer.sendall(frame(b"1") + frame(b"2") + frame(b"3"))
@@ -468,7 +468,7 @@ def test_a_closed_connection_that_is_muted_is_kept_until_its_frames_were_handed_
 
 @pytest.mark.behaviour("Processor", "A response for a connection that is closing fails at once")
 @pytest.mark.behaviour("KSelector", "A send on a closing connection fails at once")
-def test_sending_on_a_connection_that_is_closing_fails_it_at_once() -> None:
+def test_send_on_a_closing_connection_fails_at_once() -> None:
     with running(max_idle_ms=100) as harness:
         harness.pair()
         harness.selector.mute("a")
@@ -511,7 +511,7 @@ class AnswersFirst(PlaintextTransport):
 
 @pytest.mark.behaviour("Slow transports", "A transport that has to write before it reads on is served")
 @pytest.mark.parametrize("sends", [False, True])
-def test_a_transport_that_writes_before_it_reads_on_is_read_on(sends: bool) -> None:
+def test_transport_that_must_write_before_reading_is_served(sends: bool) -> None:
     class Builder(PlaintextChannelBuilder):
         def build_channel(
             self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
@@ -603,7 +603,7 @@ class Doorkeeper(PlaintextAuthenticator):
 @pytest.mark.behaviour(
     "KSelector", "A refused client is told so, and closed after connection.failed.authentication.delay.ms"
 )
-def test_who_is_refused_is_told_so_and_closed_after_the_delay() -> None:
+def test_refused_client_is_told_and_closed_after_the_delay() -> None:
     clock = FakeClock(1000)
     told_ms: list[int] = []
 

@@ -53,7 +53,7 @@ def test_writing_goes_on_where_it_stopped(segments: list[bytes], rooms: list[int
     assert bytes(socket.data) == len(body).to_bytes(4, "big") + body
 
 
-def test_more_segments_than_one_call_may_carry_go_out_in_several_without_waiting() -> None:
+def test_send_with_too_many_segments_uses_several_calls() -> None:
     count = MAX_GATHERED_BUFFERS * 2 + 5
     send, socket = NetworkSend("1", [b"x"] * count), Socket()
     send.write_to(socket)

@@ -88,7 +88,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     made.close()
 
 
-def test_nothing_flows_before_the_handshake_and_then_each_knows_the_other() -> None:
+def test_tls_is_ready_after_handshake_and_knows_its_peer() -> None:
     pair = Pair(config(CLIENT), config(BROKER), "required")
     assert (pair.client.ready, pair.client.handshake_events, pair.client.peer_subject) == (False, READ, "")
     pair.handshake()
@@ -100,7 +100,7 @@ def test_nothing_flows_before_the_handshake_and_then_each_knows_the_other() -> N
 
 
 @pytest.mark.behaviour("TLS", "Bytes that the socket did not take leave when it has room again")
-def test_what_was_taken_leaves_when_the_socket_has_room_again(pair: Pair) -> None:
+def test_pending_tls_bytes_leave_when_the_socket_has_room(pair: Pair) -> None:
     frame = [memoryview(b"head"), memoryview(bytes(range(256)) * 8192), memoryview(b""), memoryview(b"tail")]
     whole = b"".join(frame)
     rest = [memoryview(whole)]
@@ -164,7 +164,7 @@ def test_what_is_pending_leaves_before_the_goodbye(pair: Pair) -> None:
 
 
 @pytest.mark.behaviour("TLS", "Decrypted bytes that no socket event announces are read")
-def test_bytes_that_no_socket_event_will_announce_are_announced(pair: Pair) -> None:
+def test_decrypted_bytes_left_over_count_as_buffered(pair: Pair) -> None:
     pair.client.write([memoryview(b"abcdef")])
     target = memoryview(bytearray(4))
     assert pair.broker.read_into(target) == 4
@@ -194,7 +194,7 @@ def test_a_broken_stream_is_an_error_and_no_plaintext(pair: Pair) -> None:
         raw.detach()
 
 
-def test_the_refused_side_learns_why() -> None:
+def test_client_learns_why_its_certificate_was_refused() -> None:
     pair = Pair(config(Authority("other").issue()), config(BROKER, ssl_enabled_protocols="TLSv1.3"), "required")
     with pytest.raises(SslAuthenticationError, match="the client's certificate is refused"):
         pair.handshake()
@@ -278,7 +278,7 @@ def test_files_and_text_that_cannot_be_used_are_named(
 
 
 @pytest.mark.parametrize("name", ["ssl.truststore", "ssl.keystore"])
-def test_other_forms_of_keystores_are_refused_with_the_command_that_converts_them(name: str) -> None:
+def test_non_pem_keystores_are_refused_with_a_keytool_command(name: str) -> None:
     for option, value in ((f"{name}.type", "JKS"), (f"{name}.password", "changeit")):
         with pytest.raises(ConfigError, match=rf"option {name}.*keytool") as error:
             parse(SslConfig, {option: value})

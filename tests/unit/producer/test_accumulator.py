@@ -63,7 +63,7 @@ def test_only_the_newest_batch_takes_records() -> None:
 
 
 @pytest.mark.behaviour("KafkaProducer", "A full batch moves records without a key on to another partition")
-def test_asking_not_to_open_a_batch_allocates_nothing() -> None:
+def test_append_with_abort_on_new_batch_allocates_nothing() -> None:
     accumulator = make_accumulator(ManualClock())
     result = append(accumulator, abort_on_new_batch=True)
     assert result.abort_for_new_batch
@@ -78,7 +78,7 @@ def test_asking_not_to_open_a_batch_allocates_nothing() -> None:
     assert queued(accumulator)[0].is_full, "it is complete: nothing more will be put into it"
 
 
-def test_a_record_larger_than_a_batch_has_one_of_its_own_and_nothing_follows_it() -> None:
+def test_record_larger_than_batch_size_gets_its_own_batch() -> None:
     accumulator = make_accumulator(ManualClock(), batch_size=100)
     result = append(accumulator, value=b"x" * 500)
     assert result.batch_is_full
@@ -93,7 +93,7 @@ def test_a_record_larger_than_a_batch_has_one_of_its_own_and_nothing_follows_it(
 @pytest.mark.behaviour(
     "RecordAccumulator", "A batch that another thread opened meanwhile is used, and the memory given back"
 )
-def test_a_batch_that_another_thread_opened_meanwhile_is_used_and_the_memory_given_back() -> None:
+def test_batch_opened_meanwhile_is_used_and_memory_given_back() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, memory=2000)
     hold = allocate(accumulator.pool, 2000, 0)
@@ -128,7 +128,7 @@ def test_no_lock_is_held_while_memory_is_awaited() -> None:
     assert [queued(accumulator, partition)[0].record_count for partition in (0, 1)] == [1, 2]
 
 
-def test_a_new_batch_is_as_old_as_its_memory_not_as_the_wait_for_it() -> None:
+def test_batch_age_counts_from_memory_not_from_the_wait_for_it() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, memory=1000)
     hold = allocate(accumulator.pool, 1000, 0)
@@ -142,7 +142,7 @@ def test_a_new_batch_is_as_old_as_its_memory_not_as_the_wait_for_it() -> None:
     assert queued(accumulator)[0].created_ms == clock.now_ms
 
 
-def test_no_memory_in_time_is_an_error_and_leaves_nothing_behind() -> None:
+def test_append_without_memory_in_time_raises_and_leaves_nothing() -> None:
     accumulator = make_accumulator(ManualClock(), memory=1000)
     append(accumulator, partition=0)
     with pytest.raises(BufferExhaustedError):
@@ -301,7 +301,7 @@ def finish(accumulator: DrainedAccumulator, batch: ProducerBatch) -> None:
     accumulator.deallocate(batch)
 
 
-def test_a_flush_waits_for_what_is_incomplete_and_not_for_what_comes_later() -> None:
+def test_flush_waits_only_for_batches_incomplete_at_its_start() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock)
     for partition in range(2):
@@ -321,7 +321,7 @@ def test_a_flush_waits_for_what_is_incomplete_and_not_for_what_comes_later() -> 
     assert not is_ready(accumulator), "the flush is over"
 
 
-def test_a_flush_that_takes_too_long_ends_and_stops_hurrying_the_batches() -> None:
+def test_timed_out_flush_ends_and_stops_hurrying_batches() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, linger_ms=5000)
     for partition in range(2):
@@ -366,7 +366,7 @@ def test_a_flush_that_cannot_wake_the_sender_does_not_stay_open() -> None:
     assert not is_ready(accumulator)
 
 
-def test_a_forced_end_fails_everything_queued_and_in_flight() -> None:
+def test_forced_end_fails_all_queued_and_in_flight_batches() -> None:
     accumulator = make_accumulator(ManualClock())
     seen: list[Delivery] = []
     for partition in range(3):
@@ -382,7 +382,7 @@ def test_a_forced_end_fails_everything_queued_and_in_flight() -> None:
     assert accumulator.pool.available_memory == accumulator.pool.total_memory - 1000, "one is still on the wire"
 
 
-def test_a_forced_end_waits_for_appends_that_were_let_in_before() -> None:
+def test_forced_end_waits_for_appends_in_progress() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock)
     straggler = _Call(APPEND)

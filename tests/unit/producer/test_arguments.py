@@ -50,12 +50,12 @@ def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
 
 @pytest.mark.behaviour("KafkaProducer", "Wrong arguments are raised at once")
 @pytest.mark.parametrize("record", [None, "abcdef", b"abcdef", {"topic": TOPIC}, (TOPIC, b"v", None, None, None, ())])
-def test_what_is_no_record_is_refused_by_its_type(producer: KafkaProducer, record: Any) -> None:
+def test_send_refuses_other_than_records_by_type(producer: KafkaProducer, record: Any) -> None:
     with pytest.raises(ValueError, match=f"send takes a ProducerRecord, got {type(record).__name__}"):
         producer.send(record)
 
 
-def test_what_cannot_be_called_is_refused_before_the_record_is_staged(producer: KafkaProducer) -> None:
+def test_uncallable_callback_is_refused_before_staging(producer: KafkaProducer) -> None:
     before = producer.metrics()["record-send-total"]
     for send in (
         lambda: producer.send(ProducerRecord(TOPIC, b"v"), 5),
@@ -68,7 +68,7 @@ def test_what_cannot_be_called_is_refused_before_the_record_is_staged(producer: 
 
 
 @pytest.mark.parametrize("rows", ["value", None, {"value": [b"a"]}, [b"a"], np.array([b"a"]), pa.array([b"a"])])
-def test_what_are_no_rows_are_refused_by_their_type(producer: KafkaProducer, rows: Any) -> None:
+def test_send_columns_refuses_other_than_rows_by_type(producer: KafkaProducer, rows: Any) -> None:
     with pytest.raises(ValueError, match=f"must be a pyarrow Table or RecordBatch, got {type(rows).__name__}"):
         producer.send_columns(TOPIC, rows)
 
@@ -111,7 +111,7 @@ def test_a_header_that_is_no_utf_8_is_refused_by_its_number(producer: KafkaProdu
     "Interceptors and serializers", "A partition that does not exist is refused by the name of the partitioner"
 )
 @pytest.mark.parametrize("choice", [None, "1", 1.5, True])
-def test_what_is_no_partition_is_refused_with_the_partitioners_name(cluster: EmbeddedCluster, choice: Any) -> None:
+def test_invalid_partition_is_refused_with_the_partitioners_name(cluster: EmbeddedCluster, choice: Any) -> None:
     properties = {"bootstrap.servers": cluster.bootstrap_servers}
     with (
         KafkaProducer(properties, partitioner=Answering(choice)) as producer,

@@ -28,7 +28,7 @@ def timestamps(rows: ArrowRows) -> list[int]:
     return rows.chunk.timestamps.tolist()
 
 
-def test_columns_that_are_missing_are_no_keys_no_headers_no_partitions_and_no_timestamps() -> None:
+def test_missing_columns_mean_no_keys_headers_or_partitions() -> None:
     rows = rows_of(batch(), WALL_MS)
     assert (rows.chunk.key, rows.chunk.headers, rows.chunk.timestamps, rows.partitions) == (None, None, None, None)
     assert rows.chunk.num_rows == 3
@@ -130,7 +130,7 @@ def test_partitions_are_given_once() -> None:
         with_partitions(given, np.arange(6, dtype=np.int32))
 
 
-def test_headers_in_one_piece_are_encoded_once_however_many_the_other_pieces_are(
+def test_headers_in_one_piece_are_encoded_once_for_many_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     encoded: list[int] = []

@@ -119,7 +119,7 @@ def test_closing_makes_everything_ready() -> None:
 
 @pytest.mark.behaviour("BatchDrain", "A batch that backs off is not ready, for whatever reason")
 @pytest.mark.parametrize("reason", ["linger", "second batch", "memory", "flush", "closed"])
-def test_backing_off_beats_every_reason(reason: str) -> None:
+def test_batch_in_backoff_is_not_ready_for_any_reason(reason: str) -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, linger_ms=10, retry_backoff_ms=100, memory=2000)
     append(accumulator, value=LARGE)
@@ -155,7 +155,7 @@ def test_backing_off_beats_every_reason(reason: str) -> None:
 
 
 @pytest.mark.behaviour("BatchDrain", "A muted partition is neither ready nor a reason to look again")
-def test_muted_partitions_are_neither_ready_nor_a_reason_to_look_again() -> None:
+def test_muted_partition_is_not_ready_and_sets_no_ready_check() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock)
     append(accumulator)
@@ -180,7 +180,7 @@ def test_topics_with_data_but_no_leader_are_reported() -> None:
     assert accumulator.drain_side.ready(Cluster(), 0).unknown_leader_topics == {"orders"}
 
 
-def test_when_to_look_again_is_the_least_that_is_left_of_all_partitions() -> None:
+def test_next_ready_check_is_the_least_remaining_linger() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, linger_ms=50)
     append(accumulator, partition=0)
@@ -189,7 +189,7 @@ def test_when_to_look_again_is_the_least_that_is_left_of_all_partitions() -> Non
     assert accumulator.drain_side.ready(make_cluster([0, 1]), clock.now_ms).next_ready_check_delay_ms == 30
 
 
-def test_a_partition_that_may_not_leave_does_not_hide_when_another_of_its_node_may() -> None:
+def test_ready_node_still_reports_the_linger_of_other_partitions() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, linger_ms=50)
     append(accumulator, partition=0)
@@ -200,7 +200,7 @@ def test_a_partition_that_may_not_leave_does_not_hide_when_another_of_its_node_m
     assert result.next_ready_check_delay_ms == 50
 
 
-def test_looking_changes_nothing() -> None:
+def test_ready_check_changes_nothing() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock)
     append(accumulator)
@@ -252,7 +252,7 @@ def test_a_drained_batch_takes_no_more_records() -> None:
 
 
 @pytest.mark.behaviour("BatchDrain", "A request is not larger than max.request.size, unless by its first batch")
-def test_a_request_is_not_larger_than_allowed_unless_by_its_first_batch() -> None:
+def test_only_the_first_batch_may_exceed_max_request_size() -> None:
     accumulator = make_accumulator(ManualClock())
     for partition in range(3):
         append(accumulator, partition, LARGE)
@@ -262,7 +262,7 @@ def test_a_request_is_not_larger_than_allowed_unless_by_its_first_batch() -> Non
     assert len(drain(accumulator, cluster, max_bytes=10)) == 1
 
 
-def test_a_request_is_filled_with_what_batches_are_after_compression() -> None:
+def test_request_size_counts_batches_after_compression() -> None:
     accumulator = make_accumulator(ManualClock(), compression=Compression(CompressionType.GZIP, None))
     for partition in range(6):
         append(accumulator, partition, LARGE)
@@ -274,7 +274,7 @@ def test_a_request_is_filled_with_what_batches_are_after_compression() -> None:
     assert [batch.topic_partition.partition for batch in drain(accumulator, cluster, max_bytes=500)] == [5]
 
 
-def test_a_batch_that_did_not_fit_keeps_its_place_before_what_came_after_it() -> None:
+def test_batch_that_did_not_fit_stays_before_later_ones() -> None:
     accumulator = make_accumulator(ManualClock(), idempotence=make_idempotence())
     cluster = make_cluster([0, 0])
     for partition, value in ((0, LARGE), (1, b"first" * 100)):
@@ -312,7 +312,7 @@ def test_every_partition_gets_its_turn() -> None:
     assert counts == [4] * 5
 
 
-def test_a_node_whose_partitions_shrank_is_drained_from_a_place_that_exists() -> None:
+def test_drain_starts_at_valid_place_after_partitions_shrank() -> None:
     accumulator = make_accumulator(ManualClock())
     for partition in range(4):
         append(accumulator, partition, LARGE)
@@ -353,7 +353,7 @@ def test_sequences_are_given_when_a_batch_leaves_its_queue() -> None:
         assert (view.header.producer_id, view.header.base_sequence) == (9, expected)
 
 
-def test_a_partition_whose_sequences_are_not_settled_is_left_out_without_ending_the_drain() -> None:
+def test_unsettled_partition_is_skipped_and_the_drain_continues() -> None:
     idempotence = make_idempotence()
     accumulator = make_accumulator(ManualClock(), idempotence=idempotence)
     append(accumulator, 0)
@@ -404,7 +404,7 @@ def test_retries_with_sequences_stand_in_their_order(order: Sequence[int], first
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_retries_without_sequences_stand_by_age_so_that_none_expires_unseen(order: Sequence[int]) -> None:
+def test_retries_without_sequences_are_ordered_by_age(order: Sequence[int]) -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, delivery_timeout_ms=100)
     sent = []
@@ -437,7 +437,7 @@ def test_the_backoff_of_a_batch_is_drawn_once() -> None:
 
 
 @pytest.mark.behaviour("Delivery time-out", "Batches whose delivery.timeout.ms has passed are taken out of the queues")
-def test_batches_whose_time_has_passed_are_taken_out_and_the_next_is_noted() -> None:
+def test_expired_batches_are_taken_out_and_next_expiry_noted() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, delivery_timeout_ms=1000)
     for _ in range(2):

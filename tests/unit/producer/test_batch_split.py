@@ -61,7 +61,7 @@ def test_the_pieces_hold_the_records_as_they_were(
         assert piece.room_bytes == 0
 
 
-def test_the_cut_halves_the_bytes_not_the_count() -> None:
+def test_split_halves_the_bytes_and_not_the_record_count() -> None:
     batch = make_batch(room=ROOMY, values=[b"x" * 1000, *[b"y"] * 100])
     head, tail = batch.split()
     assert (head.record_count, tail.record_count) == (1, 100)
@@ -82,7 +82,7 @@ def test_one_record_cannot_be_split_nor_a_batch_that_has_ended() -> None:
 @pytest.mark.behaviour(
     "Batch split", "Futures and runs of columns follow their records into the pieces, and the pieces of pieces"
 )
-def test_futures_lead_to_the_pieces_of_pieces() -> None:
+def test_futures_follow_their_records_through_repeated_splits() -> None:
     batch = make_batch(room=ROOMY)
     futures = [append(batch, str(n).encode()) for n in range(8)]
     head, tail = batch.split()
@@ -189,7 +189,7 @@ def test_a_batch_that_cannot_be_split_fails_with_both_reasons(monkeypatch: pytes
     world.assert_memory_is_back()
 
 
-def test_a_split_spends_no_attempt() -> None:
+def test_splitting_a_batch_uses_up_no_retry() -> None:
     world = SenderWorld(batch_size=10_000, retries=1)
     world.connect()
     world.brokers.max_message_bytes = HEADER_BYTES + 150

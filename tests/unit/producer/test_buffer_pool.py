@@ -93,7 +93,7 @@ def test_kept_buffers_are_given_up_for_other_sizes() -> None:
     assert pool.available_memory == 50
 
 
-def test_what_is_out_is_not_available() -> None:
+def test_available_memory_excludes_allocated_buffers() -> None:
     pool = make_pool(1000, 100)
     first, second = allocate(pool, 100, 0), allocate(pool, 300, 0)
     assert pool.available_memory == 600
@@ -109,7 +109,7 @@ def test_more_than_there_will_ever_be_is_refused_at_once() -> None:
 
 
 @pytest.mark.behaviour("BufferPool", "An error about exhausted memory says which options to look at")
-def test_memory_that_stays_short_is_an_error_that_says_what_to_look_at() -> None:
+def test_exhausted_memory_error_says_which_options_to_check() -> None:
     clock = ManualClock()
     pool = make_pool(100, 100, clock)
     allocate(pool, 100, 0)
@@ -121,7 +121,7 @@ def test_memory_that_stays_short_is_an_error_that_says_what_to_look_at() -> None
     assert pool.waits_ms.total == 50
 
 
-def test_zero_patience_does_not_wait() -> None:
+def test_allocation_with_zero_timeout_does_not_wait() -> None:
     clock = ManualClock()
     pool = make_pool(100, 100, clock)
     allocate(pool, 100, 0)
@@ -169,7 +169,7 @@ def test_waiting_again_only_gets_the_time_that_is_left() -> None:
 
 
 @pytest.mark.behaviour("BufferPool", "What a waiter had gathered goes back when its time is up")
-def test_what_a_waiter_had_gathered_goes_back_when_its_time_is_up() -> None:
+def test_timed_out_waiter_gives_back_what_it_had_gathered() -> None:
     clock = ManualClock()
     pool = make_pool(100, 10, clock)
     first, second = allocate(pool, 60, 0), allocate(pool, 40, 0)
@@ -181,7 +181,7 @@ def test_what_a_waiter_had_gathered_goes_back_when_its_time_is_up() -> None:
     assert pool.available_memory == 100
 
 
-def test_what_the_first_waiter_gives_up_wakes_the_second() -> None:
+def test_memory_a_waiter_gives_up_wakes_the_next() -> None:
     clock = FakeClock()
     pool = BufferPool(100, 10, clock, on_wait=lambda: None)
     allocate(pool, 60, 0)
@@ -212,7 +212,7 @@ def test_waiters_are_served_in_the_order_they_came() -> None:
         assert all(waiter.is_waiting for waiter in waiters[index + 1 :])
 
 
-def test_a_large_waiter_is_not_overtaken_by_a_small_one_behind_it() -> None:
+def test_small_waiter_does_not_overtake_a_large_one() -> None:
     pool = BufferPool(100, 10, FakeClock(), on_wait=lambda: None)
     first, second = allocate(pool, 50, 0), allocate(pool, 50, 0)
     large, small = Waiter(pool, 100), Waiter(pool, 20)
@@ -229,7 +229,7 @@ def test_a_large_waiter_is_not_overtaken_by_a_small_one_behind_it() -> None:
     assert len(small_got) == 20
 
 
-def test_what_one_waiter_leaves_over_wakes_the_next() -> None:
+def test_memory_a_waiter_leaves_over_wakes_the_next() -> None:
     pool = BufferPool(100, 10, FakeClock(), on_wait=lambda: None)
     everything = allocate(pool, 100, 0)
     waiters = [Waiter(pool, 40), Waiter(pool, 40)]
@@ -238,7 +238,7 @@ def test_what_one_waiter_leaves_over_wakes_the_next() -> None:
 
 
 @pytest.mark.behaviour("BufferPool", "Closing wakes every waiter with an error, and refuses new ones")
-def test_close_wakes_every_waiter_with_an_error_and_refuses_newcomers() -> None:
+def test_close_fails_every_waiter_and_refuses_new_ones() -> None:
     pool = BufferPool(100, 100, FakeClock(), on_wait=lambda: None)
     first = allocate(pool, 100, 0)
     waiters = [Waiter(pool, 100), Waiter(pool, 50)]
@@ -253,7 +253,7 @@ def test_close_wakes_every_waiter_with_an_error_and_refuses_newcomers() -> None:
     assert pool.available_memory == 100
 
 
-def test_trying_neither_waits_nor_overtakes_who_does() -> None:
+def test_try_allocate_neither_waits_nor_overtakes_waiters() -> None:
     pool = BufferPool(100, 50, FakeClock(), on_wait=lambda: None)
     first, second = try_allocate(pool, 50), try_allocate(pool, 40)
     assert first is not None
@@ -281,7 +281,7 @@ def test_trying_reuses_a_kept_buffer() -> None:
     assert pool.available_memory == 50
 
 
-def test_who_begins_to_wait_wakes_the_sender_and_is_counted_by_then() -> None:
+def test_waiter_is_counted_before_it_wakes_the_sender() -> None:
     seen: list[int] = []
     clock = ManualClock()
     pool = BufferPool(100, 100, clock, on_wait=lambda: seen.append(pool.queued))
@@ -315,7 +315,7 @@ def test_a_machine_without_memory_gets_its_reservation_back(monkeypatch: pytest.
     assert pool.available_memory == 100
 
 
-def test_memory_that_replaces_a_buffer_is_accounted_for_in_its_place() -> None:
+def test_exchange_accounts_for_memory_that_replaces_a_buffer() -> None:
     pool = BufferPool(3000, 1000, ManualClock(), on_wait=lambda: None)
     whole = allocate(pool, 1000, 0)
     pieces = [Memory(bytearray(520)), Memory(bytearray(530))]
@@ -326,7 +326,7 @@ def test_memory_that_replaces_a_buffer_is_accounted_for_in_its_place() -> None:
     assert pool.available_memory == 3000
 
 
-def test_a_full_pool_lends_what_the_pieces_are_larger_and_takes_it_back_first() -> None:
+def test_exchange_may_overdraw_the_pool_and_is_repaid_first() -> None:
     pool = BufferPool(1000, 1000, ManualClock(), on_wait=lambda: None)
     whole = allocate(pool, 1000, 0)
     pieces = [Memory(bytearray(540)), Memory(bytearray(530))]

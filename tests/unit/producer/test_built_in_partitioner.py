@@ -31,7 +31,7 @@ def test_keys_go_where_the_hash_says(key: bytes) -> None:
     assert positive_murmur2(key) == to_positive(murmur2(key))
 
 
-def test_a_turn_ends_when_a_new_batch_would_be_opened_and_a_batch_was_filled() -> None:
+def test_turn_ends_at_a_new_batch_after_a_batch_was_filled() -> None:
     partitioner, cluster = make(), make_cluster([0] * 1000)
     first = partitioner.partition(TOPIC, None, cluster)
     partitioner.needs_new_batch(TOPIC, first, 100, cluster)
@@ -96,7 +96,7 @@ def test_every_partition_with_a_leader_has_the_same_chance() -> None:
     "Partitioner",
     "The adaptive partitioner prefers short queues, in proportion, and leaves out partitions without a leader",
 )
-def test_short_queues_are_preferred_by_as_much_as_they_are_shorter() -> None:
+def test_shorter_queues_are_preferred_in_proportion() -> None:
     partitioner = make()
     drawn(partitioner, [0] * 3, 1)
     partitioner.update_loads(TOPIC, [0, 1, 2], [0, 3, 1], 3)
@@ -108,13 +108,13 @@ def test_short_queues_are_preferred_by_as_much_as_they_are_shorter() -> None:
     assert max(found.values()) - min(found.values()) < 300
 
 
-def test_a_partition_that_is_not_available_is_left_out_even_where_all_queues_are_equal() -> None:
+def test_unavailable_partition_is_left_out_with_equal_queues() -> None:
     partitioner = make()
     partitioner.update_loads(TOPIC, [0, 2], [1, 1], 3)
     assert set(drawn(partitioner, [0] * 3)) == {0, 2}
 
 
-def test_the_accumulator_reports_queues_once_each_partition_was_used() -> None:
+def test_queue_loads_are_reported_once_each_partition_was_used() -> None:
     partitioner, clock = make(), ManualClock()
     accumulator = make_accumulator(clock, batch_size=100)
     loads = PartitionLoads(accumulator, partitioner, availability_timeout_ms=50)

@@ -79,7 +79,7 @@ def after_encoding(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]
 @pytest.mark.behaviour(
     "Record format", "Rows without a timestamp get the time of their own call, also in a batch that is open"
 )
-def test_rows_without_a_time_get_that_of_their_own_call_also_in_a_batch_that_is_open() -> None:
+def test_rows_without_timestamp_get_the_time_of_their_own_call() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock)
     append_columns(accumulator, [Row(VALUE)])
@@ -106,7 +106,7 @@ def test_rows_fill_batches_and_only_the_last_stays_open() -> None:
     assert [batch.record_count for batch in queued(accumulator)] == [3, 3, 3, 1]
 
 
-def test_the_sender_is_only_woken_when_there_is_something_new_to_send() -> None:
+def test_sender_is_woken_only_for_something_new_to_send() -> None:
     accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
     assert append_columns(accumulator, [ROW]), "a new batch: when to look again has changed"
     assert not append_columns(accumulator, [ROW])
@@ -137,7 +137,7 @@ def test_a_row_larger_than_a_batch_has_one_of_its_own() -> None:
 # --- others at the same queues ---------------------------------------------------------------------------------------
 
 
-def test_rows_whose_batch_was_drained_meanwhile_go_into_a_new_one(after_encoding: list[Callable[[], object]]) -> None:
+def test_rows_whose_batch_was_drained_meanwhile_open_a_new_one(after_encoding: list[Callable[[], object]]) -> None:
     accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
     append_columns(accumulator, [Row(b"0"), Row(b"1")])
     drained: list[ProducerBatch] = []
@@ -162,7 +162,7 @@ def test_only_the_rows_of_drained_batches_are_appended_anew(after_encoding: list
     ]
 
 
-def test_a_record_that_another_thread_appended_meanwhile_stands_before_the_rows(
+def test_record_appended_meanwhile_stands_before_the_rows(
     after_encoding: list[Callable[[], object]],
 ) -> None:
     accumulator = make_accumulator(ManualClock())
@@ -175,7 +175,7 @@ def test_a_record_that_another_thread_appended_meanwhile_stands_before_the_rows(
     assert [record.offset for record in records] == [0, 1, 2, 3]
 
 
-def test_rows_of_one_partition_stay_in_order_when_their_first_batch_was_drained(
+def test_rows_stay_in_order_when_their_first_batch_was_drained(
     after_encoding: list[Callable[[], object]],
 ) -> None:
     accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
@@ -191,7 +191,7 @@ def test_rows_of_one_partition_stay_in_order_when_their_first_batch_was_drained(
     assert values(queued(accumulator, 1)) == [[b"a", b"b"]]
 
 
-def test_plans_that_are_out_of_date_again_and_again_end(after_encoding: list[Callable[[], object]]) -> None:
+def test_rows_are_appended_despite_repeatedly_outdated_plans(after_encoding: list[Callable[[], object]]) -> None:
     accumulator = make_accumulator(ManualClock(), batch_size=10_000)
     append(accumulator, value=b"first")
     after_encoding.extend([lambda: append(accumulator, value=b"theirs")] * 50)
@@ -282,7 +282,7 @@ def acquired_for_a_moment(lock: threading.RLock) -> bool:
 # --- memory and close ------------------------------------------------------------------------------------------------
 
 
-def test_memory_that_runs_out_half_way_leaves_what_was_appended_and_nothing_else() -> None:
+def test_exhausted_memory_leaves_only_the_rows_appended_so_far() -> None:
     clock = ManualClock()
     accumulator = make_accumulator(clock, batch_size=THREE_ROWS, memory=2 * THREE_ROWS)
     told: list[Delivery] = []

@@ -43,7 +43,7 @@ class Sender:
     "Threads", "Records that many threads send each end once, and those acknowledged are stored once"
 )
 @pytest.mark.parametrize("timeout_ms", [0, 30_000])
-def test_every_record_ends_and_what_was_acknowledged_is_stored_once(timeout_ms: int) -> None:
+def test_concurrent_sends_store_acknowledged_records_once(timeout_ms: int) -> None:
     with EmbeddedCluster(num_partitions=3) as cluster:
         cluster.create_topic(TOPIC, partitions=3)
         producer = KafkaProducer(

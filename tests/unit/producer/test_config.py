@@ -66,16 +66,16 @@ def test_a_delivery_time_out_that_was_set_too_low_is_refused() -> None:
     assert "kafka.request.timeout.ms (30000)" in text
 
 
-def test_the_sum_itself_is_enough() -> None:
+def test_delivery_timeout_equal_to_the_sum_is_accepted() -> None:
     assert settle({"delivery.timeout.ms": 30_005}).delivery_timeout_ms == 30_005
 
 
-def test_a_default_that_became_too_low_is_raised_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_low_default_delivery_timeout_is_raised_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert settle({"request.timeout.ms": 200_000}, prefix="kafka.").delivery_timeout_ms == 200_005
     assert "kafka.delivery.timeout.ms is 200005, so that it is not less than kafka.linger.ms" in caplog.text
 
 
-def test_the_sum_does_not_pass_the_largest_value() -> None:
+def test_raised_delivery_timeout_does_not_exceed_the_maximum() -> None:
     assert settle({"linger.ms": 2**31 - 1}).delivery_timeout_ms == 2**31 - 1
 
 
@@ -86,7 +86,7 @@ _IN_FLIGHT = ("max.in.flight.requests.per.connection", 6)
 
 
 @pytest.mark.parametrize(("name", "value"), [*_GIVES_WAY, _IN_FLIGHT])
-def test_idempotence_that_was_asked_for_refuses_what_contradicts_it(name: str, value: Any) -> None:
+def test_explicit_idempotence_refuses_contradicting_options(name: str, value: Any) -> None:
     text = refusal({"enable.idempotence": True, name: value}, prefix="kafka.")
     assert "kafka.enable.idempotence=true needs" in text
     assert f"contradicts kafka.{name}={value}; change kafka.{name}, or set kafka.enable.idempotence=false" in text
@@ -103,17 +103,17 @@ def test_idempotence_by_default_gives_way_and_says_so(name: str, value: Any, cap
 
 @pytest.mark.behaviour("KafkaProducer", "Options that contradict each other are refused")
 @pytest.mark.parametrize("other", [{}, *({name: value} for name, value in _GIVES_WAY)])
-def test_more_than_five_in_flight_are_refused_unless_idempotence_is_off_by_name(other: dict[str, Any]) -> None:
+def test_over_five_in_flight_needs_explicit_idempotence_off(other: dict[str, Any]) -> None:
     text = refusal({**other, _IN_FLIGHT[0]: _IN_FLIGHT[1]}, prefix="kafka.")
     assert "contradicts kafka.max.in.flight.requests.per.connection=6" in text
 
 
 @pytest.mark.parametrize(("name", "value"), [*_GIVES_WAY, _IN_FLIGHT])
-def test_without_idempotence_nothing_contradicts(name: str, value: Any) -> None:
+def test_disabled_idempotence_allows_every_setting(name: str, value: Any) -> None:
     assert not settle({"enable.idempotence": False, name: value}).enable_idempotence
 
 
-def test_five_in_flight_are_still_fine() -> None:
+def test_idempotence_allows_five_requests_in_flight() -> None:
     assert settle({"enable.idempotence": True, "max.in.flight.requests.per.connection": 5}).enable_idempotence
 
 
@@ -149,7 +149,7 @@ def test_a_transactional_id_needs_idempotence() -> None:
         ("compression.lz4.level", 18),
     ],
 )
-def test_values_that_mean_nothing(name: str, value: Any) -> None:
+def test_impossible_option_values_are_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=name):
         settle({name: value})
 
@@ -170,14 +170,12 @@ def test_a_batch_must_fit_into_the_memory() -> None:
     "name",
     ["ssl.protocol", "sasl.login.refresh.window.factor", "metric.reporters", "enable.metrics.push", "ssl.provider"],
 )
-def test_what_only_javas_client_has_is_warned_of_and_changes_nothing(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_option_only_javas_client_has_is_warned_of_and_ignored(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert settle({name: "anything"}) == settle({})
     assert f"option {name} has no effect: " in caplog.text
 
 
-def test_what_javas_client_would_do_otherwise_is_still_an_error() -> None:
+def test_unknown_java_options_are_errors_without_bad_guesses() -> None:
     assert "unknown option ssl.engine.factory.class" in refusal({"ssl.engine.factory.class": "a.B"})
     assert "did you mean ssl.protocol" not in refusal({"ssl.protocoll": "TLSv1.3"})
 
@@ -193,7 +191,7 @@ def test_what_javas_client_would_do_otherwise_is_still_an_error() -> None:
         ({"value.serializer": object()}, True),
     ],
 )
-def test_names_that_are_not_kafkas_are_for_plugins_of_the_users_own(plugin: dict[str, Any], handed_over: bool) -> None:
+def test_options_unknown_to_kafka_are_handed_to_custom_plugins(plugin: dict[str, Any], handed_over: bool) -> None:
     properties = {**plugin, "schema.registry.url": "http://registry", "linger.mss": 5, "acks": "all"}
     assert names_for_plugins(properties) == ({"schema.registry.url"} if handed_over else set())
     assert names_for_plugins({"my.table": 1}, are_given=True) == {"my.table"}

@@ -75,7 +75,7 @@ def int32s(*values: int) -> NDArray[np.int32]:
 # --- one record ------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_is_staged_at_once_and_its_future_tells_where_it_went(make: Make) -> None:
+def test_send_returns_at_once_and_future_gives_the_metadata(make: Make) -> None:
     driven = make((1, 2))
     stored = Stored(driven)
     headers = [("trace", b"1")]
@@ -88,7 +88,7 @@ def test_a_record_is_staged_at_once_and_its_future_tells_where_it_went(make: Mak
     assert stored.headers == [(("trace", b"1"),)]
 
 
-def test_a_record_without_a_timestamp_gets_the_time_of_its_sending(make: Make) -> None:
+def test_record_without_timestamp_gets_the_time_of_send(make: Make) -> None:
     driven = make()
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     before = driven.clock.wall_ms()
@@ -132,7 +132,7 @@ def test_rows_wake_the_sender(make: Make) -> None:
         assert driven.brokers.network._woken is expected
 
 
-def test_leaving_a_full_batch_for_another_partitions_open_one_wakes_the_sender(make: Make) -> None:
+def test_leaving_full_batch_for_another_open_one_wakes_sender(make: Make) -> None:
     driven = make((1, 1), linger_ms=1000, batch_size=1000)
     send = driven.producer.send
     for partition in (0, 1):
@@ -164,9 +164,7 @@ def test_partitions_and_timestamps_must_not_be_negative(make: Make, field: str) 
     ("name", "properties"),
     [("max.request.size", {"max_request_size": 500}), ("buffer.memory", {"buffer_memory": 500, "batch_size": 100})],
 )
-def test_a_record_that_is_too_large_fails_in_its_future_and_its_callback(
-    make: Make, name: str, properties: dict[str, int]
-) -> None:
+def test_too_large_record_fails_in_its_future_and_callback(make: Make, name: str, properties: dict[str, int]) -> None:
     driven = make(**properties)
     told: list[Delivery] = []
     future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 500), told.append)
@@ -179,9 +177,7 @@ def test_a_record_that_is_too_large_fails_in_its_future_and_its_callback(
     assert driven.memory_in_use == 0
 
 
-def test_a_callback_that_raises_for_a_record_not_staged_does_not_reach_the_sender_of_it(
-    make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_callback_error_for_unstaged_record_spares_the_caller(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     def fail(delivery: Delivery) -> None:
         raise RuntimeError("mine")
 
@@ -298,7 +294,7 @@ def test_metadata_and_memory_share_the_time_to_block(make: Make) -> None:
 
 
 @pytest.mark.behaviour("KafkaProducer", "Waiting for metadata and waiting for memory share max.block.ms")
-def test_rows_wait_for_a_partition_that_is_not_known_with_what_is_left_of_the_time_to_block(make: Make) -> None:
+def test_rows_await_unknown_partition_with_rest_of_max_block(make: Make) -> None:
     driven = make((1, 1), max_block_ms=1000)
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     waited: list[int] = []
@@ -327,7 +323,7 @@ def test_the_partitions_of_a_topic_can_be_asked_for(make: Make) -> None:
 # --- columns ---------------------------------------------------------------------------------------------------------
 
 
-def test_rows_go_to_the_partitions_they_name_and_the_others_where_the_partitioner_says(make: Make) -> None:
+def test_rows_go_to_their_partition_or_where_partitioner_says(make: Make) -> None:
     driven = make((1, 1, 1))
     stored = Stored(driven)
     rows = [Row(b"%d" % index, key=b"abc") for index in range(6)]
@@ -351,7 +347,7 @@ def test_rows_without_a_timestamp_get_the_time_of_their_sending(make: Make) -> N
     assert stored.timestamps == [now, now, 7]
 
 
-def test_each_row_is_told_of_once(make: Make) -> None:
+def test_callbacks_report_each_row_once(make: Make) -> None:
     driven = make((1, 1, 1), batch_size=300)
     told: list[Delivery] = []
     for _ in range(3):
@@ -361,13 +357,13 @@ def test_each_row_is_told_of_once(make: Make) -> None:
     assert driven.memory_in_use == 0
 
 
-def test_no_rows_are_no_work(make: Make) -> None:
+def test_sending_no_rows_does_not_wait_for_metadata(make: Make) -> None:
     driven = make()
     driven.producer.send_columns("any topic", make_chunk([]))
     assert driven.clock.waits == []
 
 
-def test_arrow_rows_are_sent_as_they_are_and_the_future_tells_where_they_went(make: Make) -> None:
+def test_arrow_rows_are_stored_and_future_gives_their_deliveries(make: Make) -> None:
     driven = make((1, 1, 1))
     stored = Stored(driven)
     first = pa.RecordBatch.from_pydict({"value": ["a", "b"], "partition": [2, 0]})
@@ -397,7 +393,7 @@ def test_no_row_of_a_table_is_staged_when_one_cannot_be_written(make: Make) -> N
     assert stored.values == {}
 
 
-def test_the_future_of_rows_raises_what_went_wrong_and_does_not_wait_for_ever(make: Make) -> None:
+def test_rows_future_raises_the_error_and_times_out(make: Make) -> None:
     driven = make(linger_ms=60_000)
     future = driven.producer.send_columns(TOPIC, make_chunk([Row(b"a")]))
     with pytest.raises(KafkaTimeoutError, match=r"no answer for 1 of 1 rows for .* after waiting for 5 ms"):
@@ -433,7 +429,7 @@ def test_waits_for_memory_while_rows_flow_do_not_add_up(make: Make, monkeypatch:
     assert driven.clock.now_ms > started + 1000
 
 
-def test_when_memory_stays_short_what_was_staged_is_sent_all_the_same(make: Make) -> None:
+def test_rows_staged_before_memory_ran_out_are_sent(make: Make) -> None:
     driven = make(buffer_memory=1000, batch_size=1000, linger_ms=60_000, max_block_ms=200)
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     driven.brokers.on_produce = lambda node, request: None
@@ -442,9 +438,7 @@ def test_when_memory_stays_short_what_was_staged_is_sent_all_the_same(make: Make
     assert driven.brokers.requests()
 
 
-def test_rows_that_found_no_memory_are_told_from_those_that_were_staged(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_left_without_memory_are_told_from_staged_ones(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_staging, "piece_bytes", lambda partitions: 1500)
     driven = make((1, 1), buffer_memory=4000, batch_size=1000, max_block_ms=200, delivery_timeout_ms=10_000_000)
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
@@ -463,7 +457,7 @@ def test_rows_that_found_no_memory_are_told_from_those_that_were_staged(
         assert stored.values[partition] == [rows["value"][row].as_py() for row in range(partition, 30, 2)]
 
 
-def test_rows_of_a_transaction_that_find_no_memory_leave_nothing_but_to_abort(make: Make) -> None:
+def test_transaction_rows_without_memory_can_only_be_aborted(make: Make) -> None:
     driven = make(buffer_memory=1000, batch_size=1000, max_block_ms=200, transactional_id="writer")
     driven.brokers.on_produce = lambda node, request: None
     driven.producer.join_transaction(9, 0, transaction_version=2)
@@ -473,9 +467,7 @@ def test_rows_of_a_transaction_that_find_no_memory_leave_nothing_but_to_abort(ma
         driven.producer.send_columns(TOPIC, make_chunk([Row(b"y")]))
 
 
-def test_a_partitioner_that_fails_late_leaves_rows_staged_and_says_which(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_partitioner_failure_says_which_rows_are_left(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_staging, "piece_bytes", lambda partitions: 1000)
     stored_rows: list[int] = []
 
@@ -506,7 +498,7 @@ def test_a_row_that_is_too_large_is_named_and_nothing_is_staged(make: Make) -> N
     assert driven.memory_in_use == 0
 
 
-def test_a_row_for_a_partition_that_does_not_exist_is_named_and_nothing_is_staged(make: Make) -> None:
+def test_row_for_a_missing_partition_is_named_and_none_staged(make: Make) -> None:
     driven = make((1, 1))
     with pytest.raises(UnknownTopicOrPartitionError, match=r"row 1 names partition 2 .* has only 2 \(0 to 1\)"):
         driven.producer.send_columns(TOPIC, make_chunk([Row(), Row()]), int32s(0, 2))
@@ -523,7 +515,7 @@ def test_a_row_for_a_partition_that_was_added_meanwhile_is_sent(make: Make) -> N
     assert stored.values == {2: [b"new"]}
 
 
-def test_a_row_for_a_partition_that_not_all_brokers_know_yet_is_sent(make: Make) -> None:
+def test_row_for_partition_not_all_brokers_know_yet_is_sent(make: Make) -> None:
     driven = make((1, 1))
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     stored = Stored(driven)
@@ -542,7 +534,7 @@ def test_a_row_for_a_partition_that_not_all_brokers_know_yet_is_sent(make: Make)
     assert stored.values == {2: [b"new"]}
 
 
-def test_a_topic_known_to_have_an_illegal_name_is_refused_without_asking_again(make: Make) -> None:
+def test_known_illegal_topic_name_is_refused_without_asking(make: Make) -> None:
     driven = make()
     driven.brokers.topic_errors["bad topic!"] = ErrorCode.INVALID_TOPIC_EXCEPTION
     for number in range(3):
@@ -640,14 +632,14 @@ def test_a_negative_time_to_close_is_refused(make: Make) -> None:
         lambda producer: producer.partitions_for(TOPIC),
     ],
 )
-def test_after_close_nothing_may_be_asked_of_it(make: Make, use: Callable[[KafkaProducer], object]) -> None:
+def test_closed_producer_refuses_every_call(make: Make, use: Callable[[KafkaProducer], object]) -> None:
     driven = make()
     driven.producer.close()
     with pytest.raises(KafkaError, match="after the producer has been closed"):
         use(driven.producer)
 
 
-def test_as_a_context_it_closes_and_after_an_error_without_waiting(make: Make) -> None:
+def test_with_block_closes_and_does_not_wait_after_an_error(make: Make) -> None:
     driven = make()
     with driven.producer as producer:
         future = producer.send(ProducerRecord(TOPIC, b"v"))

@@ -50,7 +50,7 @@ def test_an_offset_the_broker_did_not_tell_stays_unknown() -> None:
     assert make_future(result).get().offset == NO_OFFSET
 
 
-def test_no_answer_in_time_says_how_long_it_was_waited() -> None:
+def test_future_timeout_error_says_how_long_it_waited() -> None:
     clock = ManualClock()
     future = make_future(ProduceRequestResult(TP, clock))
     with pytest.raises(KafkaTimeoutError, match="no answer for orders-3 after waiting for 250 ms"):
@@ -71,12 +71,12 @@ def test_get_is_released_by_another_thread() -> None:
     assert [metadata.offset for metadata in got] == [40]
 
 
-def test_done_before_set_is_a_defect() -> None:
+def test_result_done_before_it_is_set_raises() -> None:
     with pytest.raises(RuntimeError, match="set"):
         ProduceRequestResult(TP, ManualClock()).done()
 
 
-def test_the_error_of_the_batch_is_raised_for_each_record_without_growing() -> None:
+def test_batch_error_is_raised_per_record_without_growing() -> None:
     clock = ManualClock()
     result = ProduceRequestResult(TP, clock)
     error = RecordTooLargeError("too large")

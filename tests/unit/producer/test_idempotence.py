@@ -63,7 +63,7 @@ def place(batch: ProducerBatch) -> tuple[int, int, int]:
 @pytest.mark.behaviour(
     "Idempotence", "Sequence numbers are consecutive within a partition, and separate between partitions"
 )
-def test_sequences_are_contiguous_within_a_partition_and_separate_between_them() -> None:
+def test_sequences_are_contiguous_per_partition() -> None:
     manager = make_manager()
     assert [drained(manager, n).base_sequence for n in (3, 1, 5)] == [0, 3, 4]
     assert drained(manager, 2, OTHER).base_sequence == 0
@@ -94,7 +94,7 @@ def test_sequences_wrap_from_the_largest_to_zero() -> None:
     assert manager.must_wait(behind)
 
 
-def test_an_acknowledgement_past_the_wrap_is_the_newest() -> None:
+def test_acknowledgement_past_the_sequence_wrap_is_the_newest() -> None:
     manager = make_manager()
     manager.completed(drained(manager))
     manager._partitions[TP].next_sequence = 2**31 - 2
@@ -107,7 +107,7 @@ def test_an_acknowledgement_past_the_wrap_is_the_newest() -> None:
     assert drained(manager).base_sequence == 2
 
 
-def test_nothing_leaves_without_a_producer_id() -> None:
+def test_no_batch_is_sent_without_a_producer_id() -> None:
     manager = IdempotenceManager(ContextLogger(__name__, "test"))
     assert manager.must_wait(fresh())
     manager.assign_producer_id(9, 0)
@@ -124,7 +124,7 @@ def test_a_retry_waits_until_it_is_the_oldest_in_flight() -> None:
 
 
 @pytest.mark.behaviour("Idempotence", "No more batches are in flight than a broker remembers")
-def test_no_more_batches_are_in_flight_than_a_broker_remembers() -> None:
+def test_at_most_five_batches_of_a_partition_are_in_flight() -> None:
     manager = make_manager()
     flight = [drained(manager) for _ in range(5)]
     assert manager.must_wait(fresh())
@@ -137,7 +137,7 @@ def test_no_more_batches_are_in_flight_than_a_broker_remembers() -> None:
     assert manager.must_wait(fresh())
 
 
-def test_nothing_follows_the_very_first_batch_before_the_broker_has_stored_it() -> None:
+def test_nothing_follows_the_first_batch_before_it_is_stored() -> None:
     manager = make_manager(known=False)
     first = drained(manager, 3)
     assert manager.must_wait(fresh()), "a broker takes any first sequence: it would be stored in front"
@@ -148,7 +148,7 @@ def test_nothing_follows_the_very_first_batch_before_the_broker_has_stored_it() 
     assert not manager.must_wait(fresh())
 
 
-def test_a_new_epoch_of_a_known_id_needs_no_such_caution() -> None:
+def test_first_batch_of_a_new_epoch_need_not_travel_alone() -> None:
     manager = make_manager(known=False)
     manager.completed(drained(manager))
     assert manager.can_retry(drained(manager), OUT_OF_ORDER, NO_OFFSET)
@@ -168,7 +168,7 @@ def test_a_new_id_is_unknown_to_the_brokers_again() -> None:
     assert not manager.must_wait(fresh())
 
 
-def test_no_more_batches_follow_an_unsettled_one_than_a_broker_remembers() -> None:
+def test_unsettled_batch_and_its_followers_are_at_most_five() -> None:
     manager = make_manager()
     manager.completed(drained(manager))
     oldest, *behind = [drained(manager, 2) for _ in range(5)]
@@ -180,7 +180,7 @@ def test_no_more_batches_follow_an_unsettled_one_than_a_broker_remembers() -> No
     assert drained(manager).base_sequence == 11
 
 
-def test_a_new_epoch_begins_to_count_anew_what_a_broker_remembers() -> None:
+def test_new_epoch_restarts_the_limit_of_remembered_batches() -> None:
     manager = make_manager()
     first = drained(manager)
     for _ in range(3):
@@ -196,7 +196,7 @@ def test_a_new_epoch_begins_to_count_anew_what_a_broker_remembers() -> None:
 # --- gaps ------------------------------------------------------------------------------------------------------------
 
 
-def test_out_of_order_behind_another_batch_in_flight_only_waits_for_it() -> None:
+def test_out_of_order_behind_another_batch_waits_for_that_batch() -> None:
     manager = make_manager()
     first, second = drained(manager), drained(manager)
     assert manager.can_retry(second, OUT_OF_ORDER, NO_OFFSET)
@@ -210,7 +210,7 @@ def test_out_of_order_behind_another_batch_in_flight_only_waits_for_it() -> None
 @pytest.mark.behaviour(
     "Faults: errors of records", "Error codes about sequence numbers begin a new epoch, and nothing is there twice"
 )
-def test_out_of_order_for_the_oldest_is_a_gap_and_begins_a_new_epoch_from_zero() -> None:
+def test_out_of_order_of_oldest_batch_begins_new_epoch_at_zero() -> None:
     manager = make_manager()
     manager.completed(drained(manager, 4))
     first, second = drained(manager, 3), drained(manager, 2)
@@ -226,7 +226,7 @@ def test_out_of_order_for_the_oldest_is_a_gap_and_begins_a_new_epoch_from_zero()
     assert drained(manager).base_sequence == 5
 
 
-def test_answers_to_the_old_sequences_do_not_bump_again() -> None:
+def test_late_errors_of_old_sequences_do_not_bump_epoch_again() -> None:
     manager = make_manager()
     first, second = drained(manager), drained(manager)
     assert manager.can_retry(first, OUT_OF_ORDER, NO_OFFSET)
@@ -264,7 +264,7 @@ def test_a_forgotten_producer_begins_a_new_epoch_once() -> None:
     assert manager.identity.epoch == 1
 
 
-def test_a_forgotten_producer_is_left_to_the_oldest_batch() -> None:
+def test_unknown_producer_id_is_handled_by_the_oldest_batch() -> None:
     manager = make_manager()
     first, second = drained(manager, 2), drained(manager)
     assert manager.can_retry(second, UNKNOWN_ID, LOG_START)
@@ -272,7 +272,7 @@ def test_a_forgotten_producer_is_left_to_the_oldest_batch() -> None:
     assert (place(first), place(second)) == ((9, 0, 0), (9, 0, 2))
 
 
-def test_a_forgotten_producer_is_unknown_again_so_its_first_batch_travels_alone() -> None:
+def test_first_batch_after_unknown_producer_id_travels_alone() -> None:
     manager = make_manager()
     batch = drained(manager)
     assert manager.can_retry(batch, UNKNOWN_ID, LOG_START)
@@ -284,7 +284,7 @@ def test_a_forgotten_producer_is_unknown_again_so_its_first_batch_travels_alone(
     assert not manager.must_wait(fresh())
 
 
-def test_a_transaction_begins_anew_only_from_its_oldest_batch_where_all_that_was_stored_is_deleted() -> None:
+def test_transaction_restarts_sequences_only_if_all_was_deleted() -> None:
     manager = IdempotenceManager(ContextLogger(__name__, "test"), transactional=True)
     manager.assign_producer_id(9, 0)
     manager.completed(drained(manager, 3), 5)
@@ -296,7 +296,7 @@ def test_a_transaction_begins_anew_only_from_its_oldest_batch_where_all_that_was
     assert (place(first), place(second)) == ((9, 0, 0), (9, 0, 2))
 
 
-def test_the_halves_of_a_split_batch_count_as_batches_that_a_broker_remembers() -> None:
+def test_halves_of_a_split_batch_count_as_two_in_flight() -> None:
     manager = make_manager()
     before, whole, behind = drained(manager), drained(manager, 4), drained(manager)
     pieces = [fresh(1), fresh(3)]
@@ -316,7 +316,7 @@ def test_the_halves_of_a_split_batch_count_as_batches_that_a_broker_remembers() 
     assert manager.must_wait(fresh()), "five are out again, and not fewer: the batch behind the halves has moved on too"
 
 
-def test_answers_that_come_in_another_order_leave_no_gap() -> None:
+def test_acknowledgements_out_of_order_leave_no_gap() -> None:
     """A batch behind one that was given up was stored, so that one was, too; what is said of older ones is no news."""
     manager = make_manager()
     first, given_up, last = drained(manager), drained(manager), drained(manager)
@@ -329,7 +329,7 @@ def test_answers_that_come_in_another_order_leave_no_gap() -> None:
 
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, UNKNOWN_ID])
-def test_part_of_a_batch_that_may_be_stored_as_a_whole_never_gets_another_sequence(code: ErrorCode) -> None:
+def test_part_of_possibly_stored_batch_keeps_its_sequence(code: ErrorCode) -> None:
     manager = make_manager()
     whole = drained(manager, 2)
     whole.attempts = 1
@@ -341,7 +341,7 @@ def test_part_of_a_batch_that_may_be_stored_as_a_whole_never_gets_another_sequen
     assert [place(piece) for piece in pieces] == [(9, 0, 0), (9, 0, 1)]
 
 
-def test_a_forgotten_producer_without_log_start_is_just_asked_again() -> None:
+def test_unknown_producer_without_log_start_is_only_retried() -> None:
     manager = make_manager()
     batch = drained(manager)
     assert manager.can_retry(batch, UNKNOWN_ID, NO_OFFSET)
@@ -358,7 +358,7 @@ def test_a_forgotten_producer_without_log_start_is_just_asked_again() -> None:
         (ErrorCode.INVALID_PRODUCER_EPOCH, False),
     ],
 )
-def test_other_errors_are_retried_as_they_say(code: ErrorCode, retriable: bool) -> None:
+def test_other_errors_are_retried_if_they_are_retriable(code: ErrorCode, retriable: bool) -> None:
     manager = make_manager()
     assert manager.can_retry(drained(manager), code, NO_OFFSET) is retriable
 
@@ -373,7 +373,7 @@ def test_a_refused_batch_leaves_a_gap_that_a_new_epoch_closes() -> None:
     assert place(drained(manager)) == (9, 1, 0)
 
 
-def test_a_refusal_changes_nothing_for_a_batch_behind_it_that_may_be_stored() -> None:
+def test_refusal_keeps_sequence_of_a_later_possibly_stored_batch() -> None:
     manager = make_manager()
     refused, behind = drained(manager, 3), drained(manager, 2)
     manager.failed(refused)
@@ -384,7 +384,7 @@ def test_a_refusal_changes_nothing_for_a_batch_behind_it_that_may_be_stored() ->
     assert place(drained(manager)) == (9, 0, 5), "it was stored, so there was no gap"
 
 
-def test_a_refused_batch_behind_another_leaves_that_ones_sequence_alone() -> None:
+def test_refused_batch_keeps_sequence_of_an_earlier_batch() -> None:
     manager = make_manager()
     before, refused, behind = drained(manager), drained(manager), drained(manager)
     manager.failed(refused)
@@ -407,7 +407,7 @@ def test_a_batch_that_never_had_a_sequence_leaves_no_gap() -> None:
 
 
 @pytest.mark.behaviour("Idempotence", "Nothing new is sent while it is unknown whether a batch was stored")
-def test_while_it_is_unknown_whether_a_batch_was_stored_nothing_new_leaves() -> None:
+def test_nothing_new_leaves_while_a_batch_is_unsettled() -> None:
     manager = make_manager()
     unknown, behind = drained(manager), drained(manager)
     manager.failed(unknown)
@@ -418,7 +418,7 @@ def test_while_it_is_unknown_whether_a_batch_was_stored_nothing_new_leaves() -> 
     assert not manager.must_wait(behind)
 
 
-def test_a_later_acknowledgement_settles_that_it_was_stored() -> None:
+def test_later_acknowledgement_shows_that_batch_was_stored() -> None:
     manager = make_manager()
     unknown, behind = drained(manager), drained(manager)
     manager.failed(unknown)
@@ -428,7 +428,7 @@ def test_a_later_acknowledgement_settles_that_it_was_stored() -> None:
     assert drained(manager).base_sequence == 2
 
 
-def test_a_later_gap_settles_that_it_was_not_stored() -> None:
+def test_later_sequence_gap_shows_that_batch_was_not_stored() -> None:
     manager = make_manager()
     unknown, behind = drained(manager, 3), drained(manager, 2)
     manager.failed(unknown)
@@ -439,7 +439,7 @@ def test_a_later_gap_settles_that_it_was_not_stored() -> None:
     assert drained(manager).base_sequence == 2, "nothing is unresolved any more"
 
 
-def test_with_nothing_else_in_flight_it_is_settled_by_a_new_epoch() -> None:
+def test_unsettled_batch_alone_in_flight_bumps_the_epoch() -> None:
     manager = make_manager()
     manager.completed(drained(manager))
     unknown = drained(manager)
@@ -455,7 +455,7 @@ def test_an_out_of_order_error_has_its_own_exception() -> None:
 # --- epochs ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_epoch_lets_other_partitions_finish_under_the_old_one_first() -> None:
+def test_new_epoch_waits_for_partitions_in_flight_under_old_one() -> None:
     manager = make_manager()
     elsewhere = drained(manager, 2, OTHER)
     batch = drained(manager)
@@ -468,7 +468,7 @@ def test_a_new_epoch_lets_other_partitions_finish_under_the_old_one_first() -> N
     assert place(drained(manager, 1, OTHER)) == (9, 1, 0)
 
 
-def test_an_acknowledgement_from_an_old_epoch_does_not_count_in_the_new_one() -> None:
+def test_old_epoch_acknowledgement_does_not_count_in_new_epoch() -> None:
     manager = make_manager()
     old = drained(manager, 6, OTHER)
     batch = drained(manager)
@@ -499,7 +499,7 @@ def test_after_the_last_epoch_a_new_id_is_asked_for() -> None:
     assert place(drained(manager)) == (77, 0, 2)
 
 
-def test_a_bump_asked_for_while_an_id_is_on_its_way_waits_for_that_id() -> None:
+def test_epoch_bump_during_id_request_waits_for_that_id() -> None:
     manager = make_manager(epoch=2**15 - 1)
     batch, elsewhere = drained(manager), drained(manager, 3, OTHER)
     assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)

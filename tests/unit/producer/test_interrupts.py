@@ -318,7 +318,7 @@ def test_what_a_delivery_callback_raises_stops_nobody(
 @pytest.mark.behaviour(
     "Faults: interrupts and signals", "sys.exit() in an interceptor is logged, and the sender goes on"
 )
-def test_what_an_interceptor_raises_on_the_sender_thread_stops_nobody(
+def test_interceptor_error_on_sender_thread_stops_nobody(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Exits(ProducerInterceptor):

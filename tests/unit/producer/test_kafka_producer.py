@@ -64,7 +64,7 @@ def sender_threads() -> list[str]:
 # --- sending ---------------------------------------------------------------------------------------------------------
 
 
-def test_many_records_arrive_once_in_order_whatever_way_they_took(cluster: EmbeddedCluster) -> None:
+def test_many_records_arrive_once_and_in_order(cluster: EmbeddedCluster) -> None:
     count = 3000
     with make(cluster, {"batch.size": 2000}) as producer:
         futures = [
@@ -102,7 +102,7 @@ def _groups(values: list[int]) -> list[list[int]]:
     return groups
 
 
-def test_a_record_over_a_limit_ends_in_its_future_and_callback_also_when_an_open_batch_had_room(
+def test_oversized_record_fails_even_if_open_batch_has_room(
     cluster: EmbeddedCluster,
 ) -> None:
     told: list[Delivery] = []
@@ -127,7 +127,9 @@ def test_a_record_over_a_limit_ends_in_its_future_and_callback_also_when_an_open
         (ProducerRecord(TOPIC, b"", timestamp=-2), ValueError, "timestamp must not be negative, got -2"),
     ],
 )
-def test_misuse_is_raised(cluster: EmbeddedCluster, record: ProducerRecord, error: type[Exception], text: str) -> None:
+def test_send_raises_for_wrong_arguments_at_once(
+    cluster: EmbeddedCluster, record: ProducerRecord, error: type[Exception], text: str
+) -> None:
     with make(cluster) as producer, pytest.raises(error, match=text):
         producer.send(record)
 
@@ -217,7 +219,7 @@ def test_json_and_path(cluster: EmbeddedCluster) -> None:
     "Interceptors and serializers",
     "Interceptors change records in their order, and hear of outcomes before the caller's callback",
 )
-def test_the_chain_replaces_records_and_hears_of_outcomes_before_the_caller(
+def test_interceptors_change_records_and_hear_outcomes_first(
     cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, last = Recorder("first"), Recorder("last")
@@ -298,9 +300,7 @@ def test_a_partitioner_needs_one_method_for_records_and_columns(cluster: Embedde
             producer.send_columns(TOPIC, pa.table({"value": [b"x" * 9]}))
 
 
-def test_properties_that_are_not_kafkas_reach_a_plugin_that_is_named(
-    cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unknown_properties_reach_a_named_plugin(cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
     with make(cluster, {"value.serializer": f"{PLUGINS}.UpperSerializer", "my.routing.table": "x"}) as producer:
         configured = producer._plugins.value_serializer._serializer.configured
         assert configured[0][0]["my.routing.table"] == "x"
@@ -476,7 +476,7 @@ def test_close_in_a_callback_does_not_wait_for_itself(cluster: EmbeddedCluster) 
 @pytest.mark.behaviour(
     "KafkaProducer", "flush() waits for all records; in a callback, or beyond its time-out, it raises an error"
 )
-def test_a_flush_in_a_callback_and_one_that_takes_too_long_say_so(cluster: EmbeddedCluster) -> None:
+def test_flush_in_a_callback_or_beyond_timeout_raises(cluster: EmbeddedCluster) -> None:
     errors: list[BaseException] = []
 
     def flush(delivery: Delivery) -> None:
@@ -496,7 +496,7 @@ def test_a_flush_in_a_callback_and_one_that_takes_too_long_say_so(cluster: Embed
 
 
 @pytest.mark.behaviour("Faults: interrupts and signals", "A producer can be neither pickled nor taken across a fork")
-def test_a_producer_can_be_neither_pickled_nor_taken_across_a_fork(cluster: EmbeddedCluster) -> None:
+def test_producer_cannot_be_pickled_or_used_after_a_fork(cluster: EmbeddedCluster) -> None:
     with make(cluster) as producer:
         with pytest.raises(TypeError, match="make one in the process that sends"):
             pickle.dumps(producer)

@@ -87,7 +87,7 @@ def test_rows_without_a_key_among_others_stick_together() -> None:
         assert found[row] == choose(partitioner, TOPIC, keys[row], cluster)
 
 
-def test_a_part_without_nulls_of_a_column_that_has_some_is_fine() -> None:
+def test_slice_without_nulls_of_a_nullable_key_column_is_hashed() -> None:
     cluster = make_cluster([0] * 5)
     partitioner = make_partitioner()
     chunk = make_chunk([Row(key=None), Row(key=b"a"), Row(key=b"b")]).slice(1, 2)
@@ -105,7 +105,7 @@ def test_records_without_a_key_stick_to_one_partition() -> None:
     assert len({choose(partitioner, TOPIC, None, cluster) for _ in range(20)}) == 1
 
 
-def test_a_new_batch_moves_them_to_another_one() -> None:
+def test_new_batch_moves_records_without_key_elsewhere() -> None:
     partitioner = make_partitioner()
     cluster = make_cluster([0] * 3)
     for _ in range(20):
@@ -114,7 +114,7 @@ def test_a_new_batch_moves_them_to_another_one() -> None:
         assert choose(partitioner, TOPIC, None, cluster) != before
 
 
-def test_a_move_from_where_they_are_not_any_more_does_nothing() -> None:
+def test_new_batch_elsewhere_does_not_change_sticky_partition() -> None:
     partitioner = make_partitioner()
     cluster = make_cluster([0] * 10)
     current = choose(partitioner, TOPIC, None, cluster)
@@ -122,7 +122,7 @@ def test_a_move_from_where_they_are_not_any_more_does_nothing() -> None:
     assert choose(partitioner, TOPIC, None, cluster) == current
 
 
-def test_a_keyed_record_does_not_choose_for_those_without_a_key() -> None:
+def test_sticky_partition_is_chosen_after_a_keyed_new_batch() -> None:
     partitioner = make_partitioner()
     cluster = make_cluster([0] * 10)
     partitioner.on_new_batch(TOPIC, cluster, 4)
@@ -145,7 +145,7 @@ def test_topics_are_chosen_for_apart() -> None:
 
 
 @pytest.mark.behaviour("Partitioner", "Two threads that leave a partition at once move on together, once")
-def test_two_threads_that_leave_a_partition_together_move_once() -> None:
+def test_concurrent_new_batches_move_the_sticky_partition_once() -> None:
     partitioner = make_partitioner()
     cluster = make_cluster([0] * 100)
     before = choose(partitioner, TOPIC, None, cluster)
@@ -169,7 +169,7 @@ def test_two_threads_that_leave_a_partition_together_move_once() -> None:
 # --- leaders ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_partition_without_a_leader_is_not_drawn_while_others_have_one() -> None:
+def test_leaderless_partition_is_not_chosen_while_others_lead() -> None:
     cluster = make_cluster([None, 0, None, 1, None])
     for seed in range(20):
         partitioner = make_partitioner(seed)
@@ -224,7 +224,7 @@ def test_rows_without_a_key_fill_a_batch_and_move_on(size: int) -> None:
             assert batch_bytes(rows + 1, value) > BATCH - 30
 
 
-def test_a_turn_goes_on_in_the_next_chunk() -> None:
+def test_sticky_turn_continues_in_the_next_chunk() -> None:
     partitioner = make_partitioner()
     cluster = make_cluster([0] * 10)
     found = np.concatenate([partition_rows(partitioner, [Row(b"x" * 93)] * 2, cluster) for _ in range(50)])
@@ -257,7 +257,7 @@ def test_consecutive_turns_go_to_different_partitions() -> None:
 
 
 @pytest.mark.parametrize("chosen", [np.zeros(2, np.int32), np.zeros(4, np.int32), np.zeros(3), [0, 0, 0], None, True])
-def test_a_choice_for_other_rows_or_of_no_partition_is_refused(chosen: object) -> None:
+def test_partitioner_choices_of_wrong_form_are_refused(chosen: object) -> None:
     with pytest.raises(ValueError, match=r"DefaultPartitioner \(partitioner.class\) chose .* for 3 rows of topic"):
         check_choices(make_partitioner(), TOPIC, chosen, 3)
     check_choices(make_partitioner(), TOPIC, np.zeros(3, np.int32), 3)

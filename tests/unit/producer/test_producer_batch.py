@@ -41,7 +41,7 @@ def test_records_come_back_as_they_were_appended() -> None:
     assert (view.header.base_timestamp, view.header.max_timestamp) == (5000, 5020)
 
 
-def test_a_record_that_fills_the_last_byte_fits_and_one_more_byte_does_not() -> None:
+def test_record_filling_last_byte_fits_and_one_more_does_not() -> None:
     size = record_size(0, 0, None, b"x" * 50)
     exact = make_batch(room=size)
     assert exact.try_append(5000, None, b"x" * 50, (), None) is not None
@@ -137,7 +137,7 @@ def test_the_level_of_compression_is_the_one_asked_for(codec: CompressionType) -
     "Faults: interrupts and signals", "A record that an interrupt left half staged is no part of its batch"
 )
 @pytest.mark.parametrize("struck", ["keys", "values", "headers"])
-def test_a_record_that_an_interrupt_left_half_staged_is_no_part_of_its_batch(struck: str) -> None:
+def test_half_staged_interrupted_record_is_not_in_the_batch(struck: str) -> None:
     class Struck(list[bytes | None]):
         def append(self, item: bytes | None) -> None:
             if struck == "headers":
@@ -169,7 +169,7 @@ def test_an_open_batch_has_no_wire_form() -> None:
 # --- sequences -------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_sequence_after_closing_is_in_a_new_header_with_a_valid_crc() -> None:
+def test_new_sequence_after_close_makes_new_header_and_crc() -> None:
     batch = make_batch(values=[b"one", b"two"])
     batch.close()
     batch.set_producer_state(9, 1, 70)
@@ -185,7 +185,7 @@ def test_a_new_sequence_after_closing_is_in_a_new_header_with_a_valid_crc() -> N
     assert (view.header.producer_epoch, view.header.base_sequence) == (1, 70)
 
 
-def test_a_reopened_sequence_counts_as_new_once_the_next_attempt_is_closed() -> None:
+def test_reopened_sequence_lasts_until_the_batch_is_closed_again() -> None:
     batch = make_batch(values=[b"one"])
     batch.close()
     batch.set_producer_state(9, 1, 70)
@@ -230,7 +230,7 @@ def test_callbacks_come_in_order_and_before_get_returns() -> None:
 
 
 @pytest.mark.behaviour("ProducerBatch", "A callback that raises does not keep the next ones from being called")
-def test_a_callback_that_raises_does_not_keep_the_others_from_being_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_raising_callback_does_not_stop_the_next_callbacks(caplog: pytest.LogCaptureFixture) -> None:
     batch = make_batch()
     seen: list[Delivery] = []
 
@@ -310,7 +310,7 @@ def test_success_is_final() -> None:
     assert batch.result.base_offset == 5
 
 
-def test_an_aborted_batch_fails_its_records_and_ignores_what_comes_later() -> None:
+def test_aborted_batch_fails_its_records_and_ignores_later_ends() -> None:
     batch = make_batch()
     future = append(batch, b"1")
     assert batch.abort(KafkaError("closed"))
@@ -335,7 +335,7 @@ def test_a_retry_waits_from_its_failure_and_counts() -> None:
     assert (batch.attempts, batch.last_attempt_ms) == (1, 900)
 
 
-def test_the_delivery_time_out_counts_from_creation_and_includes_its_last_moment() -> None:
+def test_delivery_timeout_counts_from_creation_inclusively() -> None:
     batch = make_batch(created_ms=100)
     assert not batch.has_reached_delivery_timeout(1000, 1099)
     assert batch.has_reached_delivery_timeout(1000, 1100)

@@ -56,7 +56,7 @@ def test_nothing_is_staged_outside_a_transaction(nobody: str) -> None:
         assert not producer._accumulator.has_incomplete
 
 
-def test_a_wait_ends_in_time_names_who_is_missing_and_can_be_repeated(nobody: str) -> None:
+def test_init_timeout_names_unreachable_broker_and_is_repeatable(nobody: str) -> None:
     producer = KafkaProducer({"bootstrap.servers": nobody, "transactional.id": "a", "reconnect.backoff.ms": 1})
     with producer:
         with pytest.raises(KafkaTimeoutError, match=rf"init_transactions.*call it again; unreachable: {nobody}"):

@@ -75,7 +75,7 @@ def test_a_final_answer_fails_the_record_at_once_and_no_other(code: ErrorCode) -
 
 
 @pytest.mark.behaviour("Retries", "A leader that an answer names (KIP-951) is sent to at once, if it is news")
-def test_a_leader_that_an_answer_names_is_sent_to_without_backoff_or_metadata() -> None:
+def test_leader_named_by_answer_is_used_without_backoff() -> None:
     brokers = FakeBrokers(leaders=[1, 1], nodes=2)
     brokers.tells_leaders = True
     world = SenderWorld(brokers)
@@ -96,7 +96,7 @@ def test_a_leader_that_an_answer_names_is_sent_to_without_backoff_or_metadata() 
     assert brokers.metadata_requests <= asked + 1
 
 
-def test_without_a_named_leader_the_metadata_is_asked_and_the_backoff_kept() -> None:
+def test_without_named_leader_metadata_and_backoff_are_used() -> None:
     brokers = FakeBrokers(leaders=[1], nodes=2)
     world = SenderWorld(brokers)
     world.connect()
@@ -113,7 +113,7 @@ def test_without_a_named_leader_the_metadata_is_asked_and_the_backoff_kept() -> 
 @pytest.mark.parametrize(
     ("leader", "epoch"), [(2, 0), (7, 5), (-1, 5), (2, -1)], ids=["old epoch", "unknown node", "nobody", "no epoch"]
 )
-def test_a_named_leader_that_is_no_news_is_left_out(leader: int, epoch: int) -> None:
+def test_named_leader_that_is_not_newer_is_ignored(leader: int, epoch: int) -> None:
     brokers = FakeBrokers(leaders=[1], nodes=1)
     world = SenderWorld(brokers)
     world.connect()
@@ -132,7 +132,7 @@ def test_a_named_leader_that_is_no_news_is_left_out(leader: int, epoch: int) -> 
     "Throttling and quotas",
     "A throttled producer keeps quiet for exactly the time it was told, and goes on with other brokers",
 )
-def test_a_throttled_producer_keeps_quiet_for_as_long_as_it_was_told() -> None:
+def test_throttled_producer_waits_exactly_the_throttle_time() -> None:
     world = SenderWorld()
     world.connect()
     world.brokers.throttle_ms = 700
@@ -175,7 +175,7 @@ def test_an_expired_record_says_how_many_where_and_how_long() -> None:
 
 
 @pytest.mark.behaviour("Delivery time-out", "The memory of a batch under way stays taken until its request ends")
-def test_an_answer_that_comes_after_the_expiry_changes_nothing_and_gives_the_memory_back() -> None:
+def test_answer_after_expiry_only_gives_the_memory_back() -> None:
     world = SenderWorld(delivery_timeout_ms=20_000, request_timeout_ms=20_000)
     world.connect()
     world.brokers.verdicts[0].append(SILENCE)
@@ -212,7 +212,7 @@ def test_partitions_that_a_topic_gains_are_found() -> None:
 
 
 @pytest.mark.behaviour("Metadata", "A cluster whose brokers are all gone is looked for through the bootstrap servers")
-def test_a_cluster_whose_brokers_all_moved_is_found_again_through_the_bootstrap_servers() -> None:
+def test_moved_cluster_is_found_again_via_bootstrap_servers() -> None:
     world = SenderWorld(FakeBrokers(leaders=[1], nodes=2))
     world.connect()
     world.send(b"a")
@@ -230,7 +230,7 @@ def test_a_cluster_whose_brokers_all_moved_is_found_again_through_the_bootstrap_
 
 
 @pytest.mark.behaviour("BatchDrain", "Work of a pass does not grow with the number of batches that wait")
-def test_a_pass_over_idle_partitions_takes_no_lock_and_no_batch_is_looked_at_twice() -> None:
+def test_pass_over_idle_partitions_takes_no_lock() -> None:
     world = SenderWorld(FakeBrokers(leaders=[1] * 200))
     world.connect()
     for partition in range(200):
@@ -246,7 +246,7 @@ def test_a_pass_over_idle_partitions_takes_no_lock_and_no_batch_is_looked_at_twi
 
 
 @pytest.mark.behaviour("BatchDrain", "Work of a pass does not grow with the number of batches that wait")
-def test_a_pass_looks_at_the_first_batch_of_a_partition_however_many_wait() -> None:
+def test_pass_looks_only_at_first_batch_of_a_partition() -> None:
     looks: list[int] = []
     for waiting in (1, 50):
         world = SenderWorld(linger_ms=1000, batch_size=200)
@@ -280,9 +280,7 @@ def _stored(partition: int) -> ProduceResponse:
 
 @pytest.mark.parametrize("properties", [{"reconnect_backoff_ms": 0}, {"retry_backoff_ms": 0}])
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_without_a_backoff_the_sender_still_lets_time_pass_while_it_waits_for_a_connection(
-    properties: dict[str, int], idempotent: bool
-) -> None:
+def test_zero_backoff_does_not_spin_while_connecting(properties: dict[str, int], idempotent: bool) -> None:
     world = SenderWorld(enable_idempotence=idempotent, **properties)
     world.network.auto_connect = False
     world.network.auto_ready = False
@@ -292,7 +290,7 @@ def test_without_a_backoff_the_sender_still_lets_time_pass_while_it_waits_for_a_
 
 
 @pytest.mark.behaviour("Sender", "A pass with nothing to do ends, and does not spin")
-def test_without_a_backoff_and_without_a_broker_to_ask_a_step_ends() -> None:
+def test_zero_backoff_without_reachable_broker_does_not_spin() -> None:
     world = SenderWorld(retry_backoff_ms=0)
     world.network.refusals["-1"] = ConnectionRefusedError()
     for _ in range(20):
@@ -316,7 +314,7 @@ class _Broken:
 
 
 @pytest.mark.behaviour("Sender", "The sender goes on after an error that nobody foresaw, with a pause")
-def test_after_an_error_that_nobody_foresaw_the_sender_pauses_and_does_not_repeat_itself(
+def test_sender_pauses_after_unexpected_error_and_logs_it_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = SenderWorld(retry_backoff_ms=70)
@@ -329,7 +327,7 @@ def test_after_an_error_that_nobody_foresaw_the_sender_pauses_and_does_not_repea
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ValueError, ValueError, KeyError]
 
 
-def test_the_sender_never_spins_on_such_an_error_and_a_forced_close_ends_its_pause(
+def test_unexpected_error_never_spins_and_close_ends_the_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = SenderWorld(retry_backoff_ms=0)

@@ -44,7 +44,7 @@ def plain(leaders: tuple[int, ...] = (1,), **properties: Any) -> SenderWorld:
 # --- sending and sleeping --------------------------------------------------------------------------------------------
 
 
-def test_a_record_goes_to_the_leader_of_its_partition_and_comes_back_with_its_offset() -> None:
+def test_record_goes_to_its_leader_and_returns_with_its_offset() -> None:
     world = SenderWorld((1, 2))
     futures = [world.append(partition, b"%d" % partition) for partition in (0, 1)]
     world.run_until(lambda: world.requests(1) and world.requests(2))
@@ -80,13 +80,13 @@ def test_the_poll_does_not_wait_after_a_send_and_only_then() -> None:
     assert world.polls[-1] > 1000, "nothing to do but to wait for the answer"
 
 
-def test_without_data_it_sleeps() -> None:
+def test_sender_without_data_sleeps() -> None:
     world = settled()
     world.step()
     assert world.polls[-1] >= 30_000
 
 
-def test_it_sleeps_no_longer_than_the_linger_that_is_left() -> None:
+def test_sender_sleeps_for_the_least_remaining_linger() -> None:
     world = settled((1, 2), linger_ms=50)
     world.append(0)
     world.clock.advance(20)
@@ -136,7 +136,7 @@ def test_it_does_not_spin_while_a_partition_may_not_leave() -> None:
     assert world.polls[-1] > 1000
 
 
-def test_topics_without_a_known_leader_are_asked_for_and_sent_once_there_is_one() -> None:
+def test_records_without_leader_are_sent_once_there_is_one() -> None:
     world = SenderWorld((NO_LEADER,))
     world.append()
     started = world.now
@@ -147,7 +147,7 @@ def test_topics_without_a_known_leader_are_asked_for_and_sent_once_there_is_one(
     assert world.now < started + 5000
 
 
-def test_a_partition_that_the_metadata_does_not_have_yet_is_asked_for() -> None:
+def test_partition_missing_in_metadata_is_asked_for() -> None:
     world = plain()
     world.append(1)
     world.step()
@@ -296,7 +296,7 @@ def test_a_record_that_failed_does_not_expire_later() -> None:
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
-def test_an_error_that_a_retry_cannot_mend_fails_at_once_and_says_what_to_do() -> None:
+def test_non_retriable_error_fails_at_once_and_says_what_to_do() -> None:
     world = plain()
     future = world.append()
     world.run_until(world.requests)
@@ -333,7 +333,7 @@ def refuse_records(world: SenderWorld, code: ErrorCode, *named: tuple[int, str |
     world.step()
 
 
-def test_an_invalid_record_gets_its_own_message_and_the_others_of_its_batch_theirs() -> None:
+def test_invalid_record_gets_its_own_error_and_others_theirs() -> None:
     world = settled(linger_ms=10)
     told: list[Delivery] = []
     futures = [world.append(0, value, told.append) for value in (b"a", b"b", b"c")]
@@ -364,7 +364,7 @@ def test_of_several_invalid_records_each_is_an_invalid_record() -> None:
         futures[1].get(0)
 
 
-def test_rows_with_an_invalid_one_among_them_are_told_of_that_one() -> None:
+def test_deliveries_of_rows_tell_which_row_was_invalid() -> None:
     world = settled(linger_ms=10)
     told: list[Delivery] = []
     for _ in range(2):
@@ -414,7 +414,7 @@ def test_a_partition_nobody_asked_about_is_ignored(caplog: pytest.LogCaptureFixt
     assert "answered for orders-17, which was not asked" in caplog.text
 
 
-def test_a_broker_that_cannot_produce_in_any_common_version_fails_the_records() -> None:
+def test_broker_without_common_produce_version_fails_records() -> None:
     world = SenderWorld(enable_idempotence=False)
     world.versions = {ApiKey.PRODUCE: (0, 1)}
     future = world.append()
@@ -434,7 +434,7 @@ def test_zstd_is_not_sent_to_a_broker_that_cannot_read_it() -> None:
         future.get(0)
 
 
-def test_without_acknowledgements_a_written_record_is_done_and_has_no_offset() -> None:
+def test_acks_0_record_is_done_when_written_without_offset() -> None:
     world = SenderWorld(acks="0")
     future = world.append()
     world.run_until(future.done)
@@ -443,7 +443,7 @@ def test_without_acknowledgements_a_written_record_is_done_and_has_no_offset() -
     assert world.client.in_flight_request_count() == 0
 
 
-def test_without_acknowledgements_memory_stays_until_the_last_byte_is_written() -> None:
+def test_acks_0_memory_is_kept_until_the_last_byte_is_written() -> None:
     world = SenderWorld(acks="0")
     world.append()
     world.run_until(lambda: world.memory_in_use == 0)
@@ -460,7 +460,7 @@ def test_without_acknowledgements_memory_stays_until_the_last_byte_is_written() 
 # --- expiry ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_that_waited_too_long_fails_with_count_partition_age_and_cause() -> None:
+def test_expired_record_error_says_count_partition_age_and_cause() -> None:
     world = SenderWorld(delivery_timeout_ms=4000, request_timeout_ms=1000)
     world.network.refusals = {"-1": ConnectionRefusedError(111, "Connection refused")}
     futures = [world.append(), world.append()]
@@ -484,7 +484,7 @@ def test_it_wakes_up_for_what_expires_next() -> None:
     assert ended == [3000]
 
 
-def test_queues_are_only_searched_for_expired_records_when_there_may_be_some(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_are_searched_for_expiry_only_when_it_is_possible(monkeypatch: pytest.MonkeyPatch) -> None:
     world = plain((1, 2), delivery_timeout_ms=3000, request_timeout_ms=2000)
     searched: list[int] = []
     search = world.drain.expired_batches
@@ -498,7 +498,7 @@ def test_queues_are_only_searched_for_expired_records_when_there_may_be_some(mon
     assert len(searched) <= 5
 
 
-def test_memory_of_a_record_that_expired_on_the_wire_is_kept_until_its_answer() -> None:
+def test_memory_of_record_expired_in_flight_stays_until_answer() -> None:
     world = plain(delivery_timeout_ms=3000, request_timeout_ms=2500, batch_size=200)
     world.network.held.add("1")
     told: list[Delivery] = []
@@ -514,7 +514,7 @@ def test_memory_of_a_record_that_expired_on_the_wire_is_kept_until_its_answer() 
     assert len(told) == 1
 
 
-def test_a_late_answer_to_an_expired_record_frees_it_once_and_tells_nobody() -> None:
+def test_late_answer_to_expired_record_frees_memory_silently() -> None:
     world = plain(delivery_timeout_ms=3000, request_timeout_ms=2900)
     told: list[Delivery] = []
     world.append(value=b"late", callback=told.append)
@@ -561,7 +561,7 @@ def test_with_one_request_in_flight_nothing_overtakes_a_retry() -> None:
     assert seen == [b"a", b"b", b"c"]
 
 
-def test_with_one_request_in_flight_a_new_leader_waits_for_the_old_ones_answer() -> None:
+def test_one_in_flight_makes_new_leader_wait_for_old_answer() -> None:
     world = plain((1, 2), max_in_flight_requests_per_connection=1)
     world.append(0, b"a")
     world.run_until(world.requests)
@@ -578,7 +578,7 @@ def test_with_one_request_in_flight_a_new_leader_waits_for_the_old_ones_answer()
     assert world.values(2) == {0: [b"b"]}
 
 
-def test_another_partition_of_the_node_is_not_held_up_by_one_that_is_muted() -> None:
+def test_muted_partition_does_not_hold_up_others_of_its_node() -> None:
     world = plain((1, 1), max_in_flight_requests_per_connection=1)
     world.append(0)
     world.run_until(world.requests)
@@ -589,7 +589,7 @@ def test_another_partition_of_the_node_is_not_held_up_by_one_that_is_muted() -> 
     assert sorted(world.batches()) == [0, 1]
 
 
-def test_a_partition_whose_batch_expired_on_the_wire_goes_on_after_the_answer() -> None:
+def test_partition_resumes_when_its_expired_request_has_ended() -> None:
     world = plain(max_in_flight_requests_per_connection=1, delivery_timeout_ms=3000, request_timeout_ms=2500)
     world.network.held.add("1")
     world.append()
@@ -634,7 +634,7 @@ def test_a_duplicate_is_a_success() -> None:
     assert world.batches()[0].header.base_sequence == 2
 
 
-def test_several_in_flight_are_retried_in_order_one_after_the_other() -> None:
+def test_batches_in_flight_are_retried_in_order_one_at_a_time() -> None:
     world = settled()
     for value in (b"a", b"b", b"c"):
         world.append(value=value)
@@ -656,7 +656,7 @@ def test_several_in_flight_are_retried_in_order_one_after_the_other() -> None:
     assert world.idempotence.identity.epoch == 0
 
 
-def test_a_refused_batch_lets_those_behind_it_go_on_in_a_new_epoch() -> None:
+def test_refused_batch_moves_those_behind_it_to_a_new_epoch() -> None:
     world = settled()
     refused = world.append(value=b"a")
     world.step()
@@ -690,7 +690,7 @@ def next_attempt(world: SenderWorld) -> tuple[list[bytes | None], int, int]:
     return world.values()[0], header.producer_epoch, header.base_sequence
 
 
-def test_behind_a_refused_batch_a_retry_keeps_its_sequence_until_the_broker_says_that_there_is_a_gap() -> None:
+def test_retry_behind_refused_batch_keeps_sequence_until_gap() -> None:
     world = settled()
     flight(world, b"a", b"b")
     world.fail(ErrorCode.MESSAGE_TOO_LARGE)
@@ -702,7 +702,7 @@ def test_behind_a_refused_batch_a_retry_keeps_its_sequence_until_the_broker_says
     assert next_attempt(world) == ([b"b"], 1, 0)
 
 
-def test_behind_a_batch_that_is_refused_at_a_later_attempt_a_retry_keeps_its_sequence() -> None:
+def test_retry_behind_batch_refused_later_keeps_its_sequence() -> None:
     world = settled()
     flight(world, b"a", b"b")
     world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
@@ -714,7 +714,7 @@ def test_behind_a_batch_that_is_refused_at_a_later_attempt_a_retry_keeps_its_seq
     assert next_attempt(world) == ([b"b"], 0, 2)
 
 
-def test_behind_a_batch_that_may_be_stored_a_retry_keeps_its_sequence() -> None:
+def test_retry_behind_possibly_stored_batch_keeps_its_sequence() -> None:
     world = settled(retries=1)
     flight(world, b"a", b"b")
     world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
@@ -726,7 +726,7 @@ def test_behind_a_batch_that_may_be_stored_a_retry_keeps_its_sequence() -> None:
     assert next_attempt(world) == ([b"b"], 0, 2)
 
 
-def test_behind_a_batch_that_expired_on_the_wire_a_retry_keeps_its_sequence() -> None:
+def test_retry_behind_batch_expired_in_flight_keeps_its_sequence() -> None:
     world = settled(delivery_timeout_ms=3000, request_timeout_ms=2900)
     flight(world, b"a", b"b", every_ms=1400)
     world.clock.advance(200)
@@ -737,7 +737,7 @@ def test_behind_a_batch_that_expired_on_the_wire_a_retry_keeps_its_sequence() ->
     assert next_attempt(world) == ([b"b"], 0, 2)
 
 
-def test_behind_a_batch_whose_time_was_up_at_its_answer_a_retry_keeps_its_sequence() -> None:
+def test_retry_behind_batch_expired_at_answer_keeps_its_sequence() -> None:
     world = settled(delivery_timeout_ms=3000, request_timeout_ms=2900)
     flight(world, b"a", b"b", every_ms=1400)
     world.clock.advance(200)
@@ -748,7 +748,7 @@ def test_behind_a_batch_whose_time_was_up_at_its_answer_a_retry_keeps_its_sequen
     assert next_attempt(world) == ([b"b"], 0, 2)
 
 
-def test_after_a_batch_expired_on_the_wire_the_partition_goes_on_without_delay() -> None:
+def test_idempotent_partition_resumes_at_once_after_expiry() -> None:
     world = settled(delivery_timeout_ms=3000, request_timeout_ms=2500)
     world.network.held.add("1")
     lost = world.append(value=b"lost")
@@ -776,7 +776,7 @@ def test_a_batch_that_expired_in_its_queue_leaves_no_gap() -> None:
     assert world.batches()[0].header.producer_epoch == 0
 
 
-def test_the_producer_id_is_asked_for_again_after_a_retriable_error() -> None:
+def test_producer_id_is_requested_again_after_retriable_error() -> None:
     world = SenderWorld(retry_backoff_ms=300)
     world.producer_ids = [InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 3
     future = world.append()
@@ -787,7 +787,7 @@ def test_the_producer_id_is_asked_for_again_after_a_retriable_error() -> None:
     assert future.get(0).offset == 100
 
 
-def test_the_producer_id_is_asked_for_again_after_the_connection_was_lost() -> None:
+def test_producer_id_is_requested_again_after_lost_connection() -> None:
     world = SenderWorld()
     world.producer_ids = [None]
     future = world.append()
@@ -799,7 +799,7 @@ def test_the_producer_id_is_asked_for_again_after_the_connection_was_lost() -> N
     assert future.get(0).offset == 100
 
 
-def test_a_producer_id_that_is_refused_later_also_fails_what_is_in_flight_and_once() -> None:
+def test_later_refused_producer_id_fails_in_flight_records_once() -> None:
     world = settled((1, 2), delivery_timeout_ms=3000, request_timeout_ms=2500)
     told: list[Delivery] = []
     world.append(0, callback=told.append)
@@ -816,7 +816,7 @@ def test_a_producer_id_that_is_refused_later_also_fails_what_is_in_flight_and_on
     assert world.figure("record-error-total") == 2
 
 
-def test_a_partition_with_a_gap_at_the_last_epoch_sends_again_after_a_refusal() -> None:
+def test_partition_with_gap_at_last_epoch_recovers_from_refusal() -> None:
     world = settled()
     assert world.idempotence is not None
     world.idempotence.assign_producer_id(77, 32767)
@@ -854,7 +854,7 @@ def test_a_refused_producer_id_fails_all_records_with_what_to_do() -> None:
         late.get(0)
 
 
-def test_brokers_too_old_for_idempotence_fail_all_records_with_what_to_do() -> None:
+def test_brokers_too_old_for_idempotence_fail_all_records() -> None:
     world = SenderWorld()
     world.versions = {ApiKey.INIT_PRODUCER_ID: (90, 91)}
     future = world.append()
@@ -924,7 +924,7 @@ def test_close_ends_although_a_broker_never_answers() -> None:
     assert ended == [5000]
 
 
-def test_a_forced_close_fails_what_is_queued_and_in_flight_at_once() -> None:
+def test_forced_close_fails_queued_and_in_flight_at_once() -> None:
     world = settled((1, 2))
     told: list[Delivery] = []
     sent = world.append(0, callback=told.append)
@@ -946,7 +946,7 @@ def test_a_forced_close_fails_what_is_queued_and_in_flight_at_once() -> None:
     "KafkaProducer",
     "A forced close counts what it gives up, and tells what may have been stored from what was never sent",
 )
-def test_what_a_forced_close_gives_up_is_counted_and_told_apart(caplog: pytest.LogCaptureFixture) -> None:
+def test_forced_close_counts_unsent_and_maybe_stored_records(caplog: pytest.LogCaptureFixture) -> None:
     world = settled()
     sent = world.append(0)
     world.run_until(world.requests)
@@ -973,7 +973,7 @@ def test_a_close_that_is_forced_half_way_ends() -> None:
         future.get(0)
 
 
-def test_a_sender_that_dies_fails_what_is_left_and_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_sender_fails_what_is_left_and_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     world = settled()
     future = world.append()
 
@@ -1042,7 +1042,7 @@ def test_a_request_that_cannot_be_sent_fails_its_records_alone(monkeypatch: pyte
     assert world.memory_in_use == 0
 
 
-def test_a_callback_that_raises_does_not_keep_the_others_from_their_answer(caplog: pytest.LogCaptureFixture) -> None:
+def test_raising_callback_does_not_stop_answers_of_others(caplog: pytest.LogCaptureFixture) -> None:
     world = settled((1, 1))
 
     def fail(delivery: Delivery) -> None:

@@ -28,7 +28,7 @@ def make(given: Any, option: str = "value.serializer") -> FieldSerializer:
         ("kafka_sink.producer.plugins.serializers:LongSerializer", 1, b"\x00" * 7 + b"\x01"),
     ],
 )
-def test_built_in(name: str, data: Any, expected: bytes) -> None:
+def test_built_in_serializers_encode_values_and_keep_null(name: str, data: Any, expected: bytes) -> None:
     serializer = make(name)
     assert serializer.serialize("t", [], data) == expected
     assert serializer.serialize("t", [], None) is None
@@ -48,7 +48,7 @@ def test_built_in(name: str, data: Any, expected: bytes) -> None:
         ("json", float("inf"), r"JsonSerializer.*Out of range float"),
     ],
 )
-def test_what_does_not_fit_is_named(name: str, data: Any, text: str) -> None:
+def test_unserializable_value_is_named(name: str, data: Any, text: str) -> None:
     with pytest.raises(SerializationError, match=text):
         make(name).serialize("t", [], data)
 
@@ -60,7 +60,7 @@ class Odd:
         return data
 
 
-def test_anything_that_serializes_will_do_as_long_as_bytes_come_out() -> None:
+def test_any_object_that_serializes_to_bytes_is_accepted() -> None:
     serializer = make(Odd, "key.serializer")
     assert serializer.serialize("t", [], bytearray(b"x")) == b"x"
     with pytest.raises(SerializationError, match=r"Odd \(key.serializer\) made str of the record's key for topic t"):

@@ -118,7 +118,7 @@ CALLS = ("initialize", "begin", "commit", "abort", "send", "offsets")
     ],
     ids=lambda value: value.name if isinstance(value, State) else "",
 )
-def test_what_can_be_called_in_which_state(state: State, possible: set[str], name: str) -> None:
+def test_calls_in_the_wrong_state_raise_and_change_nothing(state: State, possible: set[str], name: str) -> None:
     world = make_world()
     if state is not S.UNINITIALIZED:
         world.finish(world.manager.initialize())
@@ -156,7 +156,7 @@ def test_without_a_transactional_id_there_are_no_transactions(name: str) -> None
 # --- a transaction ---------------------------------------------------------------------------------------------------
 
 
-def test_what_is_asked_in_version_1() -> None:
+def test_version_1_adds_partitions_before_produce() -> None:
     world = make_world(1)
     world.begin()
     world.send(b"a", b"b", partition=0)
@@ -172,7 +172,7 @@ def test_what_is_asked_in_version_1() -> None:
     assert world.acknowledged == 3
 
 
-def test_what_is_asked_in_version_2() -> None:
+def test_version_2_sends_no_add_partitions_and_bumps_the_epoch() -> None:
     world = make_world(2)
     world.begin()
     world.send(b"a", partition=0)
@@ -203,7 +203,7 @@ def test_idempotent_batches_do_not(  # the flag would make a broker look for a t
     assert not world.brokers.batches[0][0].is_transactional
 
 
-def test_sequences_go_on_within_an_epoch_and_begin_anew_with_the_next(world: TransactionalWorld) -> None:
+def test_sequences_continue_within_an_epoch_and_restart_in_next(world: TransactionalWorld) -> None:
     for _ in range(2):
         world.begin()
         world.send(b"a", b"b")
@@ -223,7 +223,7 @@ def test_a_partition_is_added_once(world: TransactionalWorld) -> None:
     assert added == ([] if is_version_2(world) else [[0], [1]])
 
 
-def test_nothing_leaves_before_its_partition_is_part_of_the_transaction() -> None:
+def test_no_batch_leaves_before_its_partition_is_added() -> None:
     world = make_world(1)
     world.begin()
     world.brokers.errors[PARTITIONS].extend([SILENCE] * 3)
@@ -254,14 +254,14 @@ def test_a_commit_does_not_wait_for_linger(world: TransactionalWorld) -> None:
 
 
 @pytest.mark.parametrize("ends", ["commit", "abort"])
-def test_a_transaction_in_which_nothing_was_sent_is_nobodys_business(world: TransactionalWorld, ends: str) -> None:
+def test_empty_transaction_sends_no_end_txn(world: TransactionalWorld, ends: str) -> None:
     world.begin()
     getattr(world, ends)()
     assert END not in world.order
     assert world.manager.state is S.READY
 
 
-def test_a_transaction_does_not_inherit_that_the_last_one_had_begun(world: TransactionalWorld) -> None:
+def test_empty_transaction_after_another_sends_no_end_txn(world: TransactionalWorld) -> None:
     world.begin()
     world.send(b"a")
     world.commit()
@@ -270,7 +270,7 @@ def test_a_transaction_does_not_inherit_that_the_last_one_had_begun(world: Trans
     assert world.order.count(END) == 1
 
 
-def test_an_abort_drops_what_has_not_left(world: TransactionalWorld) -> None:
+def test_abort_drops_records_not_sent_yet(world: TransactionalWorld) -> None:
     world.begin()
     world.send(b"a")
     world.settle()
@@ -317,7 +317,7 @@ def test_an_append_that_is_under_way_holds_the_end_back(world: TransactionalWorl
 # --- offsets ---------------------------------------------------------------------------------------------------------
 
 
-def test_offsets_travel_with_all_that_is_known_of_the_member(world: TransactionalWorld) -> None:
+def test_offsets_are_sent_with_all_group_metadata(world: TransactionalWorld) -> None:
     world.begin()
     world.finish(world.manager.send_offsets(OFFSET, GROUP))
     (sent,) = world.brokers.requests(COMMIT)
@@ -337,7 +337,7 @@ def test_offsets_travel_with_all_that_is_known_of_the_member(world: Transactiona
     assert {body.key_type for body in world.brokers.requests(FIND)} == {0, 1}
 
 
-def test_offsets_that_a_coordinator_did_not_take_yet_are_sent_again(world: TransactionalWorld) -> None:
+def test_offset_commit_is_retried_until_coordinator_takes_it(world: TransactionalWorld) -> None:
     world.begin()
     world.brokers.errors[COMMIT].extend([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
     world.finish(world.manager.send_offsets(OFFSET, GROUP))
@@ -345,7 +345,7 @@ def test_offsets_that_a_coordinator_did_not_take_yet_are_sent_again(world: Trans
     assert world.order.count(FIND) == 3, "the group's coordinator was looked up again"
 
 
-def test_an_old_coordinator_is_not_told_who_the_member_is() -> None:
+def test_old_coordinator_gets_offsets_without_member_id() -> None:
     world = make_world(1)
     world.brokers.max_versions[COMMIT] = 2
     world.begin()
@@ -364,7 +364,7 @@ def test_a_member_that_was_thrown_out_can_only_abort(world: TransactionalWorld, 
     assert world.manager.state is S.READY
 
 
-def test_an_abort_does_not_wait_for_offsets_that_nobody_takes(world: TransactionalWorld) -> None:
+def test_abort_does_not_wait_for_offsets_refused_so_far(world: TransactionalWorld) -> None:
     world.begin()
     world.brokers.errors[COMMIT].extend([ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 1000)
     result = world.manager.send_offsets(OFFSET, GROUP)
@@ -376,7 +376,7 @@ def test_an_abort_does_not_wait_for_offsets_that_nobody_takes(world: Transaction
     assert world.manager.state is S.READY
 
 
-def test_an_abort_takes_back_what_waits_to_be_asked(world: TransactionalWorld) -> None:
+def test_abort_drops_requests_that_wait_to_be_retried(world: TransactionalWorld) -> None:
     world.begin()
     world.finish(world.manager.send_offsets({tp(1): OffsetAndMetadata(1)}, GROUP))
     world.brokers.errors[COMMIT].append(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -453,7 +453,7 @@ def test_a_fenced_producer_is_at_its_end(level: int, api: ApiKey, code: ErrorCod
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING])
 @pytest.mark.parametrize(("level", "api"), REQUESTS)
-def test_errors_for_good(level: int, api: ApiKey, code: ErrorCode) -> None:
+def test_fatal_errors_leave_only_close(level: int, api: ApiKey, code: ErrorCode) -> None:
     world = make_world(level)
     with pytest.raises(ApiError, match=code.name):
         world.finish(provoke(world, api, code))
@@ -463,7 +463,7 @@ def test_errors_for_good(level: int, api: ApiKey, code: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize(("level", "api"), [entry for entry in REQUESTS if entry[1] is not INIT])
-def test_an_abortable_error_can_be_aborted_and_the_producer_goes_on(level: int, api: ApiKey) -> None:
+def test_abortable_error_can_be_aborted_and_producer_continues(level: int, api: ApiKey) -> None:
     world = make_world(level)
     with pytest.raises(TransactionAbortableError):
         world.finish(provoke(world, api, ErrorCode.TRANSACTION_ABORTABLE))
@@ -532,7 +532,7 @@ def test_an_unknown_error_is_never_taken_for_a_commit(world: TransactionalWorld)
     assert world.manager.state is S.FATAL_ERROR
 
 
-def test_brokers_without_transactions() -> None:
+def test_brokers_without_transactions_are_refused_with_version() -> None:
     world = make_world()
     world.brokers.errors[INIT].append(ErrorCode.UNSUPPORTED_VERSION)
     with pytest.raises(UnsupportedVersionError, match=r"0\.11"):
@@ -540,7 +540,7 @@ def test_brokers_without_transactions() -> None:
 
 
 @pytest.mark.parametrize(("api", "least"), [(END, 5), (COMMIT, 5), (PRODUCE, 12)])
-def test_versions_are_never_mixed_even_where_a_broker_lags_behind(api: ApiKey, least: int) -> None:
+def test_transaction_versions_are_never_mixed(api: ApiKey, least: int) -> None:
     world = make_world(2)
     world.brokers.max_versions[api] = least - 1
     world.begin()
@@ -555,7 +555,7 @@ def test_versions_are_never_mixed_even_where_a_broker_lags_behind(api: ApiKey, l
     assert world.manager.state is S.FATAL_ERROR
 
 
-def test_an_error_for_good_is_told_to_everybody_who_waits(world: TransactionalWorld) -> None:
+def test_fatal_error_fails_pending_offset_commits(world: TransactionalWorld) -> None:
     world.begin()
     world.send(b"a")
     world.settle()
@@ -565,7 +565,7 @@ def test_an_error_for_good_is_told_to_everybody_who_waits(world: TransactionalWo
         offsets.wait(0)
 
 
-def test_an_error_for_good_ends_the_wait_for_an_answer(world: TransactionalWorld) -> None:
+def test_fatal_error_ends_the_wait_for_an_answer(world: TransactionalWorld) -> None:
     world.begin()
     world.send(b"a")
     world.settle()
@@ -579,7 +579,7 @@ def test_an_error_for_good_ends_the_wait_for_an_answer(world: TransactionalWorld
 
 
 @pytest.mark.behaviour("Transactions", "Nothing changes a fatal error of the transaction manager")
-def test_answers_that_come_after_an_error_for_good_change_nothing(world: TransactionalWorld) -> None:
+def test_answers_after_a_fatal_error_change_nothing(world: TransactionalWorld) -> None:
     world.begin()
     result, before = world.manager.begin_commit(), world.manager.identity
     world.manager.fail_for_good(KafkaError("broken"))
@@ -589,7 +589,7 @@ def test_answers_that_come_after_an_error_for_good_change_nothing(world: Transac
 
 
 @pytest.mark.behaviour("Transactions", "A record that is staged after an abort is no part of the next transaction")
-def test_a_record_that_is_staged_after_the_abort_is_no_part_of_the_next_transaction(world: TransactionalWorld) -> None:
+def test_record_staged_after_abort_is_not_in_next_transaction(world: TransactionalWorld) -> None:
     world.begin()
     world.finish(world.manager.begin_abort())
     world.manager.add_partition(tp(0))
@@ -598,7 +598,7 @@ def test_a_record_that_is_staged_after_the_abort_is_no_part_of_the_next_transact
     assert world.manager.next_request(has_incomplete=False) is None
 
 
-def test_who_joined_a_transaction_does_not_end_it_with_itself() -> None:
+def test_closing_producer_does_not_end_a_joined_transaction() -> None:
     world = make_world()
     world.manager.join(ProducerIdAndEpoch(77, 7), is_version_2=True)
     world.send(b"v")
@@ -610,7 +610,7 @@ def test_who_joined_a_transaction_does_not_end_it_with_itself() -> None:
 
 
 @pytest.mark.parametrize(("newest", "state"), [(5, S.ABORTABLE_ERROR), (2, S.FATAL_ERROR)])
-def test_a_forgotten_id_needs_a_coordinator_that_gives_out_epochs(newest: int, state: State) -> None:
+def test_unknown_producer_id_needs_coordinator_that_bumps_epochs(newest: int, state: State) -> None:
     world = make_world(1)
     world.brokers.max_versions[INIT] = newest
     with pytest.raises(ApiError, match="UNKNOWN_PRODUCER_ID"):
@@ -668,7 +668,7 @@ def test_a_call_that_timed_out_can_only_be_repeated(world: TransactionalWorld) -
     world.manager.begin()
 
 
-def test_offsets_of_a_topic_that_is_not_there_end_with_its_name_the_group_and_what_to_do(
+def test_offsets_of_missing_topic_fail_with_name_and_advice(
     world: TransactionalWorld,
 ) -> None:
     world.begin()
@@ -689,7 +689,7 @@ def test_a_failed_commit_that_nobody_waited_for_can_be_aborted(world: Transactio
 
 
 @pytest.mark.parametrize("answer", [ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE], ids=["begun", "not begun"])
-def test_an_aborted_transaction_that_may_have_begun_is_ended_before_the_next_epoch(answer: ErrorCode) -> None:
+def test_maybe_begun_aborted_transaction_ends_before_new_epoch(answer: ErrorCode) -> None:
     world = make_world(1)
     world.begin()
     world.brokers.errors[PARTITIONS].append(SILENCE)
@@ -708,7 +708,7 @@ def test_an_aborted_transaction_that_may_have_begun_is_ended_before_the_next_epo
     assert world.manager.identity == ProducerIdAndEpoch(PRODUCER_ID, 1)
 
 
-def test_a_transaction_that_has_begun_and_is_not_open_cannot_be_aborted() -> None:
+def test_begun_transaction_that_is_not_open_cannot_be_aborted() -> None:
     world = make_world(1)
     world.begin()
     world.send(b"a")
@@ -721,7 +721,7 @@ def test_a_transaction_that_has_begun_and_is_not_open_cannot_be_aborted() -> Non
 # --- batches that fail -----------------------------------------------------------------------------------------------
 
 
-def test_a_record_that_was_refused_keeps_the_transaction_from_being_committed(world: TransactionalWorld) -> None:
+def test_refused_record_prevents_commit(world: TransactionalWorld) -> None:
     world.begin()
     world.brokers.verdicts[0].append(ErrorCode.INVALID_RECORD)
     world.send(b"bad")
@@ -739,7 +739,7 @@ def test_a_record_that_was_refused_keeps_the_transaction_from_being_committed(wo
     assert (epochs, sequences) == ([0, 1], [0, 0])
 
 
-def test_after_a_failure_version_1_gets_its_new_epoch_by_asking_for_it() -> None:
+def test_failure_in_version_1_requests_a_new_epoch() -> None:
     world = make_world(1)
     world.begin()
     world.brokers.verdicts[0].append(ErrorCode.INVALID_RECORD)
@@ -770,7 +770,7 @@ def test_a_failure_during_the_commit_fails_the_commit(world: TransactionalWorld)
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ],
 )
-def test_batches_refused_for_good(world: TransactionalWorld, code: ErrorCode) -> None:
+def test_fatal_batch_errors_end_the_transaction_manager(world: TransactionalWorld, code: ErrorCode) -> None:
     world.begin()
     world.brokers.verdicts[0].append(code)
     world.send(b"a")
@@ -778,7 +778,7 @@ def test_batches_refused_for_good(world: TransactionalWorld, code: ErrorCode) ->
     assert world.manager.state is S.FATAL_ERROR
 
 
-def test_an_old_epoch_in_a_produce_answer_leaves_it_to_the_coordinator(world: TransactionalWorld) -> None:
+def test_produce_epoch_error_leaves_fencing_to_coordinator(world: TransactionalWorld) -> None:
     """The transaction may just have timed out: only the coordinator knows whether another producer took over."""
     world.begin()
     world.brokers.verdicts[0].append(ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -790,7 +790,7 @@ def test_an_old_epoch_in_a_produce_answer_leaves_it_to_the_coordinator(world: Tr
         world.abort()
 
 
-def test_a_record_that_could_not_be_staged_keeps_the_transaction_from_being_committed(
+def test_unstaged_record_prevents_commit(
     world: TransactionalWorld,
 ) -> None:
     world.begin()
@@ -810,9 +810,7 @@ def test_a_gap_before_the_oldest_batch_is_not_tried_again(world: TransactionalWo
     assert world.order.count(PRODUCE) == 2
 
 
-def test_a_batch_that_cannot_be_closed_keeps_the_transaction_from_being_committed(
-    world: TransactionalWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unclosable_batch_prevents_commit(world: TransactionalWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.begin()
     world.send(b"first")
     world.settle()
@@ -826,7 +824,7 @@ def test_a_batch_that_cannot_be_closed_keeps_the_transaction_from_being_committe
     assert world.manager.identity.epoch == 1, "also where no sequence was given out"
 
 
-def test_batches_behind_one_that_was_refused_do_not_hold_the_abort_up(world: TransactionalWorld) -> None:
+def test_batches_behind_refused_one_do_not_delay_the_abort(world: TransactionalWorld) -> None:
     world.begin()
     world.send(b"first")
     world.settle()
@@ -846,7 +844,7 @@ def test_batches_behind_one_that_was_refused_do_not_hold_the_abort_up(world: Tra
     assert world.brokers.batches[0][-1].header.base_sequence == 0
 
 
-def test_an_expired_batch_aborts_and_the_next_transaction_has_another_epoch(world: TransactionalWorld) -> None:
+def test_expired_batch_aborts_and_next_transaction_bumps_epoch(world: TransactionalWorld) -> None:
     world.begin()
     world.send(b"first")
     world.settle()
@@ -860,7 +858,7 @@ def test_an_expired_batch_aborts_and_the_next_transaction_has_another_epoch(worl
     assert world.manager.identity.epoch == 1
 
 
-def test_without_a_way_to_a_new_epoch_a_gap_is_the_end() -> None:
+def test_sequence_gap_without_epoch_bump_is_fatal() -> None:
     world = make_world(1)
     world.brokers.max_versions[INIT] = 2
     world.begin()
@@ -873,7 +871,7 @@ def test_without_a_way_to_a_new_epoch_a_gap_is_the_end() -> None:
     assert world.manager.state is S.FATAL_ERROR
 
 
-def test_a_forgotten_producer_id_begins_anew_where_only_old_records_were_deleted(world: TransactionalWorld) -> None:
+def test_unknown_producer_id_restarts_sequence_unless_data_lost(world: TransactionalWorld) -> None:
     world.begin()
     world.send(b"a")
     world.settle()
@@ -922,7 +920,7 @@ def report_level(world: TransactionalWorld, level: int) -> None:
     world.step(10)
 
 
-def test_a_cluster_that_goes_up_to_version_2_changes_nothing_within_a_transaction() -> None:
+def test_upgrade_to_version_2_takes_effect_after_transaction() -> None:
     world = make_world(1)
     world.begin()
     world.send(b"a")
@@ -991,7 +989,7 @@ def test_closing_finishes_a_commit_that_has_begun(world: TransactionalWorld) -> 
     assert [body.committed for body in world.brokers.requests(END)] == [True]
 
 
-def test_closing_by_force_leaves_it_to_the_brokers(world: TransactionalWorld) -> None:
+def test_forced_close_sends_no_end_txn(world: TransactionalWorld) -> None:
     world.begin()
     world.send(b"a")
     result = world.manager.begin_commit()
@@ -1014,7 +1012,7 @@ def test_closing_after_an_error_for_good_ends(world: TransactionalWorld) -> None
 # --- idempotence alone -----------------------------------------------------------------------------------------------
 
 
-def test_a_refused_producer_id_fails_what_is_staged_and_is_asked_for_again_when_needed() -> None:
+def test_refused_producer_id_is_requested_again_only_when_needed() -> None:
     world = SenderWorld(brokers := TransactionalBrokers())
     brokers.errors[INIT].append(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     world.send(b"a")

@@ -155,7 +155,7 @@ class TestVersions:
         with pytest.raises(ValueError, match="no message of its own"):
             encode(PartitionProduceData(), 9)
 
-    def test_a_value_that_the_version_cannot_carry_is_refused_by_name(self) -> None:
+    def test_value_its_version_cannot_carry_is_refused_by_name(self) -> None:
         with pytest.raises(UnsupportedVersionError, match=r"version 3 cannot carry allow_auto_topic_creation$"):
             encode(MetadataRequest(allow_auto_topic_creation=False), 3)
 
@@ -212,7 +212,7 @@ class TestRecords:
         data[data.index(b"records")] = ord("R")
         assert partition.records.tobytes() == b"Records"
 
-    def test_nothing_is_not_null(self) -> None:
+    def test_empty_records_are_not_null(self) -> None:
         for records, back in ((None, None), (b"", b""), ([], b"")):
             (topic,) = decode(ProduceRequest, b"".join(encode(self.request(records), 9)), 9).topic_data
             assert topic.partition_data[0].records == back

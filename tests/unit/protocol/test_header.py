@@ -138,7 +138,7 @@ class TestApiVersions:
 
 
 @pytest.mark.behaviour("ApiVersions", "A broker's refusal of the version is understood in every form")
-def test_a_refusal_of_the_version_that_is_not_in_version_0_is_understood_too() -> None:
+def test_version_refusal_not_in_version_0_is_understood() -> None:
     """What librdkafka's mock broker (2.16) answers to ApiVersions version 4."""
     frame = bytes.fromhex("0000000700230100120000000200000000")
     correlation_id, body = decode_response(ApiKey.API_VERSIONS, 4, frame)

@@ -9,7 +9,7 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.registry import APIS, api
 
 
-def test_lookups() -> None:
+def test_apis_are_looked_up_by_number_or_key() -> None:
     produce = api(0)
     assert produce is api(ApiKey.PRODUCE) is APIS[ApiKey.PRODUCE]
     assert (produce.key, produce.request.__name__, produce.response.__name__) == (

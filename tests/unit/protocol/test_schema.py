@@ -54,7 +54,7 @@ def test_defaults_are_kafkas() -> None:
     assert made.inner is not Outer().inner
 
 
-def test_messages_know_their_versions_and_inner_structs_have_none() -> None:
+def test_messages_know_their_versions_inner_structs_have_none() -> None:
     @message(versions="1-4", flexible="2+")
     class Whole(Struct):
         number: int = field(INT32, "0+")

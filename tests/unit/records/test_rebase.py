@@ -20,7 +20,7 @@ def encoded(first_offset: int, base: int) -> bytearray:
 
 @pytest.mark.parametrize("first_offset", [0, 63, 8191, 1_000_000])
 @pytest.mark.parametrize("base", [0, -5, 2**40])
-def test_records_are_what_the_plain_encoder_writes_for_the_new_place(first_offset: int, base: int) -> None:
+def test_rebased_records_equal_those_encoded_at_the_new_place(first_offset: int, base: int) -> None:
     records = parse_records(encoded(100, 17))
     assert sum(record.size_bytes for record in records) == len(encoded(100, 17))
     target = bytearray()

@@ -85,7 +85,7 @@ def test_a_wrong_count_of_compressed_records_is_noticed(codec: CompressionType, 
     assert refusal(counted(count, bytes(make_batch([b"x"] * 1000, compression=codec)))) is ErrorCode.INVALID_RECORD
 
 
-def test_of_a_large_uncompressed_batch_only_an_impossible_count_is_noticed() -> None:
+def test_large_uncompressed_batch_detects_only_impossible_count() -> None:
     # Walking it costs more than storing it; who reads it notices.
     data = bytes(make_batch([b"x" * 20] * 1000))
     assert validated(counted(999, data)).record_count == 999
@@ -100,7 +100,7 @@ def test_lengths_that_no_record_has(length: bytes) -> None:
     assert refusal(edited(8, ">i", len(data) - 12, bytes(data))) is ErrorCode.INVALID_RECORD
 
 
-def test_a_negative_length_that_leads_to_the_right_place_is_noticed() -> None:
+def test_negative_length_with_a_matching_end_is_detected() -> None:
     # Zig-zag: the lowest bit is the sign.
     assert refusal(edited(layout.HEADER_BYTES, ">B", GOOD[layout.HEADER_BYTES] | 1)) is ErrorCode.INVALID_RECORD
 

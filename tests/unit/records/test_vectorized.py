@@ -93,7 +93,7 @@ def test_rows_that_are_grouped_already_stay(partitions: list[int]) -> None:
 
 
 @pytest.mark.parametrize("highest", [255, 256, 65_535, 65_536])
-def test_partitions_are_told_apart_at_the_bounds_of_narrow_numbers(highest: int) -> None:
+def test_partition_order_holds_at_bounds_of_narrow_integers(highest: int) -> None:
     order, runs, starts = partition_order(np.array([highest, 0, highest], dtype=np.int32))
     assert order is not None and order.tolist() == [1, 0, 2]
     assert (runs.tolist(), starts.tolist()) == ([0, highest], [0, 1, 3])

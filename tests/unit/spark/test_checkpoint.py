@@ -23,7 +23,7 @@ def test_a_checkpoint_on_this_machine_says_which_query_it_is_of(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("text", ["", "[]", "7", "{}", '{"id": 7}', "\udcff"])
-def test_what_is_no_metadata_of_a_query_says_nothing(tmp_path: Path, text: str) -> None:
+def test_query_of_a_checkpoint_without_valid_metadata_is_unknown(tmp_path: Path, text: str) -> None:
     (tmp_path / "metadata").write_bytes(text.encode(errors="surrogateescape"))
     assert query_of(str(tmp_path)) is None
 
@@ -31,7 +31,7 @@ def test_what_is_no_metadata_of_a_query_says_nothing(tmp_path: Path, text: str) 
 @pytest.mark.parametrize(
     "location", [None, "", "hdfs://nn:8020/checkpoints/orders", "s3a://bucket/x", "file://host/x", "/absent"]
 )
-def test_what_cannot_be_read_here_says_nothing(location: str | None) -> None:
+def test_query_of_an_unreadable_checkpoint_is_unknown(location: str | None) -> None:
     assert query_of(location) is None
 
 
@@ -77,7 +77,7 @@ def test_a_checkpoint_that_cannot_be_read_is_no_error(location: str | None, unkn
 @pytest.mark.behaviour(
     "Exactly once: the same batch number with other rows", "A file system that does not answer costs one wait"
 )
-def test_a_store_that_does_not_answer_costs_one_wait_and_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_store_costs_one_wait_and_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Answers()
     monkeypatch.setattr(checkpoint, "ArrowFiles", store)
     monkeypatch.setattr(checkpoint, "_LIMIT_MS", 20)

@@ -65,7 +65,7 @@ def test_a_report_that_cannot_be_written_does_not_undo_a_write(
     assert '"rows": 10' in caplog.text
 
 
-def test_the_tracker_keeps_the_first_error_and_counts_what_arrived() -> None:
+def test_tracker_keeps_first_error_and_counts_acknowledged_rows() -> None:
     clock = ManualClock()
     tracker = DeliveryTracker(clock)
     first = KafkaTimeoutError("first")

@@ -54,7 +54,7 @@ def test_the_progress_needs_a_topic_where_rows_name_theirs() -> None:
     assert parse_options({**options, "progresstopic": "p"}, is_stream=True).progress_topic == "p"
 
 
-def test_what_spark_adds_to_a_streams_options_is_no_option_of_ours() -> None:
+def test_options_spark_adds_to_a_stream_are_ignored() -> None:
     parsed = parse_options({**EXACTLY_ONCE, "checkpointlocation": "/c", "queryname": "q"}, is_stream=True)
     assert parsed.transactional_id_prefix == "sink"
     assert parsed.transaction_timeout_ms is None
@@ -73,7 +73,7 @@ def make_commit(**more: object) -> TransactionalCommit:
     "Progress and continuous triggers", "Every epoch of a continuous trigger is an error that says what is lost"
 )
 @pytest.mark.parametrize("guarantee", [REQUIRED, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
-def test_an_epoch_of_a_continuous_trigger_is_an_error_that_says_what_is_lost(guarantee: dict[str, str]) -> None:
+def test_continuous_trigger_epoch_raises_error_about_lost_rows(guarantee: dict[str, str]) -> None:
     options = parse_options(guarantee, is_stream=True)
     kind = KafkaliteExactlyOnceStreamWriter if guarantee is EXACTLY_ONCE else KafkaliteStreamWriter
     with pytest.raises(KafkaError, match=r"trigger\(continuous=…\) does not hand rows .* they are LOST"):
@@ -83,7 +83,7 @@ def test_an_epoch_of_a_continuous_trigger_is_an_error_that_says_what_is_lost(gua
 @pytest.mark.behaviour(
     "Sink options and commit messages", "Messages of another version, or without a transaction, are never committed"
 )
-def test_messages_of_another_version_or_of_no_transaction_are_never_committed() -> None:
+def test_messages_of_other_version_or_no_transaction_are_refused() -> None:
     writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True), SCHEMA)
     for messages in ([make_commit(version=4)], [TaskCommit(0, 0, 1, 1, 1, 1, 1, 1, {})]):
         with pytest.raises(ExactlyOnceError, match="not all of version 3"):
@@ -95,7 +95,7 @@ def test_messages_of_another_version_or_of_no_transaction_are_never_committed() 
 @pytest.mark.behaviour(
     "Sink options and commit messages", "A version that was committed before needs no cluster, and says so"
 )
-def test_a_version_that_was_committed_before_needs_no_cluster_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_version_committed_before_needs_no_cluster_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True), SCHEMA)
     with caplog.at_level(logging.WARNING):
         writer.commit([make_commit(version=3)], 3)
@@ -106,7 +106,7 @@ def test_a_version_that_was_committed_before_needs_no_cluster_and_says_so(caplog
 
 
 @pytest.mark.behaviour("Sink options and commit messages", "abort() touches nothing")
-def test_abort_touches_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_abort_only_logs_the_finished_tasks(caplog: pytest.LogCaptureFixture) -> None:
     writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True), SCHEMA)
     with caplog.at_level(logging.WARNING):
         writer.abort([make_commit(version=3), None], 3)
@@ -127,7 +127,7 @@ def test_a_topic_is_an_option_or_an_argument_and_not_both() -> None:
         ("kafka_sink.spark.task.task_writer.SinkWriteError: row 3 is wrong", SinkWriteError),
     ],
 )
-def test_what_tasks_say_of_rows_is_told_from_what_may_pass(said: str, kind: type[KafkaError]) -> None:
+def test_task_errors_about_rows_differ_from_retriable_ones(said: str, kind: type[KafkaError]) -> None:
     with pytest.raises(KafkaError, match=r"^row 3 is wrong$") as caught, _tasks_errors():
         raise PySparkException(f"Job aborted:\n{said}\n\tat org.apache.spark")
     assert type(caught.value) is kind

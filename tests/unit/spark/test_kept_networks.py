@@ -84,7 +84,7 @@ def test_lost_connections_are_not_handed_on(clock: FakeClock, kept: KeptNetworks
     assert network.client.is_closed
 
 
-def test_an_address_that_never_worked_is_no_reason(clock: FakeClock, kept: KeptNetworks) -> None:
+def test_network_with_an_unresolved_address_is_still_kept(clock: FakeClock, kept: KeptNetworks) -> None:
     network = connected(clock)
     network.client.note_unresolved("no-such-host.invalid", 9092, "cannot resolve host name")
     kept.keep(key_of(HERE), network)

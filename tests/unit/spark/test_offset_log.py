@@ -41,7 +41,7 @@ def digest(files: Files) -> str:
     "Exactly once: the same batch number with other rows",
     "The same offsets are the same rows, whenever they were planned",
 )
-def test_the_same_offsets_are_the_same_rows_whenever_they_were_planned() -> None:
+def test_same_offsets_have_same_digest_whenever_planned() -> None:
     planned = digest(kafka('{"t":{"0":5,"1":7}}', '{"t":{"0":9,"1":7}}'))
     assert len(planned) == 16
     assert planned == digest(kafka('{"t":{"0":5,"1":7}}', '{"t":{"1":7,"0":9}}', planned_ms=99))
@@ -54,7 +54,7 @@ def test_the_same_offsets_are_the_same_rows_whenever_they_were_planned() -> None
 @pytest.mark.parametrize(
     "ends", [("1", "3"), ("0", "2"), ("1\n4", "2\n4"), ("1", "2", "2"), ("-", "2"), ("1", "-"), ("1", '"2"')]
 )
-def test_another_end_another_beginning_or_another_source_are_other_rows(ends: tuple[str, ...]) -> None:
+def test_other_end_beginning_or_source_has_another_digest(ends: tuple[str, ...]) -> None:
     assert digest(kafka(*ends)) != digest(kafka("1", "2"))
 
 
@@ -96,7 +96,7 @@ def test_files_are_found_in_an_entry_that_holds_all_before_it() -> None:
     assert digest(files) == planned
 
 
-def test_of_a_long_log_of_files_the_end_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_end_of_a_long_file_log_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     files = of_files(FILE % ("a", 1, 0), FILE % ("b", 2, 1))
     planned = digest(files)
     del files["sources/0/1"]
@@ -109,7 +109,7 @@ def test_of_a_long_log_of_files_the_end_is_enough(monkeypatch: pytest.MonkeyPatc
         planned_offsets(files)
 
 
-def test_a_start_that_failed_leaves_an_entry_of_files_that_counts() -> None:
+def test_failed_start_leaves_a_file_entry_that_counts() -> None:
     files = of_files(FILE % ("a", 1, 0), FILE % ("b", 2, 1), FILE % ("c", 3, 2))
     files["offsets/1"] = files.pop("offsets/2")
     planned = digest(files)
@@ -127,6 +127,6 @@ def test_a_start_that_failed_leaves_an_entry_of_files_that_counts() -> None:
         (Files({"offsets/0": 'v1\n{}\n{"logOffset":0}', "sources/0/0": "v7"}), "sources/0/0 is of another format"),
     ],
 )
-def test_what_is_not_understood_is_said(files: Files, text: str) -> None:
+def test_unknown_offset_log_content_is_an_error_that_says_why(files: Files, text: str) -> None:
     with pytest.raises(OffsetLogError, match=text):
         planned_offsets(files)

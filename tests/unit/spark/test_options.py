@@ -46,13 +46,13 @@ def test_unknown_names_get_the_nearest_known_one(name: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["key.serializer", "value.serializer", "interceptor.classes", "transactional.id"])
-def test_options_that_mean_nothing_to_a_sink_are_refused_and_not_shown(name: str) -> None:
+def test_options_useless_to_a_sink_are_refused_and_not_listed(name: str) -> None:
     with pytest.raises(ConfigError, match=f"option kafka.{name} is not supported: .*; remove it"):
         parse_options({**REQUIRED, f"kafka.{name}": "x"})
     assert f"kafka.{name}" not in option_tables()
 
 
-def test_options_of_javas_client_without_effect_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_javas_options_without_effect_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     options = parse_options({**REQUIRED, "kafka.ssl.protocol": "TLSv1.3"})
     assert "option kafka.ssl.protocol has no effect" in caplog.text
     assert "ssl.protocol" not in options.producer_properties
@@ -84,7 +84,7 @@ def test_asynchronous_progress_goes_with_at_least_once_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["group.id", "auto.offset.reset", "key.deserializer"])
-def test_options_of_consumers_are_called_that(name: str) -> None:
+def test_consumer_options_are_refused_as_such(name: str) -> None:
     with pytest.raises(ConfigError, match=f"option kafka.{name} is for consumers, and a sink only writes; remove it"):
         parse_options({**REQUIRED, f"kafka.{name}": "x"})
 
@@ -98,7 +98,7 @@ def test_options_of_consumers_are_called_that(name: str) -> None:
         ("security.providers", "there is no Java here"),
     ],
 )
-def test_options_of_javas_client_that_are_not_there_say_what_to_use(name: str, instead: str) -> None:
+def test_missing_java_options_say_what_to_use_instead(name: str, instead: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_options({**REQUIRED, f"kafka.{name}": "x"})
     assert f"option kafka.{name} is not supported: " in str(caught.value)
@@ -107,13 +107,13 @@ def test_options_of_javas_client_that_are_not_there_say_what_to_use(name: str, i
 
 
 @pytest.mark.parametrize("name", ["subscribe", "startingOffsets", "failOnDataLoss", "maxOffsetsPerTrigger"])
-def test_options_of_sparks_source_are_called_that(name: str) -> None:
+def test_options_of_sparks_source_are_refused_as_such(name: str) -> None:
     for given in (name, name.lower()):
         with pytest.raises(ConfigError, match=f"option {given} is for reading, and a sink only writes; remove it"):
             parse_options({**REQUIRED, given: "x"})
 
 
-def test_an_option_that_is_like_no_other_is_told_what_such_options_are_for() -> None:
+def test_unknown_option_like_no_other_explains_kafka_options() -> None:
     with pytest.raises(ConfigError, match=r"unknown option kafka\.zzz: .* options of Kafka's producer.*remove it"):
         parse_options({**REQUIRED, "kafka.zzz": "x"})
 
@@ -139,7 +139,7 @@ def test_mistakes_with_tls_and_sasl_are_refused_before_any_task(options: dict[st
     assert "construct" not in str(caught.value)
 
 
-def test_what_only_executors_have_is_left_for_them() -> None:
+def test_files_and_callbacks_only_executors_have_are_not_checked() -> None:
     files = {"kafka.ssl.truststore.location": "/only/there.pem", "kafka.ssl.keystore.location": "/only/own.pem"}
     tokens = {"kafka.sasl.mechanism": "OAUTHBEARER", "kafka.sasl.login.callback.handler.class": "only.there"}
     given = {**files, **tokens, "kafka.security.protocol": "SASL_SSL"}
@@ -155,7 +155,7 @@ def test_what_travels_to_the_tasks_is_plain_and_small() -> None:
     assert len(pickle.dumps(parse_options(REQUIRED))) < 600
 
 
-def test_extra_columns_are_errors_because_they_would_not_be_written() -> None:
+def test_extra_columns_are_errors() -> None:
     schema = StructType().add("value", "string").add("keys", "string")
     with pytest.raises(SchemaError, match=r"'keys' would not be written \(did you mean key\?\)"):
         check_schema(schema, parse_options(REQUIRED))
@@ -178,7 +178,7 @@ def test_headers_in_a_map_are_told_how_to_become_an_array() -> None:
         check_schema(schema, parse_options(REQUIRED))
 
 
-def test_the_option_wins_over_the_column() -> None:
+def test_topic_option_wins_over_the_topic_column() -> None:
     schema = StructType().add("value", "string").add("topic", "string")
     assert not check_schema(schema, parse_options(REQUIRED)).has_topic
     without = {"kafka.bootstrap.servers": "127.0.0.1:9092"}

@@ -74,7 +74,7 @@ def run(text: str, *signals: signal.Signals) -> None:
 
 @pytest.mark.behaviour("Spark jobs", "A program that the signal ended is no failure")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_program_of_hadoops_that_the_signal_ended_is_no_failure(
+def test_hadoop_program_ended_by_the_signal_is_no_failure(
     number: signal.Signals, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

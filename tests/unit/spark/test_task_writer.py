@@ -84,7 +84,7 @@ def metadata_requests(cluster: EmbeddedCluster) -> int:
 
 
 @pytest.mark.behaviour("Tasks", "A task goes on with the metadata and the connections of the task before it")
-def test_a_task_begins_with_what_the_one_before_knew_and_still_finds_leaders_that_moved() -> None:
+def test_task_reuses_metadata_and_still_finds_moved_leaders() -> None:
     with EmbeddedCluster(nodes=2) as cluster:
         servers = cluster.bootstrap_servers
         cluster.create_topic(TOPIC, 1, replication_factor=2)
@@ -101,7 +101,7 @@ def test_a_task_begins_with_what_the_one_before_knew_and_still_finds_leaders_tha
         assert len(read_topic(cluster.bootstrap_servers, TOPIC)) == 5
 
 
-def test_what_is_known_is_asked_for_anew_after_a_while_and_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_metadata_is_refreshed_by_age_and_after_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     with EmbeddedCluster() as cluster:
         servers = cluster.bootstrap_servers
         cluster.create_topic(TOPIC, 1)
@@ -121,7 +121,7 @@ def test_what_is_known_is_asked_for_anew_after_a_while_and_after_a_failure(monke
 
 
 @pytest.mark.behaviour("Tasks", "A row that is refused after the last one fails the task with the cause")
-def test_a_row_that_is_refused_after_the_last_was_handed_over_fails_the_task_with_its_cause() -> None:
+def test_row_refused_after_last_hand_over_fails_the_task() -> None:
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC, 1)
         with (
@@ -132,7 +132,7 @@ def test_a_row_that_is_refused_after_the_last_was_handed_over_fails_the_task_wit
 
 
 @pytest.mark.behaviour("Tasks", "A task ends at the first refusal, and leaves no thread")
-def test_a_task_takes_no_more_rows_once_one_was_refused_and_leaves_no_thread_behind(
+def test_task_stops_at_first_refused_row_and_leaves_no_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trackers: list[DeliveryTracker] = []

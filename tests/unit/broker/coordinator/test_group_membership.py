@@ -44,7 +44,7 @@ def test_before_version_4_a_member_joins_at_once(world: GroupWorld) -> None:
     assert joined is not None and joined.error is ErrorCode.NONE
 
 
-def test_an_id_that_is_not_used_is_forgotten_after_the_session_timeout(world: GroupWorld) -> None:
+def test_unused_member_id_expires_after_session_timeout(world: GroupWorld) -> None:
     (leader,) = world.stable()
     late = world.member()
     late.join()
@@ -62,7 +62,7 @@ def test_an_id_that_is_not_used_is_forgotten_after_the_session_timeout(world: Gr
 @pytest.mark.behaviour(
     "Group coordinator", "A rebalance ends when the last member has joined and the leader has sent its assignment"
 )
-def test_all_are_answered_when_the_last_has_joined_and_the_leader_has_spoken(world: GroupWorld) -> None:
+def test_rebalance_ends_after_last_join_and_leader_assignment(world: GroupWorld) -> None:
     one, two = world.member(), world.member()
     one.enter()
     one.sync(one)
@@ -127,7 +127,7 @@ def test_the_first_rebalance_waits_no_longer_than_members_can(tmp_path: Path) ->
     assert [member.generation for member in members] == [1] * 5
 
 
-def test_who_does_not_join_in_time_is_left_out(world: GroupWorld) -> None:
+def test_member_that_does_not_join_in_time_is_left_out(world: GroupWorld) -> None:
     one, two = world.stable(2, session_ms=5 * REBALANCE_MS)
     two.join(protocols={"range": subscription("t", "u")})
     world.wait(REBALANCE_MS - 1)
@@ -140,7 +140,7 @@ def test_who_does_not_join_in_time_is_left_out(world: GroupWorld) -> None:
 
 
 @pytest.mark.behaviour("Group coordinator", "A member that does not sync in time is left out")
-def test_who_does_not_sync_in_time_is_left_out(world: GroupWorld) -> None:
+def test_member_that_does_not_sync_in_time_is_left_out(world: GroupWorld) -> None:
     one, two = world.member(session_ms=5 * REBALANCE_MS), world.member(session_ms=5 * REBALANCE_MS)
     one.enter()
     two.enter()
@@ -156,7 +156,7 @@ def test_who_does_not_sync_in_time_is_left_out(world: GroupWorld) -> None:
     assert refusal(one.heartbeat) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_is_not_heard_of_is_gone_after_its_session(world: GroupWorld) -> None:
+def test_member_without_heartbeat_expires_after_its_session(world: GroupWorld) -> None:
     one, two = world.stable(2)
     world.wait(SESSION_MS - 1)
     one.heartbeat()
@@ -181,7 +181,7 @@ def test_heartbeats_and_commits_keep_a_member_alive(world: GroupWorld) -> None:
     assert world.state() == "Empty"
 
 
-def test_who_waits_for_others_is_not_taken_for_gone(world: GroupWorld) -> None:
+def test_member_waiting_for_a_rebalance_does_not_expire(world: GroupWorld) -> None:
     one, two = world.stable(2, session_ms=2 * SESSION_MS)
     one.session_ms = SESSION_MS
     one.join()
@@ -193,7 +193,7 @@ def test_who_waits_for_others_is_not_taken_for_gone(world: GroupWorld) -> None:
 
 
 @pytest.mark.behaviour("Group coordinator", "A member is answered once when several sessions expire together")
-def test_when_sessions_end_together_who_is_answered_begins_a_new_one(world: GroupWorld) -> None:
+def test_sessions_expiring_together_answer_a_member_once(world: GroupWorld) -> None:
     one, two = world.member(), world.member()
     one.enter()
     two.enter()
@@ -313,7 +313,7 @@ def test_a_static_member_comes_back_to_what_it_had(world: GroupWorld) -> None:
     assert member.leave() == [ErrorCode.FENCED_INSTANCE_ID]
 
 
-def test_a_static_member_that_is_replaced_while_it_waits_is_fenced(world: GroupWorld) -> None:
+def test_replaced_waiting_static_member_is_fenced(world: GroupWorld) -> None:
     world.stable()
     waiting = world.member(instance_id="i")
     assert waiting.join() is None
@@ -321,7 +321,7 @@ def test_a_static_member_that_is_replaced_while_it_waits_is_fenced(world: GroupW
     assert waiting.joined is not None and waiting.joined.error is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_static_member_replaced_before_the_leader_spoke_causes_a_rebalance(world: GroupWorld) -> None:
+def test_static_member_replaced_before_sync_causes_rebalance(world: GroupWorld) -> None:
     one, two = world.member(), world.member(instance_id="i")
     one.enter()
     two.enter()
@@ -338,7 +338,7 @@ def test_a_static_member_replaced_before_the_leader_spoke_causes_a_rebalance(wor
     assert again.generation == one.generation == 3
 
 
-def test_static_members_stay_through_rebalances_until_their_session_ends(world: GroupWorld) -> None:
+def test_static_member_keeps_its_place_after_missed_rebalance(world: GroupWorld) -> None:
     (member,) = world.stable(instance_id="i", session_ms=3 * REBALANCE_MS)
     other = world.member()
     other.enter()
@@ -350,7 +350,7 @@ def test_static_members_stay_through_rebalances_until_their_session_ends(world: 
     assert member.member_id in {each.member_id for each in world.describe().members}
 
 
-def test_an_administrator_takes_out_an_instance(world: GroupWorld) -> None:
+def test_administrator_removes_a_static_member_by_instance_id(world: GroupWorld) -> None:
     world.stable(instance_id="i")
     stranger = world.member(instance_id="i")
     assert stranger.leave() == [ErrorCode.NONE]
@@ -373,7 +373,7 @@ def test_a_group_and_its_members_outlive_the_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.behaviour("Group coordinator", "A member is told only what was stored")
-def test_what_is_not_stored_is_not_said(tmp_path: Path) -> None:
+def test_assignment_is_sent_only_after_it_was_stored(tmp_path: Path) -> None:
     world = GroupWorld(tmp_path)
     one, two = world.member(), world.member()
     one.enter()
@@ -398,7 +398,7 @@ def test_what_is_not_stored_is_not_said(tmp_path: Path) -> None:
 @pytest.mark.behaviour(
     "Group coordinator", "A group moves with its coordinator, and waiting members are sent to the new one"
 )
-def test_a_group_moves_with_its_node_and_who_waits_is_sent_there(tmp_path: Path) -> None:
+def test_group_moves_with_its_coordinator_and_redirects_members(tmp_path: Path) -> None:
     world = GroupWorld(tmp_path, nodes=3)
     one, two = world.stable(2)
     two.join(protocols={"range": subscription("t", "u")})
@@ -417,7 +417,7 @@ def test_a_group_moves_with_its_node_and_who_waits_is_sent_there(tmp_path: Path)
     one.heartbeat()
 
 
-def test_a_process_leaves_alone_what_another_one_coordinates(tmp_path: Path) -> None:
+def test_process_leaves_groups_of_another_coordinator_alone(tmp_path: Path) -> None:
     world = GroupWorld(tmp_path, nodes=2)
     world.stable()
     other_node = 3 - world.cluster.coordinator_for(GROUP)
@@ -431,9 +431,7 @@ def test_a_process_leaves_alone_what_another_one_coordinates(tmp_path: Path) -> 
 @pytest.mark.behaviour(
     "Coordinators of several processes", "A group that moved here is known before the process was told of it"
 )
-def test_a_group_that_moved_here_is_known_to_whoever_asks_before_we_were_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_moved_group_is_known_before_process_was_told_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = GroupWorld(tmp_path, nodes=2)
     (member,) = world.stable()
     node = world.cluster.coordinator_for(GROUP)
@@ -447,7 +445,7 @@ def test_a_group_that_moved_here_is_known_to_whoever_asks_before_we_were_told(
 @pytest.mark.behaviour(
     "Coordinators of several processes", "A group that moved away is not created again by a request that was under way"
 )
-def test_a_group_that_moved_away_is_not_made_anew_by_a_request_that_was_let_in_before(tmp_path: Path) -> None:
+def test_moved_away_group_is_not_recreated_by_late_request(tmp_path: Path) -> None:
     node = GroupWorld(tmp_path, nodes=2).cluster.coordinator_for(GROUP)
     here = GroupWorld(tmp_path, nodes=2, node_ids=(3 - node,))
     here.cluster.node_down(node)

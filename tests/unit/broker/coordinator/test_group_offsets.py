@@ -102,7 +102,7 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(world: GroupWorld) 
     assert world.fetched() == {0: 2, 1: 2}
 
 
-def test_offsets_of_an_aborted_transaction_never_were(world: GroupWorld) -> None:
+def test_offsets_of_an_aborted_transaction_are_dropped(world: GroupWorld) -> None:
     world.commit(0, offset=at(1))
     world.commit_in_transaction(PRODUCER, 0, offset=at(2))
     world.commit_in_transaction(PRODUCER + 1, 0, offset=at(3))
@@ -121,7 +121,7 @@ def test_only_the_groups_of_the_transaction_are_ended(world: GroupWorld) -> None
 @pytest.mark.behaviour(
     "Group offsets", "A later commit without a transaction wins over a pending one of an open transaction"
 )
-def test_a_later_plain_commit_wins_over_an_open_transaction(world: GroupWorld) -> None:
+def test_later_plain_commit_wins_over_a_pending_offset(world: GroupWorld) -> None:
     world.commit_in_transaction(PRODUCER, 0, offset=at(2))
     world.commit(0, offset=at(1))
     world.groups.complete_transaction(PRODUCER, [GROUP], True)
@@ -129,7 +129,7 @@ def test_a_later_plain_commit_wins_over_an_open_transaction(world: GroupWorld) -
 
 
 @pytest.mark.behaviour("Group offsets", "Of several transactions the one that wrote last wins, whichever ends last")
-def test_the_transaction_that_wrote_last_wins_whichever_ends_last(world: GroupWorld) -> None:
+def test_transaction_that_wrote_last_wins_whichever_ends_last(world: GroupWorld) -> None:
     world.commit_in_transaction(PRODUCER, 0, offset=at(2))
     world.commit_in_transaction(PRODUCER + 1, 0, offset=at(3))
     world.groups.complete_transaction(PRODUCER + 1, [GROUP], True)
@@ -179,7 +179,7 @@ def test_offsets_without_members_expire_after_their_commit(tmp_path: Path) -> No
     assert world.groups.all() == []
 
 
-def test_an_old_client_says_how_long_its_offsets_are_kept(tmp_path: Path) -> None:
+def test_retention_of_an_offset_commit_overrides_the_brokers(tmp_path: Path) -> None:
     world = GroupWorld(tmp_path, offsets_retention_minutes=60)
     world.commit(0, retention_ms=DAY_MS)
     world.commit(1, retention_ms=MINUTE_MS)
@@ -206,7 +206,7 @@ def test_offsets_of_a_group_expire_when_it_was_empty_for_long(tmp_path: Path) ->
     assert world.groups.all() == []
 
 
-def test_members_that_read_something_else_do_not_keep_old_offsets(tmp_path: Path) -> None:
+def test_offsets_of_topics_no_member_reads_expire(tmp_path: Path) -> None:
     world = GroupWorld(tmp_path, offsets_retention_minutes=60)
     world.groups.commit(GROUP, Committer(-1, "", None), {TopicPartition("old", 0): at(1), ZERO: at(2)})
     (member,) = world.stable(session_ms=30 * MINUTE_MS)
@@ -216,7 +216,7 @@ def test_members_that_read_something_else_do_not_keep_old_offsets(tmp_path: Path
     assert set(world.groups.fetch(GROUP)) == {ZERO}
 
 
-def test_what_a_transaction_is_about_to_change_does_not_expire(tmp_path: Path) -> None:
+def test_offsets_pending_in_a_transaction_do_not_expire(tmp_path: Path) -> None:
     world = GroupWorld(tmp_path, offsets_retention_minutes=60)
     world.commit(0)
     world.commit_in_transaction(PRODUCER, 0)
@@ -228,7 +228,7 @@ def test_what_a_transaction_is_about_to_change_does_not_expire(tmp_path: Path) -
 
 
 @pytest.mark.behaviour("Group offsets", "Deleting a topic deletes its offsets")
-def test_a_topic_takes_its_offsets_with_it(world: GroupWorld) -> None:
+def test_deleting_a_topic_deletes_its_offsets(world: GroupWorld) -> None:
     other = TopicPartition("other", 0)
     world.commit(0)
     world.commit_in_transaction(PRODUCER, 1)
@@ -267,12 +267,12 @@ def test_offsets_that_members_read_are_not_deleted(world: GroupWorld) -> None:
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\0\0\0\0\0\2\0\1t", b"\0\0\0\0\0\1\0\xff\xff", b"\0\0\0\0\0\1\0\1\xff"])
-def test_where_nobody_can_tell_what_is_read_nothing_is_deleted(world: GroupWorld, metadata: bytes) -> None:
+def test_unreadable_subscription_prevents_deleting_offsets(world: GroupWorld, metadata: bytes) -> None:
     world.stable(protocols={"range": metadata})
     assert world.groups.delete_offsets(GROUP, [ZERO]) == {ZERO: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
 
 
-def test_groups_that_are_no_consumers_keep_their_offsets_while_they_have_members(world: GroupWorld) -> None:
+def test_non_consumer_group_keeps_offsets_while_it_has_members(world: GroupWorld) -> None:
     world.stable(protocol_type="connect")
     with pytest.raises(ApiError) as caught:
         world.groups.delete_offsets(GROUP, [ZERO])

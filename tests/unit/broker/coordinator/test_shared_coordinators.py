@@ -87,7 +87,7 @@ def two(tmp_path: Path) -> tuple[Process, Process]:
 @pytest.mark.behaviour(
     "Coordinators of several processes", "A topic that a process has not heard of yet is not taken for a deleted one"
 )
-def test_a_topic_that_a_process_has_not_heard_of_is_no_deleted_one(two: tuple[Process, Process]) -> None:
+def test_topic_unknown_to_a_process_is_not_taken_for_deleted(two: tuple[Process, Process]) -> None:
     first, second = two
     first.cluster.create_topic("t", assignment=[[1]])
     producer = first.transactions.init_producer_id(ID, 60_000, None)
@@ -106,7 +106,7 @@ def test_a_topic_that_a_process_has_not_heard_of_is_no_deleted_one(two: tuple[Pr
     "Coordinators of several processes",
     "A process that hears late of an end does not end the offsets of the next transaction",
 )
-def test_a_process_that_comes_late_ends_no_offsets_of_the_next_transaction(
+def test_late_process_ends_no_offsets_of_the_next_transaction(
     two: tuple[Process, Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = two
@@ -133,7 +133,7 @@ def test_a_process_that_comes_late_ends_no_offsets_of_the_next_transaction(
 @pytest.mark.behaviour(
     "Coordinators of several processes", "No transaction ends between its check and the commit of its offsets"
 )
-def test_no_transaction_ends_between_the_question_and_the_offsets(two: tuple[Process, Process]) -> None:
+def test_transaction_cannot_end_between_check_and_offset_commit(two: tuple[Process, Process]) -> None:
     first, second = two
     producer = first.transactions.init_producer_id(ID, 60_000, None)
     assert first.commit_offset(producer, 1) is ErrorCode.NONE
@@ -157,7 +157,7 @@ def test_no_transaction_ends_between_the_question_and_the_offsets(two: tuple[Pro
     assert first.groups.pending(GROUP) == frozenset()
 
 
-def test_a_file_that_cannot_be_read_for_a_moment_does_not_keep_a_transaction_from_its_end(
+def test_unreadable_file_only_delays_the_end_of_a_transaction(
     two: tuple[Process, Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, _ = two
@@ -186,7 +186,7 @@ def test_a_file_that_cannot_be_read_for_a_moment_does_not_keep_a_transaction_fro
 @pytest.mark.behaviour(
     "Coordinators of several processes", "A process that was held up looks who coordinates before it answers"
 )
-def test_a_process_that_was_held_up_looks_who_coordinates_before_it_answers(tmp_path: Path) -> None:
+def test_delayed_process_checks_coordinator_before_it_answers(tmp_path: Path) -> None:
     first = Process(tmp_path, 2)
     context = replace(BrokerNode().context, node_id=2, cluster=first.cluster, groups=first.groups)
     context.check_coordinates(GROUP)

@@ -80,9 +80,7 @@ def test_a_full_disk_is_not_called_damage(tmp_path: Path, monkeypatch: pytest.Mo
         CoordinatorStore(tmp_path, flush_writes=False)
 
 
-def test_a_file_that_another_program_has_locked_is_not_called_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_locked_by_another_program_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     CoordinatorStore(tmp_path, flush_writes=False).close()
     with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode=EXCLUSIVE")
@@ -93,14 +91,14 @@ def test_a_file_that_another_program_has_locked_is_not_called_damaged(
     CoordinatorStore(tmp_path, flush_writes=False).close()
 
 
-def test_a_writer_that_only_looks_on_does_not_keep_a_store_from_opening(tmp_path: Path) -> None:
+def test_store_opens_while_another_one_is_in_a_transaction(tmp_path: Path) -> None:
     first = CoordinatorStore(tmp_path, flush_writes=False)
     with first.transaction():
         CoordinatorStore(tmp_path, flush_writes=False).close()
     first.close()
 
 
-def test_stores_of_several_processes_are_prepared_one_after_the_other(tmp_path: Path) -> None:
+def test_stores_of_several_processes_are_prepared_in_turn(tmp_path: Path) -> None:
     outcomes: list[BaseException | None] = []
 
     def open_store() -> None:
@@ -123,7 +121,7 @@ def test_stores_of_several_processes_are_prepared_one_after_the_other(tmp_path: 
 @pytest.mark.behaviour(
     "Faults: disk and power", "Rows of the coordinators' file that make no sense are refused by the name of the file"
 )
-def test_rows_that_make_no_sense_are_refused_by_the_name_of_their_file(tmp_path: Path) -> None:
+def test_invalid_rows_are_refused_with_the_file_name(tmp_path: Path) -> None:
     with EmbeddedCluster(data_dir=tmp_path):
         pass
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
@@ -142,7 +140,7 @@ def test_rows_that_make_no_sense_are_refused_by_the_name_of_their_file(tmp_path:
 @pytest.mark.behaviour(
     "Faults: disk and power", "Flipped bits in the coordinators' file are refused, or change only what they hit"
 )
-def test_flipped_bits_are_refused_or_change_nothing_but_what_they_hit(tmp_path: Path, figure: Figure) -> None:
+def test_flipped_bits_are_refused_or_change_only_what_they_hit(tmp_path: Path, figure: Figure) -> None:
     store = CoordinatorStore(tmp_path, flush_writes=False)
     with store.transaction() as connection:
         connection.execute(INSERT, ("readers",))

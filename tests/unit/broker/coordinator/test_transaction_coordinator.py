@@ -93,7 +93,7 @@ def test_a_participant_without_leader_is_waited_for(node: BrokerNode) -> None:
     assert end(node, producer) == after
 
 
-def test_a_transaction_may_begin_while_the_markers_of_the_last_one_are_written(
+def test_transaction_may_begin_while_last_markers_are_written(
     node: BrokerNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = begin(node)
@@ -115,7 +115,7 @@ def test_a_transaction_may_begin_while_the_markers_of_the_last_one_are_written(
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_abort_waits_for_the_markers_of_the_transaction_before(node: BrokerNode, committed: bool) -> None:
+def test_abort_waits_for_markers_of_the_previous_transaction(node: BrokerNode, committed: bool) -> None:
     lost = TopicPartition("lost", 0)
     producer = begin(node, lost)
     node.cluster.node_down(2)
@@ -132,7 +132,7 @@ def test_an_abort_waits_for_the_markers_of_the_transaction_before(node: BrokerNo
     assert write(node, third) == 0
 
 
-def test_a_question_is_over_with_its_request_whatever_came_of_it(node: BrokerNode) -> None:
+def test_verification_guard_is_removed_after_every_request(node: BrokerNode) -> None:
     producer = begin(node)
     assert write(node, producer) == 0
     log = node.logs.get(PARTITION)
@@ -142,7 +142,7 @@ def test_a_question_is_over_with_its_request_whatever_came_of_it(node: BrokerNod
     assert log._producers._guards == {}
 
 
-def test_a_participant_that_was_deleted_is_waited_for_no_longer(node: BrokerNode) -> None:
+def test_deleted_participant_is_no_longer_waited_for(node: BrokerNode) -> None:
     producer = begin(node, TopicPartition("lost", 0))
     node.cluster.node_down(2)
     end(node, producer)
@@ -151,7 +151,7 @@ def test_a_participant_that_was_deleted_is_waited_for_no_longer(node: BrokerNode
     assert state(node).state is TransactionState.COMPLETE_COMMIT
 
 
-def test_many_that_wait_do_not_keep_one_that_need_not(node: BrokerNode) -> None:
+def test_many_stuck_transactions_do_not_delay_one_that_can_end(node: BrokerNode) -> None:
     node.cluster.node_down(2)
     for number in range(120):
         name = f"stuck-{number}"
@@ -194,7 +194,7 @@ def test_more_old_transactions_than_one_step_may_take(node: BrokerNode) -> None:
     assert {each.state for each in node.transactions.all()} == {TransactionState.COMPLETE_ABORT}
 
 
-def test_ids_that_nobody_uses_are_forgotten_but_no_open_transaction(node: BrokerNode) -> None:
+def test_unused_ids_expire_but_open_transactions_do_not(node: BrokerNode) -> None:
     node.transactions.init_producer_id("unused", 60_000, None)
     week_ms = 7 * 24 * 3600 * 1000
     pass_time(node, week_ms)
@@ -207,7 +207,7 @@ def test_ids_that_nobody_uses_are_forgotten_but_no_open_transaction(node: Broker
     assert state(node)
 
 
-def test_a_fetch_of_committed_records_waits_for_the_end_of_the_transaction(node: BrokerNode) -> None:
+def test_committed_fetch_waits_for_the_end_of_the_transaction(node: BrokerNode) -> None:
     producer = begin(node, PARTITION)
     parts = [FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)]
     request = FetchRequest(

@@ -71,7 +71,7 @@ ABORTING_BUMPED = (PREPARE_ABORT, 7, 4)
 
 
 @pytest.mark.parametrize(("state", "expected"), by_state(FRESH, FENCING, CONCURRENT, CONCURRENT, FRESH, FRESH))
-def test_init(state: TransactionState, expected: Outcome) -> None:
+def test_init_producer_id_in_every_state(state: TransactionState, expected: Outcome) -> None:
     assert outcome(lambda: init(in_state(state))) == expected
     assert outcome(lambda: init(in_state(state), PRODUCER)) == expected
 
@@ -84,9 +84,7 @@ def test_init_again_with_the_epoch_before(state: TransactionState, expected: Out
 
 
 @pytest.mark.parametrize(("state", "expected"), by_state(FENCED, FENCING, CONCURRENT, CONCURRENT, FENCED, FENCED))
-def test_init_with_an_older_epoch_is_fenced_but_ends_an_open_transaction(
-    state: TransactionState, expected: Outcome
-) -> None:
+def test_init_with_older_epoch_is_fenced_but_ends_transaction(state: TransactionState, expected: Outcome) -> None:
     assert outcome(lambda: init(in_state(state), ProducerIdAndEpoch(7, 1))) == expected
 
 
@@ -96,19 +94,19 @@ def test_init_with_another_producer_id_is_fenced(state: TransactionState, expect
 
 
 @pytest.mark.parametrize(("state", "expected"), by_state(OPEN, OPEN, CONCURRENT, CONCURRENT, OPEN, OPEN))
-def test_add(state: TransactionState, expected: Outcome) -> None:
+def test_add_partitions_in_every_state(state: TransactionState, expected: Outcome) -> None:
     assert outcome(lambda: add(in_state(state), PRODUCER, OTHER)) == expected
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_add_of_others(state: TransactionState) -> None:
+def test_adding_partitions_with_other_id_or_epoch_is_refused(state: TransactionState) -> None:
     fenced, mapping = (CONCURRENT, CONCURRENT) if state.is_deciding else (FENCED, MAPPING)
     assert outcome(lambda: add(in_state(state), ProducerIdAndEpoch(7, 2), OTHER)) is fenced
     assert outcome(lambda: add(in_state(state), ProducerIdAndEpoch(7, 4), OTHER)) is fenced
     assert outcome(lambda: add(in_state(state), ProducerIdAndEpoch(9, 3), OTHER)) is mapping
 
 
-def test_the_first_partition_starts_the_clock_and_no_other_does() -> None:
+def test_only_the_first_partition_starts_the_transaction_time() -> None:
     first = add(in_state(COMPLETE_COMMIT), PRODUCER, PARTITION)
     assert (first.start_ms, first.partitions) == (NOW, {PARTITION})
     opened = in_state(ONGOING)
@@ -187,7 +185,7 @@ def test_end_again_in_version_2(state: TransactionState, commit: Outcome, abort:
     assert outcome(lambda: end(in_state(state, epoch=4, last_epoch=3), PRODUCER, 2, False)) == abort
 
 
-def test_the_last_epoch_leads_to_another_producer_id_in_version_1() -> None:
+def test_last_epoch_gets_another_producer_id_in_version_1() -> None:
     last = in_state(COMPLETE_COMMIT, epoch=LAST_PRODUCER_EPOCH)
     assert outcome(lambda: init(last)) == (EMPTY, NEW_ID, 0)
     rotated = init(last, ProducerIdAndEpoch(7, LAST_PRODUCER_EPOCH))
@@ -197,7 +195,7 @@ def test_the_last_epoch_leads_to_another_producer_id_in_version_1() -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_the_last_epoch_leads_to_another_producer_id_in_version_2(committed: bool) -> None:
+def test_last_epoch_gets_another_producer_id_in_version_2(committed: bool) -> None:
     last = ProducerIdAndEpoch(7, LAST_PRODUCER_EPOCH)
     prepared = end(in_state(ONGOING, epoch=LAST_PRODUCER_EPOCH), last, 2, committed)
     assert (prepared.producer_id, prepared.producer_epoch) == (7, LAST_PRODUCER_EPOCH + 1)
@@ -209,7 +207,7 @@ def test_the_last_epoch_leads_to_another_producer_id_in_version_2(committed: boo
     assert outcome(lambda: end(done, ProducerIdAndEpoch(NEW_ID, 0), 2, True)) is STATE
 
 
-def test_a_producer_that_has_the_next_id_already_waits_for_the_markers() -> None:
+def test_producer_that_has_the_next_id_waits_for_markers() -> None:
     last = ProducerIdAndEpoch(7, LAST_PRODUCER_EPOCH)
     prepared = end(in_state(ONGOING, epoch=LAST_PRODUCER_EPOCH), last, 2, True)
     after = ProducerIdAndEpoch(NEW_ID, 0)
@@ -219,14 +217,14 @@ def test_a_producer_that_has_the_next_id_already_waits_for_the_markers() -> None
     assert outcome(lambda: add(prepared.completed(NOW), after, OTHER)) == (ONGOING, NEW_ID, 0)
 
 
-def test_a_fence_at_the_last_epoch_is_under_the_one_after_it() -> None:
+def test_fencing_at_the_last_epoch_uses_the_epoch_after_it() -> None:
     last = in_state(ONGOING, epoch=LAST_PRODUCER_EPOCH)
     fenced = rules.fenced(last, 1, lambda: NEW_ID, NOW)
     assert outcome(lambda: fenced) == (PREPARE_ABORT, 7, LAST_PRODUCER_EPOCH + 1)
     assert outcome(lambda: init(fenced.completed(NOW))) == (EMPTY, NEW_ID, 0)
 
 
-def test_nobody_is_given_the_epoch_that_fences_at_the_last_one() -> None:
+def test_fencing_epoch_after_the_last_one_is_given_to_nobody() -> None:
     last = ProducerIdAndEpoch(7, LAST_PRODUCER_EPOCH)
     fenced = rules.fenced(in_state(ONGOING, epoch=LAST_PRODUCER_EPOCH), 2, lambda: NEW_ID, NOW)
     assert outcome(lambda: fenced) == (PREPARE_ABORT, 7, LAST_PRODUCER_EPOCH + 1)

@@ -240,7 +240,7 @@ def test_a_full_disk_at_every_byte_costs_only_what_it_refused() -> None:
 
 
 @pytest.mark.behaviour("Faults: disk and power", "A read-only disk serves what it has and refuses the rest")
-def test_a_read_only_disk_serves_what_it_has_and_refuses_the_rest() -> None:
+def test_read_only_disk_serves_old_records_and_refuses_appends() -> None:
     disk, written = MemoryFileSystem(), Written()
     log = open_log(disk, KEPT)
     for _ in range(6):
@@ -377,7 +377,7 @@ def test_a_lost_tail_does_not_give_deleted_offsets_out_again() -> None:
 
 
 @pytest.mark.behaviour("Faults: disk and power", "An index of a segment that is gone vouches for nothing")
-def test_an_index_of_a_segment_that_is_gone_vouches_for_nothing() -> None:
+def test_index_of_a_missing_segment_is_not_trusted() -> None:
     disk, written = written_log(closed=True)
     (gone,) = (path for path in disk.files if path.name == f"{6:020d}.log")
     del disk.files[gone]

@@ -105,7 +105,7 @@ def test_no_index_is_left_of_a_segment_that_is_deleted_meanwhile(
 
 
 @pytest.mark.behaviour("Log", "No index of a deleted topic reaches the next one of its name")
-def test_no_index_of_a_deleted_topic_reaches_the_next_one_of_its_name(
+def test_index_of_deleted_topic_does_not_reach_recreated_topic(
     logs: LogManager, disk: SlowDisk, tmp_path: Path
 ) -> None:
     # Two batches in its first segment, one in that of the next topic.
@@ -125,7 +125,7 @@ def test_no_index_of_a_deleted_topic_reaches_the_next_one_of_its_name(
     assert found is not None and found.end_offset == 2
 
 
-def test_a_mistake_in_one_log_does_not_keep_others_from_being_tended(
+def test_failure_in_one_log_does_not_stop_housekeeping_of_others(
     logs: LogManager, disk: SlowDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for tend in (flush_after_a_while, LogManager.housekeep):
@@ -138,7 +138,7 @@ def test_a_mistake_in_one_log_does_not_keep_others_from_being_tended(
         assert "ZeroDivisionError" in caplog.text
 
 
-def test_nobody_finds_a_log_open_whose_directory_is_gone(
+def test_deleted_log_is_locked_until_it_is_marked_removed(
     logs: LogManager, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, found = written(logs, T0), []

@@ -58,7 +58,7 @@ def test_truncated_bytes_are_counted() -> None:
     assert manager(disk).open_existing(known(A)) == 4  # type: ignore[arg-type]
 
 
-def test_what_belongs_to_no_topic_is_removed_and_foreign_files_stay() -> None:
+def test_logs_of_no_topic_are_removed_and_foreign_files_stay() -> None:
     disk = MemoryFileSystem()
     logs = manager(disk)
     write(logs, A)
@@ -124,7 +124,7 @@ def test_the_housekeeping_thread_works_and_ends() -> None:
 
 
 @pytest.mark.behaviour("Log", "log.flush.interval.ms flushes what has waited")
-def test_what_waited_long_enough_is_flushed_by_the_thread() -> None:
+def test_flush_due_flushes_after_the_flush_interval() -> None:
     disk, clock = MemoryFileSystem(), ManualClock()
     logs = manager(disk, clock)
     log = logs.get_or_create(A, replace(CONFIG, flush_interval_ms=3000), lambda: True)

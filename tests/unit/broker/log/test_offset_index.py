@@ -25,7 +25,7 @@ def build(batches: list[tuple[int, int, int]], interval: int) -> tuple[OffsetInd
 
 
 @given(BATCHES, st.integers(0, 8192), st.integers(0, 4000))
-def test_the_position_is_never_behind_the_batch_and_at_most_an_interval_before(
+def test_index_position_is_within_one_interval_before_the_batch(
     batches: list[tuple[int, int, int]], interval: int, offset: int
 ) -> None:
     index, placed = build(batches, interval)
@@ -40,7 +40,7 @@ def test_the_position_is_never_behind_the_batch_and_at_most_an_interval_before(
 
 @pytest.mark.behaviour("Log", "The offset index never points behind the offset that is looked for")
 @given(BATCHES, st.integers(0, 8192), st.integers(-5, 10**6 + 5))
-def test_no_batch_before_the_position_is_new_enough(
+def test_all_batches_before_timestamp_position_are_older(
     batches: list[tuple[int, int, int]], interval: int, timestamp: int
 ) -> None:
     index, placed = build(batches, interval)
@@ -49,7 +49,7 @@ def test_no_batch_before_the_position_is_new_enough(
 
 
 @given(BATCHES, st.integers(0, 4096))
-def test_a_file_brings_it_back(batches: list[tuple[int, int, int]], interval: int) -> None:
+def test_offset_index_is_read_back_from_its_file(batches: list[tuple[int, int, int]], interval: int) -> None:
     index, _ = build(batches, interval)
     seal = Seal(123456, 77, 99, 55)
     assert OffsetIndex.from_bytes(index.to_bytes(seal), interval) == (index, seal)

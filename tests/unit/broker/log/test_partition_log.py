@@ -92,7 +92,7 @@ def test_every_offset_of_a_long_log_is_found(place: tuple[FileSystem, Path]) -> 
     assert [record.offset for record in read_all(log)] == list(range(end))
 
 
-def test_reading_at_the_end_gives_nothing_and_beyond_it_is_an_error(place: tuple[FileSystem, Path]) -> None:
+def test_read_at_log_end_is_empty_and_beyond_it_is_an_error(place: tuple[FileSystem, Path]) -> None:
     log = open_log(place)
     append(log, b"a")
     assert log.read(1, 1000, whole_first_batch=True).records == b""
@@ -132,7 +132,7 @@ def test_a_batch_larger_than_a_segment_gets_one_of_its_own(place: tuple[FileSyst
     assert [record.offset for record in read_all(log)] == [0, 1, 2]
 
 
-def test_a_duplicate_is_answered_with_its_old_offset_and_not_written(place: tuple[FileSystem, Path]) -> None:
+def test_duplicate_gets_its_old_offset_and_is_not_written(place: tuple[FileSystem, Path]) -> None:
     log = open_log(place)
     append(log, b"before")
     options = {"producer_id": 5, "producer_epoch": 0}
@@ -187,7 +187,7 @@ def test_an_empty_log(place: tuple[FileSystem, Path]) -> None:
 @pytest.mark.behaviour(
     "Retention and DeleteRecords", "Retention by size keeps what is asked for, and the active segment"
 )
-def test_retention_by_size_keeps_what_is_asked_and_the_active_segment(place: tuple[FileSystem, Path]) -> None:
+def test_retention_by_size_keeps_limit_and_active_segment(place: tuple[FileSystem, Path]) -> None:
     log = open_log(place, segment_bytes=300, retention_bytes=700)
     for _ in range(20):
         append(log, b"x" * 100)
@@ -225,7 +225,7 @@ HOUR_MS = 3_600_000
     "A clock that jumps moves retention no further than it jumped, and offsets and searches stay right",
 )
 @pytest.mark.behaviour("Faults: the embedded broker", "A clock that jumps moves retention no further than the jump")
-def test_a_clock_that_jumps_moves_retention_no_further_than_it_jumped(place: tuple[FileSystem, Path]) -> None:
+def test_clock_jump_moves_retention_no_further_than_the_jump(place: tuple[FileSystem, Path]) -> None:
     log = open_log(place, segment_bytes=100, retention_ms=4 * HOUR_MS)
     start = 10 * HOUR_MS
     for hour in range(4):
@@ -247,7 +247,7 @@ def test_a_clock_that_jumps_moves_retention_no_further_than_it_jumped(place: tup
 @pytest.mark.behaviour(
     "Faults: the embedded broker", "A clock that jumps leaves offsets, timestamps and searches right"
 )
-def test_a_clock_that_jumps_keeps_offsets_times_and_searches_right(place: tuple[FileSystem, Path]) -> None:
+def test_clock_jump_keeps_offsets_timestamps_and_searches_right(place: tuple[FileSystem, Path]) -> None:
     log = open_log(place, log_append_time=True, index_interval_bytes=0)
     clock = [20 * HOUR_MS, 21 * HOUR_MS, 19 * HOUR_MS, 20 * HOUR_MS]
     for now in clock:

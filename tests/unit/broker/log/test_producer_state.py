@@ -55,7 +55,7 @@ def test_a_gap_or_an_overlap_is_out_of_order(sequence: int) -> None:
     assert refused(filled(3), header(sequence)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_the_same_first_sequence_with_another_length_is_no_duplicate() -> None:
+def test_same_first_sequence_with_other_length_is_no_duplicate() -> None:
     assert refused(filled(3), header(20, 9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -89,13 +89,13 @@ def test_sequences_wrap_to_zero_between_batches_and_inside_one() -> None:
     assert producers.check(header(LAST_SEQUENCE - 1, 5)) is not None
 
 
-def test_a_check_changes_nothing() -> None:
+def test_checking_a_sequence_changes_no_producer_state() -> None:
     producers = filled(1)
     for _ in range(3):
         assert producers.check(header(10)) is None
 
 
-def test_batches_without_a_producer_id_are_nothing_to_it() -> None:
+def test_batch_without_producer_id_changes_no_producer_state() -> None:
     producers = ProducerStateManager(1000)
     producers.update(with_header([b"v"])[1], 0, wall_ms=0)
     assert producers.to_bytes() == ProducerStateManager(1000).to_bytes()

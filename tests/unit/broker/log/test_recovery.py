@@ -75,7 +75,7 @@ def test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch() -> None:
     assert values(open_log(disk.clone(), LARGE)) == [b"a", b"b" * 20, b"c" * 30]
 
 
-def test_a_flipped_bit_anywhere_in_an_unsealed_segment_is_never_served() -> None:
+def test_flipped_bit_in_unsealed_segment_is_never_served() -> None:
     disk = MemoryFileSystem()
     log = open_log(disk, LARGE)
     appended = [b"a", b"b", b"c"]
@@ -169,7 +169,7 @@ def test_producers_are_remembered_over_a_kill() -> None:
     assert append(again, b"next", sequence=20) == 20
 
 
-def test_a_snapshot_beyond_the_recovered_end_is_not_believed() -> None:
+def test_producer_snapshot_beyond_recovered_end_is_ignored() -> None:
     disk = MemoryFileSystem()
     log = open_log(disk, LARGE)
     append(log, b"a", sequence=0)

@@ -104,7 +104,7 @@ def test_the_bytes_of_a_marker_are_kafkas(log: PartitionLog) -> None:
     )  # fmt: skip
 
 
-def test_the_last_stable_offset_stands_at_the_oldest_open_transaction(log: PartitionLog) -> None:
+def test_last_stable_offset_is_at_the_oldest_open_transaction(log: PartitionLog) -> None:
     write(log, 1, 0, transactional=False)
     write(log, 2, 0)
     write(log, 3, 0)
@@ -116,7 +116,7 @@ def test_the_last_stable_offset_stands_at_the_oldest_open_transaction(log: Parti
     assert log.last_stable_offset == log.end_offset == 6
 
 
-def test_bytes_below_the_last_stable_offset_are_counted_for_those_who_wait(log: PartitionLog) -> None:
+def test_committed_bytes_exclude_those_after_last_stable_offset(log: PartitionLog) -> None:
     write(log, 1, 0, transactional=False)
     seen = log.appended_bytes(committed=True)
     assert seen == log.appended_bytes()
@@ -131,7 +131,7 @@ def test_bytes_below_the_last_stable_offset_are_counted_for_those_who_wait(log: 
     "Transactions in the log", "An aborted transaction stays aborted when only its beginning is deleted"
 )
 @pytest.mark.parametrize("restarts", [False, True])
-def test_an_aborted_transaction_stays_aborted_when_only_its_beginning_is_deleted(restarts: bool) -> None:
+def test_aborted_transaction_stays_aborted_if_its_start_is_gone(restarts: bool) -> None:
     disk = MemoryFileSystem()
     log = open_log(disk)
     for producer in (1, 2):
@@ -153,7 +153,7 @@ def refused(do: object, code: ErrorCode) -> None:
     assert caught.value.code is code
 
 
-def test_a_batch_that_nobody_verified_is_refused(log: PartitionLog) -> None:
+def test_unverified_transactional_batch_is_refused(log: PartitionLog) -> None:
     batch, header = with_header([b"v"], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
     refused(lambda: log.append(batch, header, 0, 0), ErrorCode.INVALID_TXN_STATE)
     refused(lambda: log.append(batch, header, 0, 0, VerificationGuard(1, 0)), ErrorCode.INVALID_TXN_STATE)
@@ -163,7 +163,7 @@ def test_a_batch_that_nobody_verified_is_refused(log: PartitionLog) -> None:
 @pytest.mark.behaviour(
     "Transactions in the log", "A marker between the verification and the append keeps the batch out"
 )
-def test_a_marker_between_question_and_append_keeps_the_batch_out(log: PartitionLog) -> None:
+def test_marker_between_verification_and_append_refuses_batch(log: PartitionLog) -> None:
     batch, header = with_header([b"v"], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
     guard = log.begin_verification(1, 0, 0, 0)
     end(log, 1, committed=False)
@@ -175,7 +175,7 @@ def test_a_marker_between_question_and_append_keeps_the_batch_out(log: Partition
     "Transactions in the log",
     "The marker of a transaction does not keep out the next one of a client that bumps epochs",
 )
-def test_the_marker_of_the_last_transaction_does_not_keep_out_the_next_of_a_client_that_bumps_epochs(
+def test_late_marker_does_not_refuse_next_epoch_of_client(
     log: PartitionLog,
 ) -> None:
     for written_before in (True, False):
@@ -194,7 +194,7 @@ def test_the_marker_of_the_last_transaction_does_not_keep_out_the_next_of_a_clie
     assert committed_values(log) == [b"v"] * 3
 
 
-def test_the_marker_of_the_transaction_itself_keeps_the_batch_out_of_the_next(log: PartitionLog) -> None:
+def test_own_marker_keeps_batch_out_of_the_next_transaction(log: PartitionLog) -> None:
     batch, header = with_header([b"v"], producer_id=1, producer_epoch=4, base_sequence=0, is_transactional=True)
     guard = log.begin_verification(1, 4, 0, 0, bumps_epoch=True)
     end(log, 1, committed=False, epoch=5)
@@ -206,7 +206,7 @@ def test_the_marker_of_the_transaction_itself_keeps_the_batch_out_of_the_next(lo
     refused(lambda: log.append(batch, header, 0, 0, guard), ErrorCode.INVALID_TXN_STATE)
 
 
-def test_a_marker_that_comes_twice_does_not_end_the_next_transaction(log: PartitionLog) -> None:
+def test_repeated_marker_does_not_end_the_next_transaction(log: PartitionLog) -> None:
     write(log, 1, 0, epoch=3)
     for _ in range(2):
         end(log, 1, committed=True, epoch=4, bumps_epoch=True)
@@ -221,7 +221,7 @@ def test_a_marker_that_comes_twice_does_not_end_the_next_transaction(log: Partit
     assert committed_values(log) == [b"v"] * 2
 
 
-def test_questions_of_two_requests_do_not_end_each_other(log: PartitionLog) -> None:
+def test_verifications_of_two_requests_do_not_end_each_other(log: PartitionLog) -> None:
     first, second = (log.begin_verification(1, 0, 0, 0) for _ in range(2))
     assert first is not None
     log.end_verification(first)
@@ -230,7 +230,7 @@ def test_questions_of_two_requests_do_not_end_each_other(log: PartitionLog) -> N
     assert log.append(batch, header, 0, 0, second).base_offset == 0
 
 
-def test_only_the_first_batch_of_a_transaction_needs_a_question(log: PartitionLog) -> None:
+def test_only_first_batch_of_a_transaction_needs_verification(log: PartitionLog) -> None:
     assert log.begin_verification(1, 0, 0, 0) is not None
     write(log, 1, 0)
     assert log.begin_verification(1, 0, 0, 0) is None
@@ -258,7 +258,7 @@ def test_markers_of_older_epochs_and_coordinators_are_refused(log: PartitionLog)
     refused(lambda: end(log, 1, committed=True, epoch=3, coordinator=4), ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
-def test_a_producer_with_an_open_transaction_writes_nothing_beside_it_and_is_not_forgotten(log: PartitionLog) -> None:
+def test_open_transaction_rejects_plain_writes_and_never_expires(log: PartitionLog) -> None:
     write(log, 1, 0)
     refused(lambda: write(log, 1, 1, transactional=False), ErrorCode.INVALID_TXN_STATE)
     log.apply_retention(wall_ms=10_000)
@@ -301,7 +301,7 @@ def expected_values(written: list[Written]) -> tuple[list[bytes | None], int | N
     "Transactions in the log", "The last stable offset is right at every step of stops, kills and cut tails"
 )
 @pytest.mark.parametrize("seed", range(25))
-def test_readers_get_what_was_committed_over_restarts_kills_and_cuts(seed: int) -> None:
+def test_committed_reads_survive_restarts_kills_and_truncation(seed: int) -> None:
     rng = random.Random(seed)
     disk = MemoryFileSystem()
     log = open_log(disk)
@@ -344,7 +344,7 @@ def _reopened(rng: random.Random, disk: MemoryFileSystem, log: PartitionLog) -> 
     return open_log(disk)
 
 
-def test_the_last_stable_offset_is_never_below_the_start_of_the_log(log: PartitionLog) -> None:
+def test_last_stable_offset_is_never_below_the_log_start(log: PartitionLog) -> None:
     for sequence in range(3):
         write(log, 1, sequence)
     write(log, 2, 0, transactional=False)
@@ -365,14 +365,14 @@ def ask(log: PartitionLog, sequence: int, *, epoch: int = 1, wall_ms: int = 0) -
     log.end_verification(guard)
 
 
-def test_no_batch_is_stored_before_the_lowest_one_that_was_asked_about(log: PartitionLog) -> None:
+def test_no_batch_is_stored_before_the_lowest_verified_sequence(log: PartitionLog) -> None:
     ask(log, 1)
     ask(log, 0)
     refused(lambda: write(log, 1, 1, epoch=1), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert [write(log, 1, sequence, epoch=1) for sequence in (0, 1, 2)] == [0, 1, 2]
 
 
-def test_the_lowest_sequence_counts_for_its_epoch_and_until_a_marker_comes(log: PartitionLog) -> None:
+def test_lowest_sequence_counts_for_its_epoch_until_a_marker(log: PartitionLog) -> None:
     ask(log, 0)
     # The newer epoch begins with what it has, as nothing is known of the producer here.
     assert write(log, 1, 7, epoch=2) == 0
