@@ -128,9 +128,7 @@ def test_a_coordinator_that_is_not_ready_is_asked_again_alone(brokers: Brokers, 
     assert brokers.described == [*brokers.described[: len(IDS)], IDS[3]]
 
 
-def test_a_broker_that_is_loading_is_asked_again_for_open_transactions(
-    brokers: Brokers, client: CoordinatorClient
-) -> None:
+def test_loading_broker_is_asked_again_for_open_transactions(brokers: Brokers, client: CoordinatorClient) -> None:
     brokers.busy = {IDS[3]}
     assert sorted(client.run(client.list_ongoing(".*"))) == IDS
     assert brokers.listed == [*brokers.listed[: len(IDS)], IDS[3]]
