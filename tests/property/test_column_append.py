@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.common.model import NO_TIMESTAMP
-from kafka_sink.producer.batching import batch_memory, column_append
+from kafka_sink.producer.batching import buffer_pool, column_append
 from kafka_sink.producer.batching.producer_batch import Compression, ProducerBatch
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.compression import CompressionType
@@ -144,7 +144,7 @@ def _after_encoding(action: Callable[[], None] | None) -> Iterator[None]:
 def test_columns_make_the_batches_that_single_records_make(
     happenings: list[Any], batch_size: int, codec: CompressionType, least_capacity: int
 ) -> None:
-    with mock.patch.object(batch_memory, "_LEAST_CAPACITY_BYTES", least_capacity):
+    with mock.patch.object(buffer_pool, "_LEAST_CAPACITY_BYTES", least_capacity):
         compare(happenings, batch_size, codec)
 
 

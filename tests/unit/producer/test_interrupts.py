@@ -34,7 +34,6 @@ _ALL = amounts.INTERRUPT_POINTS == "all"
 _STRIDE, _STRIDE_OF_COLUMNS = 4, 10
 _OPCODES = (
     "accumulator.py",
-    "batch_memory.py",
     "buffer_pool.py",
     "calls_in_progress.py",
     "column_append.py",
