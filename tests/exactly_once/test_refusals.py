@@ -11,6 +11,7 @@ from pyspark.sql.types import StringType, StructType
 
 from kafka_sink import EmbeddedCluster, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.client.exchange import Exchange
@@ -35,6 +36,7 @@ from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task.task_writer import SinkWriteError
 from kafka_sink.spark.task.transactional_task import write_in_transaction
+from tests.compat.kafka_cluster import until
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.fakes.manual_clock import ManualClock
 from tests.support.readback import read_topic
@@ -43,11 +45,16 @@ from tests.support.readback import read_topic
 def _forget_ids(cluster: EmbeddedCluster, prefix: str) -> None:
     """As after transactional.id.expiration.ms."""
     coordinator = cluster._cluster._transactions
-    for each in coordinator.all():
-        if each.transactional_id.startswith(prefix):
-            coordinator._put(replace(each, last_update_ms=1))
+
+    def of_sink() -> list[TransactionMetadata]:
+        return [each for each in coordinator.all() if each.transactional_id.startswith(prefix)]
+
+    # EndTxn is answered before the markers are written.
+    until("the end of all transactions", lambda: all(each.state.is_at_rest for each in of_sink()))
+    for each in of_sink():
+        coordinator._put(replace(each, last_update_ms=1))
     coordinator.remove_expired()
-    assert not any(each.transactional_id.startswith(prefix) for each in coordinator.all())
+    assert of_sink() == []
 
 
 @pytest.mark.behaviour(
