@@ -9,8 +9,10 @@ Source: the handlers of apache/kafka ``TransactionManager``; KIP-98, KIP-360 (ex
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from bisect import insort
+from collections.abc import Callable, Collection, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
@@ -43,9 +45,6 @@ from kafka_sink.protocol.schema import Struct
 
 if TYPE_CHECKING:
     from kafka_sink.producer.transactions.manager import TransactionManager
-import itertools
-from bisect import insort
-from collections.abc import Callable
 
 #: A coordinator's key: key type and key, as in a FindCoordinator request.
 CoordinatorKey = tuple[int, str]
