@@ -18,8 +18,9 @@ from typing import Final
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError
-from kafka_sink.common.locks import release_left
+from kafka_sink.common.locks import is_held, is_nested, release_left
 from kafka_sink.common.metrics import Sampled
+from kafka_sink.producer.batching.calls_in_progress import APPEND, refuse
 
 #: The initial capacity of a batch when batch.size is larger.
 _LEAST_CAPACITY_BYTES: Final = 16384
@@ -90,10 +91,12 @@ class BufferPool:
 
         :raises ValueError: if *size* is larger than the pool.
         :raises BufferExhaustedError: if not enough memory is available within *max_block_ms*.
-        :raises KafkaError: if the pool was closed.
+        :raises KafkaError: if the pool was closed, or if a signal handler interrupted a change of the pool.
         """
         if size > self.total_memory:
             raise ValueError(f"cannot allocate {size} bytes: buffer.memory is {self.total_memory} bytes")
+        if self._is_changing_on_this_thread():
+            refuse(APPEND, "call")
         try:
             with self._lock:
                 self._check_open()
@@ -106,8 +109,10 @@ class BufferPool:
 
     def try_allocate(self, memory: Memory, size: int) -> bool:
         """Like :meth:`allocate`, but return False instead of waiting, and also while other threads wait: they come
-        first.
+        first. Also return False in a signal handler that interrupted a change of the pool.
         """
+        if self._is_changing_on_this_thread():
+            return False
         try:
             with self._lock:
                 # No return statement here: CPython 3.11 puts a NOP behind a conditional return, and no exception
@@ -119,6 +124,17 @@ class BufferPool:
             self._undo(memory)
             raise
         return is_taken
+
+    def _is_changing_on_this_thread(self) -> bool:
+        """Whether a signal handler calls the pool in the middle of a change that its own thread makes. The lock admits
+        this thread again, and the interrupted change would overwrite what the handler's call changed.
+        """
+        if not is_held(self._lock):
+            return False
+        if is_nested():
+            return True
+        release_left(self._lock)
+        return False
 
     def _take(self, memory: Memory, size: int) -> bool:
         """Take *size* bytes if they are available, lock held. A buffer for them may have to be created afterwards."""

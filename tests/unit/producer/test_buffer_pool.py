@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
+from kafka_sink.producer.batching import buffer_pool
 from kafka_sink.producer.batching.buffer_pool import BufferPool, Memory
 from tests.fakes.clock import FakeClock
 from tests.fakes.manual_clock import ManualClock
@@ -340,4 +341,17 @@ def test_exchange_may_overdraw_the_pool_and_is_repaid_first() -> None:
     assert len(rest) == 470
     pool.deallocate(pieces[1])
     pool.deallocate(rest)
+    assert pool.available_memory == 1000
+
+
+@pytest.mark.behaviour(
+    "Faults: interrupts and signals", "Memory is refused to a signal handler that interrupted a change of the pool"
+)
+def test_memory_is_refused_in_the_middle_of_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = make_pool(1000, 100)
+    monkeypatch.setattr(buffer_pool, "is_nested", lambda: True)
+    with pool._lock:
+        with pytest.raises(KafkaError, match="in the middle of"):
+            pool.allocate(Memory(), 100, 0)
+        assert not pool.try_allocate(Memory(), 100)
     assert pool.available_memory == 1000
