@@ -7,7 +7,7 @@ Source: FindCoordinator; KIP-699 (many keys in one request).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from kafka_sink.client.blocking import BlockingClient, RequestSpec
@@ -66,9 +66,12 @@ class CoordinatorRequests:
 
     def run(self, exchange: Exchange[T]) -> T:
         """Run *exchange* and return its result."""
-        (result,) = run_together(self._client, self._clock, [exchange])
-        outcome: T = result
-        return outcome
+        result: T = self.run_all([exchange])[0]
+        return result
+
+    def run_all(self, exchanges: Sequence[Exchange[Any]]) -> list[Any]:
+        """Run *exchanges* together and return their results."""
+        return run_together(self._client, self._clock, exchanges)
 
     def coordinator(self, key: CoordinatorKey) -> Node:
         """The coordinator of *key*; to be called after :meth:`locate`."""

@@ -18,7 +18,7 @@ from kafka_sink.client.blocking import BlockingClient, RequestSpec, cluster_requ
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.client.coordinator_requests import AGAIN, CoordinatorRequests
-from kafka_sink.client.exchange import Exchange, Pause, Round, run_together
+from kafka_sink.client.exchange import Exchange, Pause, Round
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, error_for
@@ -80,7 +80,6 @@ class CoordinatorClient:
         known = frozenset(c.keys(ClientConfig))
         given = {name: value for name, value in properties.items() if name in known}
         config = c.parse(ClientConfig, {**given, "max.in.flight.requests.per.connection": _IN_FLIGHT})
-        self._clock = clock
         self._timeout_ms = timeout_ms
         self._client = BlockingClient(
             config,
@@ -106,7 +105,7 @@ class CoordinatorClient:
     def together(self, *exchanges: Exchange[Any]) -> tuple[Any, ...]:
         """Run independent *exchanges* and return their results. Requests that they yield in the same round are in
         flight together. An error raised by one exchange ends the others."""
-        return tuple(run_together(self._client, self._clock, exchanges))
+        return tuple(self._requests.run_all(exchanges))
 
     # --- the cluster -------------------------------------------------------------------------------------------------
 

@@ -105,11 +105,10 @@ class WriterTransactions:
         over = self._over.setdefault(plan.sink, [])
         if not any(used[each.name][0] < version for each in over):
             known = {each.name for each in over}
-            settled = [name for name, (last, _) in used.items() if last < version and name not in known][
-                :_MAX_IDS_CHECKED
-            ]
+            settled = [name for name, (last, _) in used.items() if last < version and name not in known]
             if not settled:
                 return None
+            settled = settled[:_MAX_IDS_CHECKED]
             described = client.run(client.describe(settled))
             now_ms = self._clock.monotonic_ms()
             # An id that the brokers have forgotten (transactional.id.expiration.ms) is over as well.
