@@ -11,7 +11,7 @@
 #   scripts/bench.sh limits    memory, and throughput with more rows, partitions and brokers
 #   scripts/bench.sh scale     the modelled cost of thousands of tasks and brokers, measured at small scale (docs/scale.md)
 #   scripts/bench.sh broker    the embedded broker compared with Kafka, written to and read by the same clients
-#   scripts/bench.sh all       all benchmarks of README's table, and update the table (takes hours)
+#   scripts/bench.sh all [RUNS]  all benchmarks of README's table, and update the table (about an hour)
 #   scripts/bench.sh jars      download Spark's own connector and print its jars, separated by commas
 #   scripts/bench.sh report    update README's table and chart from the last measurements
 #
@@ -52,21 +52,23 @@ bench_stream() {
     bench bench_stream --jars "$jars" ${listeners:+--listeners "$listeners"} "$@"
 }
 
+# bench_all [RUNS]: every benchmark with so many runs, or with the number of its own.
 bench_all() {
     local results="$ROOT/tests/bench/results" security
-    bench_spark --goals --runs 5 --results "$results" "$@"
+    local common=(--results "$results" ${1:+--runs "$1"})
+    bench_spark --goals --runs 5 "${common[@]}"
     for security in SSL SASL_SSL; do
-        bench_spark --security "$security" --rows 10000000 --runs 5 --results "$results"
+        bench_spark --security "$security" --rows 10000000 --runs 5 "${common[@]}"
     done
-    bench bench_columns --runs 5 --results "$results"
-    bench bench_records --runs 5 --results "$results"
-    bench_stream --results "$results"
-    bench_stream --security SASL_SSL --results "$results"
-    bench_stream --whole-trigger --results "$results"
+    bench bench_columns --runs 5 "${common[@]}"
+    bench bench_records "${common[@]}"
+    bench_stream "${common[@]}"
+    bench_stream --security SASL_SSL "${common[@]}"
+    bench_stream --whole-trigger "${common[@]}"
     bench bench_small --jars "$jars" --results "$results"
-    bench bench_exactly_once --results "$results"
-    bench bench_limits --results "$results"
-    bench bench_broker --broker-pids "$broker_pids" --results "$results"
+    bench bench_exactly_once "${common[@]}"
+    bench bench_limits "${common[@]}"
+    bench bench_broker --broker-pids "$broker_pids" "${common[@]}"
     python -m tests.bench.report
 }
 

@@ -110,7 +110,7 @@ def compare(
                 "rows_per_s": round(count / statistics.median(seconds for seconds, _ in found)),
                 "commit_p50_ms": statistics.median(ms for _, ms in found),
                 "commit_slowest_ms": max(ms for _, ms in found),
-                "seconds": [round(seconds, 3) for seconds, _ in found],
+                "runs": [round(count / seconds) for seconds, _ in found],
             }
             for way, found in taken.items()
         },

@@ -109,7 +109,11 @@ def _rates(sizes: list[int], runs: int, run: Callable[[int], float]) -> dict[str
             if turn == 0 or size != max(sizes):
                 taken[size].append(run(size))
     rates = {str(size): round(statistics.median(found)) for size, found in taken.items()}
-    return {"rows_per_s": rates, "least_of_most": round(min(rates.values()) / max(rates.values()), 3)}
+    return {
+        "rows_per_s": rates,
+        "runs": {str(size): [round(rate) for rate in found] for size, found in taken.items()},
+        "least_of_most": round(min(rates.values()) / max(rates.values()), 3),
+    }
 
 
 LIMITS: Final[Mapping[str, Callable[[SparkSession, str, float, int, int], dict[str, Any]]]] = {

@@ -176,6 +176,7 @@ def main() -> None:
         print(f"{name:<16} {median:>12,.0f} records/s   kafkalite is {share:.2f} times as fast")
     result = {
         "records_per_s": {name: round(median) for name, median in medians.items()},
+        "runs": {name: [round(rate) for rate in found] for name, found in rates.items()},
         "key_bytes": options.key_bytes,
         "value_bytes": options.value_bytes,
         "outcomes": options.outcomes,

@@ -31,6 +31,8 @@ TASKS: Final = 2
 PARTITIONS: Final = 4
 #: Untimed writes of each sink: workers start, and the JVM compiles.
 WARM_UP_WRITES: Final = 5
+#: The spread of repeated writes is that of the medians of so many writes in a row.
+WRITES_OF_A_RUN: Final = 10
 COMPARED: Final = ("kafka", "kafkalite", "null")
 REPEATED: Final = "repeated"
 FIRST: Final = "first"
@@ -62,6 +64,10 @@ def repeated(
                 "p50_ms": round(statistics.median(times), 1),
                 "p99_ms": round(sorted(times)[min(int(len(times) * 0.99), len(times) - 1)], 1),
                 "writes": len(times),
+                "runs": [
+                    round(statistics.median(times[start : start + WRITES_OF_A_RUN]), 1)
+                    for start in range(0, len(times), WRITES_OF_A_RUN)
+                ],
             }
             for sink, times in taken.items()
         },
@@ -79,7 +85,7 @@ def first(sinks: Sequence[str], bootstrap_servers: str, jars: str, cores: int, s
     return {
         **_amounts(),
         "sinks": {
-            sink: {"median_s": round(statistics.median(times), 3), "seconds": [round(each, 3) for each in times]}
+            sink: {"median_s": round(statistics.median(times), 3), "runs": [round(each, 3) for each in times]}
             for sink, times in taken.items()
         },
     }

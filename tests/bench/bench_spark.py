@@ -152,7 +152,8 @@ def _summary(taken: Sequence[Run], count: int) -> dict[str, Any]:
         "rows_per_s": round(count / statistics.median(run.seconds for run in taken)),
         "client_cpu_s_per_million": round(statistics.median(run.client_cpu_s for run in taken) / millions, 3),
         "broker_cpu_s_per_million": round(statistics.median(run.broker_cpu_s for run in taken) / millions, 3),
-        "seconds": [round(run.seconds, 3) for run in taken],
+        "runs": [round(count / run.seconds) for run in taken],
+        "client_cpu_runs": [round(run.client_cpu_s / millions, 3) for run in taken],
     }
 
 

@@ -136,29 +136,32 @@ class Bench:
 
     def compare(self, measure: Measure, streams: Sequence[str], tasks: int, amounts: Amounts) -> dict[str, Any]:
         """Streams in turns; p50 and p99 over all runs of each."""
-        taken: dict[str, list[int]] = {stream: [] for stream in streams}
+        taken: dict[str, list[list[int]]] = {stream: [] for stream in streams}
         for turn in range(-amounts.warm_up_runs, amounts.runs):
             for stream in streams:
                 times = self.durations_ms(measure, stream, tasks, amounts)
-                taken[stream] += times if turn >= 0 else []
+                if turn >= 0:
+                    taken[stream].append(times)
         return {
             "tasks": tasks,
             "rows_per_trigger": ROWS_PER_TRIGGER,
             "duration": measure.duration,
             "options": dict(measure.options),
-            "streams": {stream: _summary(times, taken.get(SPARKS_OWN)) for stream, times in taken.items()},
+            "streams": {stream: _summary(runs, taken.get(SPARKS_OWN)) for stream, runs in taken.items()},
         }
 
 
-def _summary(times: Sequence[int], of_sparks_own: Sequence[int] | None) -> dict[str, Any]:
+def _summary(runs: Sequence[Sequence[int]], of_sparks_own: Sequence[Sequence[int]] | None) -> dict[str, Any]:
+    times = [ms for run in runs for ms in run]
     p50_ms = statistics.median(times)
     found: dict[str, Any] = {
         "p50_ms": p50_ms,
         "p99_ms": sorted(times)[min(int(len(times) * 0.99), len(times) - 1)],
         "triggers": len(times),
+        "runs": [statistics.median(run) for run in runs],
     }
     if of_sparks_own is not None:
-        found["times_sparks_own"] = round(p50_ms / statistics.median(of_sparks_own), 3)
+        found["times_sparks_own"] = round(p50_ms / statistics.median(ms for run in of_sparks_own for ms in run), 3)
     return found
 
 

@@ -1,6 +1,7 @@
 """README's table and chart of speed, made of the results that were measured last. Never written by hand.
 
-``scripts/bench.sh report`` runs it. A goal without a result says so, and a missed one is shown as missed.
+``scripts/bench.sh report`` runs it. A goal without a result says so, and a missed one is shown as missed. A ratio is
+that of the medians; behind it stand the lowest and the highest ratio of the runs, in which the competitors took turns.
 """
 
 from __future__ import annotations
@@ -37,22 +38,40 @@ class Goal:
     measured: Callable[[Results], tuple[str, bool | None]]
 
 
+def _compared(ours: Mapping[str, Any], theirs: Mapping[str, Any], figure: str, shown: str, more: str = "") -> str:
+    """The ratio of a figure of two competitors, and how far it was apart in the runs, which they made in turns."""
+    return f"{ours[figure] / theirs[figure]:.2f}× ({_spread(ours, theirs)}{shown}{more})"
+
+
+def _spread(ours: Mapping[str, Any], theirs: Mapping[str, Any], runs: str = "runs") -> str:
+    ratios = sorted(one / other for one, other in zip(ours[runs], theirs[runs], strict=True))
+    return f"{ratios[0]:.2f} to {ratios[-1]:.2f}; "
+
+
+def _against(ours: float, theirs: float, shown: Callable[[float], str]) -> str:
+    return f"{shown(ours)} against {shown(theirs)}"
+
+
 def _times(result: str, sink: str, least: float) -> Callable[[Results], tuple[str, bool]]:
     """kafkalite's rows per second over those of *sink*."""
 
     def measured(found: Results) -> tuple[str, bool]:
         sinks = found[result]["sinks"]
-        ours, theirs = sinks["kafkalite"]["rows_per_s"], sinks[sink]["rows_per_s"]
-        return f"{ours / theirs:.2f}× ({_rate(ours)} against {_rate(theirs)})", ours / theirs >= least
+        return _faster(sinks["kafkalite"], sinks[sink], "rows_per_s", least)
 
     return measured
+
+
+def _faster(ours: Mapping[str, Any], theirs: Mapping[str, Any], figure: str, least: float) -> tuple[str, bool]:
+    text = _compared(ours, theirs, figure, _against(ours[figure], theirs[figure], _rate))
+    return text, ours[figure] / theirs[figure] >= least
 
 
 def _share_of_plaintext(security: str) -> Callable[[Results], tuple[str, None]]:
     def measured(found: Results) -> tuple[str, None]:
         sinks = found[f"spark over {security}"]["sinks"]
-        secure, plain = sinks["kafkalite"]["rows_per_s"], sinks["kafkalite over PLAINTEXT"]["rows_per_s"]
-        return f"{secure / plain:.2f}× ({_rate(secure)} against {_rate(plain)})", None
+        text, _ = _faster(sinks["kafkalite"], sinks["kafkalite over PLAINTEXT"], "rows_per_s", 0)
+        return text, None
 
     return measured
 
@@ -63,15 +82,17 @@ def _handshakes(security: str) -> Callable[[Results], tuple[str, None]]:
     def measured(found: Results) -> tuple[str, None]:
         taken = found[f"spark over {security}"]["handshake_ms"]
         text = f"+ {taken[security] - taken['PLAINTEXT']:.1f} ms"
-        return f"{text} ({taken[security]:.1f} ms against {taken['PLAINTEXT']:.1f} ms)", None
+        return f"{text} ({_against(taken[security], taken['PLAINTEXT'], _ms)})", None
 
     return measured
 
 
 def _cpu(found: Results) -> tuple[str, bool]:
     sinks = found["spark uncompressed"]["sinks"]
-    ours, theirs = (sinks[sink]["client_cpu_s_per_million"] for sink in ("kafkalite", "kafka"))
-    return f"{ours / theirs:.2f}× ({ours:.2f} s against {theirs:.2f} s)", ours / theirs <= 0.6
+    ours, theirs = (sinks[sink] for sink in ("kafkalite", "kafka"))
+    ratio = ours["client_cpu_s_per_million"] / theirs["client_cpu_s_per_million"]
+    shown = _against(ours["client_cpu_s_per_million"], theirs["client_cpu_s_per_million"], _seconds)
+    return f"{ratio:.2f}× ({_spread(ours, theirs, 'client_cpu_runs')}{shown})", ratio <= 0.6
 
 
 def _limit(found: Results) -> tuple[str, bool]:
@@ -86,19 +107,23 @@ def _limit(found: Results) -> tuple[str, bool]:
 def _java(codec: str, sender: str, least: float) -> Callable[[Results], tuple[str, bool]]:
     def measured(found: Results) -> tuple[str, bool]:
         senders = found[f"columns {codec}"]["senders"]
-        ours, theirs = senders["kafkalite"]["rows_per_s"], senders[sender]["rows_per_s"]
-        return f"{ours / theirs:.2f}× ({_rate(ours)} against {_rate(theirs)})", ours / theirs >= least
+        return _faster(senders["kafkalite"], senders[sender], "rows_per_s", least)
 
     return measured
 
 
 def _records(client: str, least: float) -> Callable[[Results], tuple[str, bool]]:
     def measured(found: Results) -> tuple[str, bool]:
-        rates = found["records"]["records_per_s"]
-        ours, theirs = rates["kafkalite"], rates[client]
-        return f"{ours / theirs:.2f}× ({_rate(ours)} against {_rate(theirs)})", ours / theirs >= least
+        rates, runs = found["records"]["records_per_s"], found["records"]["runs"]
+        ours, theirs = ({"rate": rates[name], "runs": runs[name]} for name in ("kafkalite", client))
+        return _faster(ours, theirs, "rate", least)
 
     return measured
+
+
+def _slower(ours: Mapping[str, Any], theirs: Mapping[str, Any], most: float, more: str = "") -> tuple[str, bool]:
+    text = _compared(ours, theirs, "p50_ms", _against(ours["p50_ms"], theirs["p50_ms"], _whole_ms), more)
+    return text, ours["p50_ms"] / theirs["p50_ms"] <= most
 
 
 def _stream(result: str, most: float) -> Callable[[Results], tuple[str, bool]]:
@@ -106,9 +131,8 @@ def _stream(result: str, most: float) -> Callable[[Results], tuple[str, bool]]:
 
     def measured(found: Results) -> tuple[str, bool]:
         streams = found[result]["streams"]
-        ours, theirs, nothing = (streams[name]["p50_ms"] for name in ("kafkalite", "kafka", "null"))
-        text = f"{ours / theirs:.2f}× ({ours:.0f} ms against {theirs:.0f} ms; {_NOTHING} {nothing:.0f} ms)"
-        return text, ours / theirs <= most
+        nothing = f"; {_NOTHING} {_whole_ms(streams['null']['p50_ms'])}"
+        return _slower(streams["kafkalite"], streams["kafka"], most, nothing)
 
     return measured
 
@@ -116,31 +140,29 @@ def _stream(result: str, most: float) -> Callable[[Results], tuple[str, bool]]:
 def _stream_once(tasks: int) -> Callable[[Results], tuple[str, bool]]:
     def measured(found: Results) -> tuple[str, bool]:
         streams = found[f"stream {tasks} tasks"]["streams"]
-        once, least = (streams[name]["p50_ms"] for name in ("kafkalite exactly once", "kafkalite"))
-        return f"{once / least:.2f}× ({once:.0f} ms against {least:.0f} ms)", once / least <= 1.3
+        return _slower(streams["kafkalite exactly once"], streams["kafkalite"], 1.3)
 
     return measured
 
 
 def _repeated_write(found: Results) -> tuple[str, bool]:
     sinks = found["small repeated"]["sinks"]
-    ours, theirs = (sinks[name]["p50_ms"] for name in ("kafkalite", "kafka"))
-    return f"{ours / theirs:.2f}× ({ours:.0f} ms against {theirs:.0f} ms)", ours / theirs <= 1.3
+    return _slower(sinks["kafkalite"], sinks["kafka"], 1.3)
 
 
 def _first_write(found: Results) -> tuple[str, bool]:
     """What it takes more than any sink in Python does."""
     sinks = found["small first"]["sinks"]
     ours, nothing, theirs = (sinks[name]["median_s"] for name in ("kafkalite", "null", "kafka"))
-    text = f"{ours - nothing:+.2f} s ({ours:.1f} s against {nothing:.1f} s; Spark's own sink {theirs:.1f} s)"
-    return text, ours - nothing <= 0.3
+    more = sorted(one - other for one, other in zip(sinks["kafkalite"]["runs"], sinks["null"]["runs"], strict=True))
+    text = f"{ours - nothing:+.2f} s ({more[0]:+.2f} to {more[-1]:+.2f} s; {ours:.1f} s against {nothing:.1f} s; "
+    return f"{text}Spark's own sink {theirs:.1f} s)", ours - nothing <= 0.3
 
 
 def _cost_of_once(tasks: int) -> Callable[[Results], tuple[str, bool]]:
     def measured(found: Results) -> tuple[str, bool]:
         ways = found[f"exactly once {tasks} tasks"]["ways"]
-        once, least = (ways[name]["rows_per_s"] for name in ("a transaction per task", "at least once"))
-        return f"{once / least:.2f}× ({_rate(once)} against {_rate(least)})", once / least >= 0.9
+        return _faster(ways["a transaction per task"], ways["at least once"], "rows_per_s", 0.9)
 
     return measured
 
@@ -174,8 +196,7 @@ def _broker(work: str, least: float) -> Callable[[Results], tuple[str, bool]]:
 
     def measured(found: Results) -> tuple[str, bool]:
         brokers = found["broker"]["works"][work]["brokers"]
-        ours, theirs = brokers["kafkalite"]["records_per_s"], brokers["kafka"]["records_per_s"]
-        return f"{ours / theirs:.2f}× ({_rate(ours)} against {_rate(theirs)})", ours / theirs >= least
+        return _faster(brokers["kafkalite"], brokers["kafka"], "records_per_s", least)
 
     return measured
 
@@ -281,6 +302,18 @@ GOALS: Final = (
 
 def _rate(rows_per_s: float) -> str:
     return f"{rows_per_s / 1e6:.2f} M/s" if rows_per_s >= 1e6 else f"{rows_per_s / 1e3:.0f} k/s"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s"
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:.1f} ms"
+
+
+def _whole_ms(milliseconds: float) -> str:
+    return f"{milliseconds:.0f} ms"
 
 
 def table(found: Results) -> str:

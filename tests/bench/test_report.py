@@ -11,8 +11,9 @@ from tests.bench.report import BEGIN, END, GOALS, chart, table, with_table
 
 
 def spark_result(ours: int, theirs: int) -> dict[str, Any]:
-    def sink(rows_per_s: int) -> dict[str, float]:
-        return {"rows_per_s": rows_per_s, "client_cpu_s_per_million": 1.0, "broker_cpu_s_per_million": 0.5}
+    def sink(rows_per_s: int) -> dict[str, Any]:
+        figures = {"rows_per_s": rows_per_s, "client_cpu_s_per_million": 1.0, "broker_cpu_s_per_million": 0.5}
+        return {**figures, "runs": [rows_per_s], "client_cpu_runs": [1.0]}
 
     sinks = {"kafkalite": sink(ours), "kafka": sink(theirs), "null": sink(4 * ours)}
     return {"cores": 2, "sinks": sinks}
@@ -28,47 +29,61 @@ def test_met_missed_and_missing_goals_are_told_apart(tmp_path: Path) -> None:
     found = saved(tmp_path, "spark 1,000 partitions", spark_result(1_200_000, 1_000_000))
     lines = table(found).splitlines()
     assert len([line for line in lines if line.startswith("| ")]) == len(GOALS) + 2
-    assert "| 1.80× (1.80 M/s against 1.00 M/s) | ✓ |" in lines[2]
+    assert "| 1.80× (1.80 to 1.80; 1.80 M/s against 1.00 M/s) | ✓ |" in lines[2]
     (missed,) = [line for line in lines if line.startswith("| 1,000 partitions")]
-    assert missed.endswith("| 1.20× (1.20 M/s against 1.00 M/s) | missed |")
+    assert missed.endswith("| 1.20× (1.20 to 1.20; 1.20 M/s against 1.00 M/s) | missed |")
     (missing,) = [line for line in lines if line.startswith("| the same, lz4 |")]
     assert "not measured" in missing
+
+
+def test_a_ratio_shows_the_spread_of_its_runs(tmp_path: Path) -> None:
+    result = spark_result(1_800_000, 1_000_000)
+    # Runs of one turn are compared: the slow second turn is slow for both.
+    result["sinks"]["kafkalite"] |= {"runs": [1_800_000, 900_000, 2_000_000], "client_cpu_runs": [1.0, 1.2, 0.9]}
+    result["sinks"]["kafka"] |= {"runs": [1_000_000, 600_000, 1_000_000], "client_cpu_runs": [2.0, 2.0, 2.0]}
+    lines = table(saved(tmp_path, "spark uncompressed", result)).splitlines()
+    assert lines[2].endswith("| 1.80× (1.50 to 2.00; 1.80 M/s against 1.00 M/s) | ✓ |")
+    assert lines[3].endswith("| 1.00× (0.45 to 0.60; 1.00 s against 1.00 s) | missed |")
 
 
 def test_rows_over_tls_show_goals_and_what_tls_costs(tmp_path: Path) -> None:
     result = spark_result(1_200_000, 600_000)
     rates = {"kafka-tuned": 1_100_000, "kafkalite over PLAINTEXT": 1_500_000}
-    result["sinks"] |= {name: {"rows_per_s": rate} for name, rate in rates.items()}
+    result["sinks"] |= {name: {"rows_per_s": rate, "runs": [rate]} for name, rate in rates.items()}
     result["handshake_ms"] = {"PLAINTEXT": 2.0, "SSL": 5.5}
     lines = [line for line in table(saved(tmp_path, "spark over SSL", result)).splitlines() if " SSL" in line]
-    assert lines[0].endswith("| ≥ 1.5× | 2.00× (1.20 M/s against 600 k/s) | ✓ |")
-    assert lines[1].endswith("| ≥ 1.2× | 1.09× (1.20 M/s against 1.10 M/s) | missed |")
-    assert lines[2].endswith("| itself, PLAINTEXT |  | 0.80× (1.20 M/s against 1.50 M/s) |  |")
+    assert lines[0].endswith("| ≥ 1.5× | 2.00× (2.00 to 2.00; 1.20 M/s against 600 k/s) | ✓ |")
+    assert lines[1].endswith("| ≥ 1.2× | 1.09× (1.09 to 1.09; 1.20 M/s against 1.10 M/s) | missed |")
+    assert lines[2].endswith("| itself, PLAINTEXT |  | 0.80× (0.80 to 0.80; 1.20 M/s against 1.50 M/s) |  |")
     assert lines[3].endswith("| PLAINTEXT |  | + 3.5 ms (5.5 ms against 2.0 ms) |  |")
 
 
 def test_the_embedded_broker_is_held_against_kafka(tmp_path: Path) -> None:
-    brokers = {"kafkalite": {"records_per_s": 300_000.0}, "kafka": {"records_per_s": 200_000.0}}
+    rates = {"kafkalite": 300_000.0, "kafka": 200_000.0}
+    brokers = {name: {"records_per_s": rate, "runs": [rate]} for name, rate in rates.items()}
     works = {work.name: {"brokers": brokers} for work in WORKS}
     lines = table(saved(tmp_path, "broker", {"idle_mib": 50.0, "works": works})).splitlines()
     shown = [line for line in lines if line.startswith("| embedded broker: ")]
     assert len(shown) == 5
-    assert all(line.endswith("| Kafka | ≥ 1× | 1.50× (300 k/s against 200 k/s) | ✓ |") for line in shown[:-1])
+    measured = "1.50× (1.50 to 1.50; 300 k/s against 200 k/s)"
+    assert all(line.endswith(f"| Kafka | ≥ 1× | {measured} | ✓ |") for line in shown[:-1])
     assert shown[-1].endswith("| < 80 MB | 52 MB | ✓ |")
 
 
 def test_report_compares_streams_and_small_writes_with_spark(tmp_path: Path) -> None:
     streams = {"kafkalite": 150, "kafkalite exactly once": 210, "kafka": 100, "null": 80}
     found = {
-        f"{name} tasks{over}": {"streams": {stream: {"p50_ms": ms} for stream, ms in streams.items()}}
+        f"{name} tasks{over}": {"streams": {stream: {"p50_ms": ms, "runs": [ms]} for stream, ms in streams.items()}}
         for name in ("stream 2", "stream 20", "trigger 2")
         for over in ("", " over SASL_SSL")
     }
     for name, result in found.items():
         saved(tmp_path, name, result)
-    sinks = {"kafkalite": {"p50_ms": 140.0}, "kafka": {"p50_ms": 100.0}, "null": {"p50_ms": 90.0}}
+    times = {"kafkalite": (140.0, [130.0, 150.0]), "kafka": (100.0, [100.0, 100.0])}
+    sinks = {name: {"p50_ms": ms, "runs": runs} for name, (ms, runs) in times.items()}
     saved(tmp_path, "small repeated", {"sinks": sinks})
-    first = {"kafkalite": {"median_s": 4.25}, "kafka": {"median_s": 0.9}, "null": {"median_s": 4.0}}
+    seconds = {"kafkalite": (4.25, [4.2, 4.3]), "kafka": (0.9, [0.9, 0.9]), "null": (4.0, [4.1, 4.0])}
+    first = {name: {"median_s": median, "runs": runs} for name, (median, runs) in seconds.items()}
     lines = table(saved(tmp_path, "small first", {"sinks": first})).splitlines()
 
     def measured(work: str) -> str:
@@ -76,22 +91,24 @@ def test_report_compares_streams_and_small_writes_with_spark(tmp_path: Path) -> 
         return line.removeprefix(f"| {work} | ")
 
     spark = 'Spark\'s own `format("kafka")`'
-    text = "1.50× (150 ms against 100 ms; a Python sink that does nothing 80 ms) | ✓ |"
+    text = "1.50× (1.50 to 1.50; 150 ms against 100 ms; a Python sink that does nothing 80 ms) | ✓ |"
     assert measured("micro-batch of 1,000 rows, 2 tasks") == f"{spark} | ≤ 1.6× | {text}"
     over = measured("micro-batch of 1,000 rows, 20 tasks, over SASL_SSL")
     assert over == f"{spark}, over SASL_SSL | ≤ 2× | {text}"
     once = measured("the same, exactly once, 20 tasks")
-    assert once == "itself, at least once | ≤ 1.3× | 1.40× (210 ms against 150 ms) | missed |"
+    assert once == "itself, at least once | ≤ 1.3× | 1.40× (1.40 to 1.40; 210 ms against 150 ms) | missed |"
     trigger = measured("whole trigger, progress tracked asynchronously, 2 tasks")
     assert trigger == f"{spark}, with the same | ≤ 1.5× | {text}"
     again = measured("`df.write` of 1,000 rows, 2 tasks, again and again")
-    assert again == f"{spark} | ≤ 1.3× | 1.40× (140 ms against 100 ms) | missed |"
+    assert again == f"{spark} | ≤ 1.3× | 1.40× (1.30 to 1.50; 140 ms against 100 ms) | missed |"
     first_write = measured("the first `df.write` of a session")
-    assert first_write.endswith("≤ + 0.3 s | +0.25 s (4.2 s against 4.0 s; Spark's own sink 0.9 s) | ✓ |")
+    more = "+0.25 s (+0.10 to +0.30 s; 4.2 s against 4.0 s; Spark's own sink 0.9 s)"
+    assert first_write.endswith(f"≤ + 0.3 s | {more} | ✓ |")
 
 
 def test_the_table_says_when_and_where_it_was_measured(tmp_path: Path) -> None:
-    found = saved(tmp_path, "records", {"records_per_s": {"kafkalite": 2, "kafka-python": 1, "confluent-kafka": 3}})
+    rates = {"kafkalite": 2, "kafka-python": 1, "confluent-kafka": 3}
+    found = saved(tmp_path, "records", {"records_per_s": rates, "runs": {name: [rate] for name, rate in rates.items()}})
     assert f"commit {found['records']['commit']}" in table(found)
 
 
