@@ -331,6 +331,8 @@ def _table_lines(found: Results) -> Iterator[str]:
         except KeyError:
             text, mark = "not measured", ""
         yield f"| {goal.work} | {goal.against} | {goal.goal} | {text} | {mark} |"
+    yield ""
+    yield "A ratio is that of the medians. In parentheses: the lowest and the highest ratio of single runs, and the medians."
     for line in sorted({_provenance(result) for result in found.values()}):
         yield ""
         yield line
