@@ -28,27 +28,20 @@ from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError, err
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.network.selectable import Selectable
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
-from kafka_sink.protocol.messages.create_partitions import CreatePartitionsResponse
 from kafka_sink.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
-    CreateTopicsResponse,
 )
-from kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from kafka_sink.protocol.messages.describe_configs import DescribeConfigsResponse
-from kafka_sink.protocol.messages.elect_leaders import ElectLeadersResponse
-from kafka_sink.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+from kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafka_sink.protocol.messages.list_offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     ListOffsetsPartition,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from kafka_sink.protocol.schema import Struct
+from kafka_sink.protocol.schema import RequestBody, Struct
 
 #: Ask for a partition's first offset, or for the one its next record will get.
 EARLIEST: Final = EARLIEST_TIMESTAMP
@@ -57,6 +50,7 @@ LATEST: Final = LATEST_TIMESTAMP
 #: Let the broker choose a count.
 BROKER_DEFAULT: Final = -1
 
+A = TypeVar("A", bound=Struct)
 T = TypeVar("T")
 
 
@@ -140,7 +134,7 @@ class AdminClient:
             example TOPIC_ALREADY_EXISTS.
         """
 
-        def build(version: int) -> Struct:
+        def build(version: int) -> CreateTopicsRequest:
             return CreateTopicsRequest(
                 topics=[
                     CreatableTopic(
@@ -157,7 +151,6 @@ class AdminClient:
 
         def attempt(remaining_ms: int) -> None:
             response = self._ask_controller(ApiKey.CREATE_TOPICS, build, remaining_ms)
-            assert isinstance(response, CreateTopicsResponse)
             for result in response.topics:
                 _raise_for(result.error_code, result.name, result.error_message)
 
@@ -170,7 +163,7 @@ class AdminClient:
         """
         topics = list(names)
 
-        def build(version: int) -> Struct:
+        def build(version: int) -> DeleteTopicsRequest:
             if version >= 6:
                 return DeleteTopicsRequest(
                     topics=[DeleteTopicState(name=name) for name in topics], timeout_ms=self._timeout_ms
@@ -179,7 +172,6 @@ class AdminClient:
 
         def attempt(remaining_ms: int) -> None:
             response = self._ask_controller(ApiKey.DELETE_TOPICS, build, remaining_ms)
-            assert isinstance(response, DeleteTopicsResponse)
             for result in response.responses:
                 _raise_for(result.error_code, result.name, result.error_message)
 
@@ -211,7 +203,6 @@ class AdminClient:
         def attempt(remaining_ms: int) -> None:
             body = admin_requests.create_partitions(name, count, self._timeout_ms, validate_only=validate_only)
             response = self._ask_controller(ApiKey.CREATE_PARTITIONS, lambda _: body, remaining_ms)
-            assert isinstance(response, CreatePartitionsResponse)
             for result in response.results:
                 _raise_for(result.error_code, result.name, result.error_message)
 
@@ -226,7 +217,6 @@ class AdminClient:
 
         def attempt(remaining_ms: int) -> dict[str, dict[str, ConfigValue]]:
             response = self._client.request(None, ApiKey.DESCRIBE_CONFIGS, lambda _: body, timeout_ms=remaining_ms)
-            assert isinstance(response, DescribeConfigsResponse)
             for result in response.results:
                 _raise_for(result.error_code, result.resource_name, result.error_message)
             return {result.resource_name: admin_requests.described(result) for result in response.results}
@@ -250,7 +240,6 @@ class AdminClient:
 
         def attempt(remaining_ms: int) -> None:
             response = self._ask_controller(ApiKey.INCREMENTAL_ALTER_CONFIGS, lambda _: body, remaining_ms)
-            assert isinstance(response, IncrementalAlterConfigsResponse)
             for result in response.responses:
                 _raise_for(result.error_code, result.resource_name, result.error_message)
 
@@ -277,13 +266,11 @@ class AdminClient:
         def attempt(remaining_ms: int) -> list[admin_requests.Outcome]:
             body = admin_requests.reassign(partition, order, self._timeout_ms)
             response = self._ask_controller(ApiKey.ALTER_PARTITION_REASSIGNMENTS, lambda _: body, remaining_ms)
-            assert isinstance(response, AlterPartitionReassignmentsResponse)
             for outcome in admin_requests.reassignment_outcomes(response):
                 _raise_for(outcome[1], outcome[0], outcome[2])
             election = admin_requests.elect_preferred(partition, self._timeout_ms)
-            response = self._ask_controller(ApiKey.ELECT_LEADERS, lambda _: election, remaining_ms)
-            assert isinstance(response, ElectLeadersResponse)
-            return list(admin_requests.election_outcomes(response))
+            elected = self._ask_controller(ApiKey.ELECT_LEADERS, lambda _: election, remaining_ms)
+            return list(admin_requests.election_outcomes(elected))
 
         # A broker that is not running may stay away for good, so there is no retry for it.
         for name, code, message in self._retrying(attempt):
@@ -338,12 +325,11 @@ class AdminClient:
             entry = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
             by_topic.setdefault(topic, []).append(entry)
 
-        def build(version: int) -> Struct:
+        def build(version: int) -> ListOffsetsRequest:
             topics = [ListOffsetsTopic(name=topic, partitions=entries) for topic, entries in by_topic.items()]
             return ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=timeout_ms)
 
         response = self._client.request(leader, ApiKey.LIST_OFFSETS, build, timeout_ms=timeout_ms)
-        assert isinstance(response, ListOffsetsResponse)
         found: dict[TopicPartition, int] = {}
         for topic_answer in response.topics:
             for answer in topic_answer.partitions:
@@ -354,7 +340,7 @@ class AdminClient:
 
     # -- how
 
-    def _ask_controller(self, api_key: ApiKey, build: Callable[[int], Struct], timeout_ms: int) -> Struct:
+    def _ask_controller(self, api_key: ApiKey, build: Callable[[int], RequestBody[A]], timeout_ms: int) -> A:
         # KRaft brokers forward the request and may name any broker as controller, so the named one is always correct.
         controller = self._client.fetch_cluster([], timeout_ms=timeout_ms).controller
         return self._client.request(controller, api_key, build, timeout_ms=timeout_ms)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 from kafka_sink.client.client_request import BodyBuilder, ClientResponse
 from kafka_sink.client.cluster import Cluster
@@ -40,12 +40,13 @@ from kafka_sink.common.model import Node
 from kafka_sink.network.selectable import Selectable
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from kafka_sink.protocol.schema import Struct
+from kafka_sink.protocol.schema import RequestBody, Struct
 
 _log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+A = TypeVar("A", bound=Struct)
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,16 @@ class BlockingClient:
         self,
         node: Node | None,
         api_key: ApiKey,
-        build: BodyBuilder,
+        build: Callable[[int], RequestBody[A]],
         *,
-        max_version: int | None = None,
         timeout_ms: int | None = None,
-    ) -> Struct:
-        """The answer to one request. *build* gets the version negotiated with the broker.
+    ) -> A:
+        """The answer to one request, as :meth:`ask` with the class of the answer."""
+        # The network client decodes each answer with the response class of its API, which is that of *build*'s request.
+        return cast(A, self.ask(node, RequestSpec(api_key, build), timeout_ms=timeout_ms))
+
+    def ask(self, node: Node | None, spec: RequestSpec, *, timeout_ms: int | None = None) -> Struct:
+        """The answer to one request.
 
         A request to a given *node* is sent once. If the connection is lost, a :class:`DisconnectError` is raised,
         because the caller may have to check first whether this is still the right broker. With None any broker is used,
@@ -130,12 +135,10 @@ class BlockingClient:
         :raises AuthenticationError: if the broker refuses this client.
         """
         deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
-        return self._in_turn(self._request, node, api_key, build, max_version, deadline_ms)
+        return self._in_turn(self._ask, node, spec, deadline_ms)
 
-    def _request(
-        self, node: Node | None, api_key: ApiKey, build: BodyBuilder, max_version: int | None, deadline_ms: int
-    ) -> Struct:
-        exchange = _Exchange(self._client, self._metadata, self._clock, api_key, build, max_version, deadline_ms)
+    def _ask(self, node: Node | None, spec: RequestSpec, deadline_ms: int) -> Struct:
+        exchange = _Exchange(self._client, self._metadata, self._clock, spec, deadline_ms)
         if node is not None:
             return exchange.ask(node)
         attempts = 0
@@ -206,7 +209,7 @@ class BlockingClient:
     def fetch_cluster(self, topics: Sequence[str] | None, *, timeout_ms: int | None = None) -> Cluster:
         """Fetch the cluster with *topics* (None = all of them) from a broker; topics that do not exist are omitted."""
         spec, cluster_of = cluster_request(topics)
-        return cluster_of(self.request(None, spec.api_key, spec.build, timeout_ms=timeout_ms))
+        return cluster_of(self.ask(None, spec, timeout_ms=timeout_ms))
 
     def idle(self, duration_ms: int) -> None:
         """Wait for *duration_ms* while the network is polled."""
@@ -242,17 +245,13 @@ class _Exchange:
         client: NetworkClient,
         metadata: Metadata,
         clock: Clock,
-        api_key: ApiKey,
-        build: BodyBuilder,
-        max_version: int | None,
+        spec: RequestSpec,
         deadline_ms: int,
     ) -> None:
         self._client = client
         self._metadata = metadata
         self._clock = clock
-        self._api_key = api_key
-        self._build = build
-        self._max_version = max_version
+        self._spec = spec
         self._started_ms = clock.monotonic_ms()
         self._deadline_ms = deadline_ms
         self._asked: Node | None = None
@@ -300,10 +299,10 @@ class _Exchange:
         self._client.send(
             self._client.new_request(
                 node,
-                self._api_key,
-                self._build,
+                self._spec.api_key,
+                self._spec.build,
                 now_ms,
-                max_version=self._max_version,
+                max_version=self._spec.max_version,
                 callback=ended.append,
             ),
             now_ms,
@@ -331,7 +330,7 @@ class _Exchange:
     def _timeout(self) -> KafkaTimeoutError:
         waited_ms = self._deadline_ms - self._started_ms
         if self._asked is not None:
-            return KafkaTimeoutError(f"{self._asked} did not answer {self._api_key.name} within {waited_ms} ms")
+            return KafkaTimeoutError(f"{self._asked} did not answer {self._spec.api_key.name} within {waited_ms} ms")
         failures = {(failure.host, failure.port): failure.cause for failure in self._client.connection_failures()}
         for node in self._metadata.fetch().nodes:
             failures.setdefault((node.host, node.port), "no answer yet")

@@ -93,6 +93,6 @@ def _ask(client: BlockingClient, rounds: Sequence[Round]) -> list[Answers]:
 
 def _of_any(client: BlockingClient, spec: RequestSpec, timeout_ms: int) -> Struct | ApiError:
     try:
-        return client.request(None, spec.api_key, spec.build, max_version=spec.max_version, timeout_ms=timeout_ms)
+        return client.ask(None, spec, timeout_ms=timeout_ms)
     except ApiError as error:
         return error

@@ -25,7 +25,7 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kafka_sink.protocol.messages.find_coordinator import GROUP
-from kafka_sink.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kafka_sink.protocol.messages.list_groups import ListGroupsRequest
 from kafka_sink.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -86,7 +86,6 @@ class GroupAdmin:
         found: dict[str, str] = {}
         for node in self._client.fetch_cluster([]).nodes:
             body = self._client.request(node, ApiKey.LIST_GROUPS, lambda _: ListGroupsRequest())
-            assert isinstance(body, ListGroupsResponse)
             if body.error_code:
                 raise error_for(body.error_code, f"groups of {node}")
             found |= {group.group_id: group.group_state for group in body.groups}

@@ -18,13 +18,13 @@ from kafka_sink.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from kafka_sink.protocol.schema import ZERO_UUID, Struct
+from kafka_sink.protocol.schema import ZERO_UUID, RequestBody, Struct
 
 
 class Requester(Protocol):
     """The part of :class:`~kafka_sink.client.blocking.BlockingClient` that reading needs."""
 
-    def request(self, node: Node | None, api_key: ApiKey, build: Callable[[int], Struct]) -> Struct:
+    def request(self, node: Node | None, api_key: ApiKey, build: Callable[[int], RequestBody[Struct]]) -> Struct:
         """The answer of *node* (None: of any broker) to the request that *build* makes for the negotiated version."""
         ...
 

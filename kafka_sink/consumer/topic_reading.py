@@ -39,7 +39,7 @@ from kafka_sink.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from kafka_sink.protocol.schema import Struct
+from kafka_sink.protocol.schema import RequestBody, Struct
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -285,7 +285,12 @@ class TopicReading:
         return -1 if leader is None else leader.epoch
 
     def _ask(
-        self, node: Node, group: list[Cursor], api_key: ApiKey, build: Callable[[int], Struct], kind: type[S]
+        self,
+        node: Node,
+        group: list[Cursor],
+        api_key: ApiKey,
+        build: Callable[[int], RequestBody[Struct]],
+        kind: type[S],
     ) -> S | None:
         """The answer of *node*; None if there was none and *group* may be retried."""
         try:

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Final, TypeAlias, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, dataclass_transform
 
 from kafka_sink.common.buffers import Buffer
 
@@ -120,6 +120,13 @@ class Struct:
 
 
 S = TypeVar("S", bound=Struct)
+A_co = TypeVar("A_co", bound=Struct, covariant=True)
+
+
+class RequestBody(Struct, Generic[A_co]):
+    """Base class of requests; *A_co* is the class of the response."""
+
+    __slots__ = ()
 
 
 def array(element: Primitive | type[Struct]) -> Array:

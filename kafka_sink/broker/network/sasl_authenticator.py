@@ -26,12 +26,13 @@ from kafka_sink.network.send import NetworkSend
 from kafka_sink.network.send_slot import SendSlot
 from kafka_sink.network.transport import READ, WRITE, TransportLayer
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.header import RequestHeader, decode_request_body, decode_request_header, encode_response
+from kafka_sink.protocol.codec import decode
+from kafka_sink.protocol.header import RequestHeader, decode_request_header, encode_response
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kafka_sink.protocol.registry import api
-from kafka_sink.protocol.schema import Struct
+from kafka_sink.protocol.schema import S, Struct
 
 #: Returns the answer to an ApiVersions request of a version, and the version of the answer.
 AnswerVersions: TypeAlias = Callable[[ApiVersionsRequest, int], tuple[ApiVersionsResponse, int]]
@@ -158,9 +159,9 @@ class SaslServerAuthenticator:
         if header.api_key is ApiKey.API_VERSIONS and self._state is _State.HANDSHAKE:
             self._tell_versions(header, received.payload, offset)
         elif header.api_key is ApiKey.SASL_HANDSHAKE and self._state is _State.HANDSHAKE:
-            self._shake_hands(header, _body(header, received.payload, offset))
+            self._shake_hands(header, _body(SaslHandshakeRequest, header, received.payload, offset))
         elif header.api_key is ApiKey.SASL_AUTHENTICATE and self._state is _State.TOKENS:
-            self._take_token(header, _body(header, received.payload, offset))
+            self._take_token(header, _body(SaslAuthenticateRequest, header, received.payload, offset))
         else:
             raise AuthenticationError(
                 f"unexpected {header.api_key.name} request during SASL authentication", ErrorCode.ILLEGAL_SASL_STATE
@@ -172,13 +173,11 @@ class SaslServerAuthenticator:
 
     def _tell_versions(self, header: RequestHeader, payload: memoryview, offset: int) -> None:
         known = header.api_version in api(header.api_key).versions
-        request = _body(header, payload, offset) if known else ApiVersionsRequest()
-        assert isinstance(request, ApiVersionsRequest)
+        request = _body(ApiVersionsRequest, header, payload, offset) if known else ApiVersionsRequest()
         response, version = self._answer_versions(request, header.api_version)
         self._respond(header, response, version)
 
-    def _shake_hands(self, header: RequestHeader, body: Struct) -> None:
-        assert isinstance(body, SaslHandshakeRequest)
+    def _shake_hands(self, header: RequestHeader, body: SaslHandshakeRequest) -> None:
         mechanisms = sorted(self._exchanges)
         begin = self._exchanges.get(body.mechanism)
         if begin is None:
@@ -191,8 +190,7 @@ class SaslServerAuthenticator:
         self._state = _State.TOKENS if header.api_version > 0 else _State.BARE_TOKENS
         self._respond(header, SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=mechanisms))
 
-    def _take_token(self, header: RequestHeader, body: Struct) -> None:
-        assert isinstance(body, SaslAuthenticateRequest)
+    def _take_token(self, header: RequestHeader, body: SaslAuthenticateRequest) -> None:
         try:
             token = self._evaluate(bytes(body.auth_bytes))
         except AuthenticationError as error:
@@ -231,7 +229,7 @@ class SaslServerAuthenticator:
         self._reader.limit(self._config.socket_request_max_bytes, self._memory_pool)
 
 
-def _body(header: RequestHeader, payload: memoryview, offset: int) -> Struct:
+def _body(kind: type[S], header: RequestHeader, payload: memoryview, offset: int) -> S:
     if header.api_version not in api(header.api_key).versions:
         raise ProtocolError(f"{header.api_key.name} has no version {header.api_version}")
-    return decode_request_body(header, payload, offset)
+    return decode(kind, payload[offset:], header.api_version)

@@ -5,14 +5,14 @@ From transaction version 2 on it is left out: TxnOffsetCommit version 5 says it 
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, Struct, field, message
+from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, RequestBody, Struct, field, message
 
 _VERSIONS = "0-4"
 _FLEXIBLE = "3+"
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class AddOffsetsToTxnRequest(Struct):
+class AddOffsetsToTxnRequest(RequestBody["AddOffsetsToTxnResponse"]):
     """The partition of ``__consumer_offsets`` that *group_id* belongs to becomes part of the transaction."""
 
     transactional_id: str = field(STRING, "0+")

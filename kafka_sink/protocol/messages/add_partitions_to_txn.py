@@ -6,7 +6,19 @@ Clients use versions up to 3, one transaction a request; brokers ask each other 
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BOOL, INT16, INT32, INT64, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    RequestBody,
+    Struct,
+    array,
+    field,
+    message,
+    struct,
+)
 
 _VERSIONS = "0-5"
 _FLEXIBLE = "3+"
@@ -32,7 +44,7 @@ class AddPartitionsToTxnTransaction(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class AddPartitionsToTxnRequest(Struct):
+class AddPartitionsToTxnRequest(RequestBody["AddPartitionsToTxnResponse"]):
     """*v3_and_below_…* describe the one transaction of the versions that clients use."""
 
     transactions: list[AddPartitionsToTxnTransaction] = field(array(AddPartitionsToTxnTransaction), "4+")

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BOOL, INT8, INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    STRING,
+    RequestBody,
+    Struct,
+    array,
+    field,
+    message,
+    struct,
+)
 
 _VERSIONS = "0-2"
 _FLEXIBLE = "2+"
@@ -26,7 +38,7 @@ class AlterConfigsResource(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class AlterConfigsRequest(Struct):
+class AlterConfigsRequest(RequestBody["AlterConfigsResponse"]):
     """*validate_only* changes nothing."""
 
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource), "0+")

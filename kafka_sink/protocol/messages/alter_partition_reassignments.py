@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BOOL, INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import BOOL, INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "0-1"
 _FLEXIBLE = "0+"
@@ -25,7 +25,7 @@ class ReassignableTopic(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class AlterPartitionReassignmentsRequest(Struct):
+class AlterPartitionReassignmentsRequest(RequestBody["AlterPartitionReassignmentsResponse"]):
     """*timeout_ms* is how long the broker may wait for them to begin."""
 
     timeout_ms: int = field(INT32, "0+", default=60000)

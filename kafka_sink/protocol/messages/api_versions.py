@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BOOL, INT16, INT32, INT64, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    RequestBody,
+    Struct,
+    array,
+    field,
+    message,
+    struct,
+)
 
 _VERSIONS = "0-4"
 _FLEXIBLE = "3+"
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ApiVersionsRequest(Struct):
+class ApiVersionsRequest(RequestBody["ApiVersionsResponse"]):
     """Asks a broker what it can do; the names tell it who asks."""
 
     client_software_name: str = field(STRING, "3+", ignorable=True)

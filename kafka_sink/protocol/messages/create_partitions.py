@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BOOL, INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import BOOL, INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "0-3"
 _FLEXIBLE = "2+"
@@ -25,7 +25,7 @@ class CreatePartitionsTopic(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class CreatePartitionsRequest(Struct):
+class CreatePartitionsRequest(RequestBody["CreatePartitionsResponse"]):
     """*timeout_ms* is how long the broker may wait for them; *validate_only* creates nothing."""
 
     topics: list[CreatePartitionsTopic] = field(array(CreatePartitionsTopic), "0+")

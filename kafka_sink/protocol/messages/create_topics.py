@@ -11,6 +11,7 @@ from kafka_sink.protocol.schema import (
     INT32,
     STRING,
     UUID,
+    RequestBody,
     Struct,
     array,
     field,
@@ -50,7 +51,7 @@ class CreatableTopic(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class CreateTopicsRequest(Struct):
+class CreateTopicsRequest(RequestBody["CreateTopicsResponse"]):
     """*timeout_ms* is how long the broker may wait for the topics to be there; *validate_only* creates nothing."""
 
     topics: list[CreatableTopic] = field(array(CreatableTopic), "0+")

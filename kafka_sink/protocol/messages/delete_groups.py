@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "0-2"
 _FLEXIBLE = "2+"
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DeleteGroupsRequest(Struct):
+class DeleteGroupsRequest(RequestBody["DeleteGroupsResponse"]):
     """Groups that the broker asked coordinates."""
 
     groups_names: list[str] = field(array(STRING), "0+")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "0-2"
 _FLEXIBLE = "2+"
@@ -25,7 +25,7 @@ class DeleteRecordsTopic(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DeleteRecordsRequest(Struct):
+class DeleteRecordsRequest(RequestBody["DeleteRecordsResponse"]):
     """*timeout_ms* is how long the broker may wait for its replicas."""
 
     topics: list[DeleteRecordsTopic] = field(array(DeleteRecordsTopic), "0+")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from kafka_sink.protocol.schema import INT16, INT32, STRING, UUID, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import INT16, INT32, STRING, UUID, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "1-6"
 _FLEXIBLE = "4+"
@@ -19,7 +19,7 @@ class DeleteTopicState(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DeleteTopicsRequest(Struct):
+class DeleteTopicsRequest(RequestBody["DeleteTopicsResponse"]):
     """*topic_names* up to version 5, *topics* from version 6 on."""
 
     topics: list[DeleteTopicState] = field(array(DeleteTopicState), "6+")

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from kafka_sink.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
-from kafka_sink.protocol.schema import BOOL, INT8, INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    STRING,
+    RequestBody,
+    Struct,
+    array,
+    field,
+    message,
+    struct,
+)
 
 _VERSIONS = "0-2"
 _FLEXIBLE = "0+"
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DescribeClusterRequest(Struct):
+class DescribeClusterRequest(RequestBody["DescribeClusterResponse"]):
     """*endpoint_type* 1 asks for brokers, 2 for controllers."""
 
     include_cluster_authorized_operations: bool = field(BOOL, "0+")

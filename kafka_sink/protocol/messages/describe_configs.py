@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BOOL, INT8, INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    STRING,
+    RequestBody,
+    Struct,
+    array,
+    field,
+    message,
+    struct,
+)
 
 _VERSIONS = "1-4"
 _FLEXIBLE = "4+"
@@ -18,7 +30,7 @@ class DescribeConfigsResource(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DescribeConfigsRequest(Struct):
+class DescribeConfigsRequest(RequestBody["DescribeConfigsResponse"]):
     """*include_synonyms* asks for every level at which a setting has a value."""
 
     resources: list[DescribeConfigsResource] = field(array(DescribeConfigsResource), "0+")

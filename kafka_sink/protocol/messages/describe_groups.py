@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from kafka_sink.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
-from kafka_sink.protocol.schema import BOOL, BYTES, INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import (
+    BOOL,
+    BYTES,
+    INT16,
+    INT32,
+    STRING,
+    RequestBody,
+    Struct,
+    array,
+    field,
+    message,
+    struct,
+)
 
 _VERSIONS = "0-6"
 _FLEXIBLE = "5+"
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DescribeGroupsRequest(Struct):
+class DescribeGroupsRequest(RequestBody["DescribeGroupsResponse"]):
     """Groups that the broker asked coordinates."""
 
     groups: list[str] = field(array(STRING), "0+")

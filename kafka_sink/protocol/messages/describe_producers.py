@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "0"
 _FLEXIBLE = "0+"
@@ -17,7 +17,7 @@ class TopicRequest(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DescribeProducersRequest(Struct):
+class DescribeProducersRequest(RequestBody["DescribeProducersResponse"]):
     """Partitions that the broker asked leads."""
 
     topics: list[TopicRequest] = field(array(TopicRequest), "0+")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "0"
 _FLEXIBLE = "0+"
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DescribeTransactionsRequest(Struct):
+class DescribeTransactionsRequest(RequestBody["DescribeTransactionsResponse"]):
     """Ids that the broker asked coordinates."""
 
     transactional_ids: list[str] = field(array(STRING), "0+")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT8, INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import INT8, INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "0-2"
 _FLEXIBLE = "2+"
@@ -17,7 +17,7 @@ class TopicPartitions(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ElectLeadersRequest(Struct):
+class ElectLeadersRequest(RequestBody["ElectLeadersResponse"]):
     """*election_type* 0 is the preferred leader, 1 any; null partitions are all partitions."""
 
     election_type: int = field(INT8, "1+")

@@ -5,14 +5,14 @@ Version 5 belongs to transaction version 2: the answer carries the epoch of the 
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BOOL, INT16, INT32, INT64, STRING, Struct, field, message
+from kafka_sink.protocol.schema import BOOL, INT16, INT32, INT64, STRING, RequestBody, Struct, field, message
 
 _VERSIONS = "0-5"
 _FLEXIBLE = "3+"
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class EndTxnRequest(Struct):
+class EndTxnRequest(RequestBody["EndTxnResponse"]):
     """*committed* false = abort."""
 
     transactional_id: str = field(STRING, "0+")

@@ -16,6 +16,7 @@ from kafka_sink.protocol.schema import (
     STRING,
     UUID,
     Records,
+    RequestBody,
     Struct,
     array,
     field,
@@ -68,7 +69,7 @@ class ForgottenTopic(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class FetchRequest(Struct):
+class FetchRequest(RequestBody["FetchResponse"]):
     """Waits up to *max_wait_ms* for *min_bytes*; *isolation_level* 0 reads everything, 1 only what is committed."""
 
     cluster_id: str | None = field(STRING, "12+", nullable="12+", tag=0, default=None, ignorable=True)

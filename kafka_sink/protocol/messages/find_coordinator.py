@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT8, INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import INT8, INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "0-6"
 _FLEXIBLE = "3+"
@@ -13,7 +13,7 @@ TRANSACTION = 1
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class FindCoordinatorRequest(Struct):
+class FindCoordinatorRequest(RequestBody["FindCoordinatorResponse"]):
     """*key* up to version 3, *coordinator_keys* from version 4 on; *key_type* says what they name."""
 
     key: str = field(STRING, "0-3")

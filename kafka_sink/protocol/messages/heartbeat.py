@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, STRING, Struct, field, message
+from kafka_sink.protocol.schema import INT16, INT32, STRING, RequestBody, Struct, field, message
 
 _VERSIONS = "0-4"
 _FLEXIBLE = "4+"
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class HeartbeatRequest(Struct):
+class HeartbeatRequest(RequestBody["HeartbeatResponse"]):
     """The member, and the generation it believes in."""
 
     group_id: str = field(STRING, "0+")

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BOOL, INT8, INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    STRING,
+    RequestBody,
+    Struct,
+    array,
+    field,
+    message,
+    struct,
+)
 
 _VERSIONS = "0-1"
 _FLEXIBLE = "1+"
@@ -27,7 +39,7 @@ class AlterConfigsResource(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class IncrementalAlterConfigsRequest(Struct):
+class IncrementalAlterConfigsRequest(RequestBody["IncrementalAlterConfigsResponse"]):
     """*validate_only* changes nothing."""
 
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource), "0+")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, Struct, field, message
+from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, RequestBody, Struct, field, message
 
 _VERSIONS = "0-5"
 _FLEXIBLE = "2+"
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class InitProducerIdRequest(Struct):
+class InitProducerIdRequest(RequestBody["InitProducerIdResponse"]):
     """*transactional_id* null = idempotence only; id and epoch −1 = this producer has none yet (KIP-360)."""
 
     transactional_id: str | None = field(STRING, "0+", nullable="0+")

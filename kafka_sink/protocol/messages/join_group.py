@@ -5,7 +5,19 @@ From version 4 on a member without an id is given one and asks again with it (KI
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BOOL, BYTES, INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import (
+    BOOL,
+    BYTES,
+    INT16,
+    INT32,
+    STRING,
+    RequestBody,
+    Struct,
+    array,
+    field,
+    message,
+    struct,
+)
 
 _VERSIONS = "0-9"
 _FLEXIBLE = "6+"
@@ -20,7 +32,7 @@ class JoinGroupRequestProtocol(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class JoinGroupRequest(Struct):
+class JoinGroupRequest(RequestBody["JoinGroupResponse"]):
     """Times in ms; version 0 has no *rebalance_timeout_ms*, there the session time-out stands for it."""
 
     group_id: str = field(STRING, "0+")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "0-5"
 _FLEXIBLE = "4+"
@@ -18,7 +18,7 @@ class MemberIdentity(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class LeaveGroupRequest(Struct):
+class LeaveGroupRequest(RequestBody["LeaveGroupResponse"]):
     """*member_id* up to version 2, *members* from version 3 on."""
 
     group_id: str = field(STRING, "0+")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "0-5"
 _FLEXIBLE = "3+"
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ListGroupsRequest(Struct):
+class ListGroupsRequest(RequestBody["ListGroupsResponse"]):
     """Empty filters let everything pass."""
 
     states_filter: list[str] = field(array(STRING), "4+")

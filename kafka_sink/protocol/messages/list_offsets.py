@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT8, INT16, INT32, INT64, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    RequestBody,
+    Struct,
+    array,
+    field,
+    message,
+    struct,
+)
 
 _VERSIONS = "1-11"
 _FLEXIBLE = "6+"
@@ -30,7 +42,7 @@ class ListOffsetsTopic(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ListOffsetsRequest(Struct):
+class ListOffsetsRequest(RequestBody["ListOffsetsResponse"]):
     """*replica_id* −1 = a consumer; *isolation_level* 1 puts the end before open transactions."""
 
     replica_id: int = field(INT32, "0+")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "0-2"
 _FLEXIBLE = "0+"
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ListTransactionsRequest(Struct):
+class ListTransactionsRequest(RequestBody["ListTransactionsResponse"]):
     """Empty filters let everything pass; *duration_filter* in ms, below 0 none."""
 
     state_filters: list[str] = field(array(STRING), "0+")

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import uuid
 
-from kafka_sink.protocol.schema import BOOL, INT16, INT32, STRING, UUID, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    STRING,
+    UUID,
+    RequestBody,
+    Struct,
+    array,
+    field,
+    message,
+    struct,
+)
 
 _VERSIONS = "0-13"
 _FLEXIBLE = "9+"
@@ -22,7 +34,7 @@ class MetadataRequestTopic(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class MetadataRequest(Struct):
+class MetadataRequest(RequestBody["MetadataResponse"]):
     """*topics* null asks for all topics, empty for none; version 0 has no null and its empty list means all."""
 
     topics: list[MetadataRequestTopic] | None = field(array(MetadataRequestTopic), "0+", nullable="1+")

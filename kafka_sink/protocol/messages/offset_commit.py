@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import uuid
 
-from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, UUID, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    RequestBody,
+    Struct,
+    array,
+    field,
+    message,
+    struct,
+)
 
 _VERSIONS = "2-10"
 _FLEXIBLE = "8+"
@@ -30,7 +42,7 @@ class OffsetCommitRequestTopic(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class OffsetCommitRequest(Struct):
+class OffsetCommitRequest(RequestBody["OffsetCommitResponse"]):
     """Generation −1 with an empty member id commits without being a member."""
 
     group_id: str = field(STRING, "0+")

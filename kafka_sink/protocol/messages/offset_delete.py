@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "0"
 _FLEXIBLE = "none"
@@ -24,7 +24,7 @@ class OffsetDeleteRequestTopic(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class OffsetDeleteRequest(Struct):
+class OffsetDeleteRequest(RequestBody["OffsetDeleteResponse"]):
     """What to forget of one group."""
 
     group_id: str = field(STRING, "0+")

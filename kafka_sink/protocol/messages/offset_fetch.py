@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import uuid
 
-from kafka_sink.protocol.schema import BOOL, INT16, INT32, INT64, STRING, UUID, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    RequestBody,
+    Struct,
+    array,
+    field,
+    message,
+    struct,
+)
 
 _VERSIONS = "1-10"
 _FLEXIBLE = "6+"
@@ -38,7 +51,7 @@ class OffsetFetchRequestGroup(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class OffsetFetchRequest(Struct):
+class OffsetFetchRequest(RequestBody["OffsetFetchResponse"]):
     """*require_stable* refuses partitions with offsets of an open transaction (KIP-447)."""
 
     group_id: str = field(STRING, "0-7")

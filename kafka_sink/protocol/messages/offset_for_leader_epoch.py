@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "2-4"
 _FLEXIBLE = "4+"
@@ -26,7 +26,7 @@ class OffsetForLeaderTopic(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class OffsetForLeaderEpochRequest(Struct):
+class OffsetForLeaderEpochRequest(RequestBody["OffsetForLeaderEpochResponse"]):
     """*replica_id* −1 is a consumer, −2 a debugger."""
 
     replica_id: int = field(INT32, "3+", default=-2, ignorable=True)

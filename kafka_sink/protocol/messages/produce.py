@@ -15,6 +15,7 @@ from kafka_sink.protocol.schema import (
     STRING,
     UUID,
     Records,
+    RequestBody,
     Struct,
     array,
     field,
@@ -44,7 +45,7 @@ class TopicProduceData(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ProduceRequest(Struct):
+class ProduceRequest(RequestBody["ProduceResponse"]):
     """*acks*: 0 none, 1 the leader, −1 all in-sync replicas; *timeout_ms* is how long the broker may wait for them."""
 
     transactional_id: str | None = field(STRING, "3+", nullable="3+", default=None)

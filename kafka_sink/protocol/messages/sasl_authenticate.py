@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BYTES, INT16, INT64, STRING, Struct, field, message
+from kafka_sink.protocol.schema import BYTES, INT16, INT64, STRING, RequestBody, Struct, field, message
 
 _VERSIONS = "0-2"
 _FLEXIBLE = "2+"
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class SaslAuthenticateRequest(Struct):
+class SaslAuthenticateRequest(RequestBody["SaslAuthenticateResponse"]):
     """The client's token."""
 
     auth_bytes: bytes = field(BYTES, "0+")

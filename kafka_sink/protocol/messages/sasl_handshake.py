@@ -5,14 +5,14 @@ After version 0 bare SASL tokens follow, after version 1 SaslAuthenticate reques
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, STRING, Struct, array, field, message
+from kafka_sink.protocol.schema import INT16, STRING, RequestBody, Struct, array, field, message
 
 _VERSIONS = "0-1"
 _FLEXIBLE = "none"
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class SaslHandshakeRequest(Struct):
+class SaslHandshakeRequest(RequestBody["SaslHandshakeResponse"]):
     """The mechanism the client would like."""
 
     mechanism: str = field(STRING, "0+")

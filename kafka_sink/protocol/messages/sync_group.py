@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BYTES, INT16, INT32, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import BYTES, INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "0-5"
 _FLEXIBLE = "4+"
@@ -17,7 +17,7 @@ class SyncGroupRequestAssignment(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class SyncGroupRequest(Struct):
+class SyncGroupRequest(RequestBody["SyncGroupResponse"]):
     """*assignments* are the leader's; those of other members are empty."""
 
     group_id: str = field(STRING, "0+")

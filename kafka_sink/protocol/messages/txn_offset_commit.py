@@ -5,7 +5,7 @@ Version 5 adds the group to the transaction by itself (transaction version 2, KI
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, RequestBody, Struct, array, field, message, struct
 
 _VERSIONS = "0-5"
 _FLEXIBLE = "3+"
@@ -30,7 +30,7 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class TxnOffsetCommitRequest(Struct):
+class TxnOffsetCommitRequest(RequestBody["TxnOffsetCommitResponse"]):
     """Generation −1 with an empty member id: the group's coordinator does not hold the offsets in against a member."""
 
     transactional_id: str = field(STRING, "0+")

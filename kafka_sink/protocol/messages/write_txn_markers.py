@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BOOL, INT8, INT16, INT32, INT64, STRING, Struct, array, field, message, struct
+from kafka_sink.protocol.schema import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    RequestBody,
+    Struct,
+    array,
+    field,
+    message,
+    struct,
+)
 
 _VERSIONS = "1-2"
 _FLEXIBLE = "1+"
@@ -29,7 +42,7 @@ class WritableTxnMarker(Struct):
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class WriteTxnMarkersRequest(Struct):
+class WriteTxnMarkersRequest(RequestBody["WriteTxnMarkersResponse"]):
     """Markers for partitions that the broker asked leads."""
 
     markers: list[WritableTxnMarker] = field(array(WritableTxnMarker), "0+")

@@ -30,7 +30,7 @@ class Client:
         self.did.append(([node.id for node, _ in questions], timeout_ms))
         return ["one" if node is ONE else DisconnectError("lost") for node, _ in questions]
 
-    def request(self, node: None, *arguments: object, **options: object) -> None:
+    def ask(self, node: None, spec: RequestSpec, *, timeout_ms: int) -> None:
         self.did.append("any")
         raise KafkaTimeoutError("nobody is there")
 

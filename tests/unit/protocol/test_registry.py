@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import ForwardRef, get_args, get_origin
 
 import pytest
 
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.registry import APIS, api
+from kafka_sink.protocol.schema import RequestBody
 
 
 def test_apis_are_looked_up_by_number_or_key() -> None:
@@ -25,6 +27,13 @@ def test_the_mapping_is_consistent() -> None:
     assert all(entry.key == key for key, entry in APIS.items())
     assert ApiKey.PRODUCE in APIS
     assert 999 not in APIS
+
+
+def test_every_request_names_the_class_of_its_response() -> None:
+    for entry in APIS.values():
+        (base,) = vars(entry.request)["__orig_bases__"]
+        assert get_origin(base) is RequestBody
+        assert get_args(base) == (ForwardRef(entry.response.__name__),)
 
 
 @pytest.mark.parametrize("key", [ApiKey.LEADER_AND_ISR, 999, -1])
