@@ -15,7 +15,6 @@ from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.spark.driver.transactional_write import TransactionalWrite
 from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_leftovers
 from kafka_sink.spark.options import SinkOptions
-from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.task.worker_process import worker_process
 
 if TYPE_CHECKING:
@@ -28,9 +27,8 @@ APPLICATION: Final = "an application"
 class KafkaliteBatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame. The write succeeds only if every row of every task was acknowledged."""
 
-    def __init__(self, options: SinkOptions, schema: RowSchema) -> None:
+    def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""
@@ -38,7 +36,7 @@ class KafkaliteBatchWriter(DataSourceArrowWriter):
             # Only tasks need pyarrow, numpy and the producer; the planner's processes start without them.
             from kafka_sink.spark.task.task_writer import write_task
 
-            return write_task(iterator, self._options, self._schema)
+            return write_task(iterator, self._options)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Check that all rows were acknowledged, and publish the report.
@@ -59,11 +57,11 @@ class KafkaliteNumberedBatchWriter(DataSourceArrowWriter):
     A data source cannot group rows by Kafka partition, so each task has its own transaction.
     """
 
-    def __init__(self, options: SinkOptions, schema: RowSchema) -> None:
+    def __init__(self, options: SinkOptions) -> None:
         if options.txn_app_id is None or options.txn_version is None:
             raise RuntimeError("a numbered write without txnAppId and txnVersion passed the check of options")
         self._version = options.txn_version
-        self._write = TransactionalWrite(options, schema, options.txn_app_id, APPLICATION)
+        self._write = TransactionalWrite(options, options.txn_app_id, APPLICATION)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""

@@ -49,10 +49,10 @@ class KafkaliteDataSource(DataSource):
         options = parse_options(self.options)
         with worker_process.task(tuned=options.tune_python_workers):
             check_report_path(options)
-            checked = check_schema(schema, options)
+            check_schema(schema, options)
             if options.txn_app_id is None:
-                return KafkaliteBatchWriter(options, checked)
-            return KafkaliteNumberedBatchWriter(options, checked)
+                return KafkaliteBatchWriter(options)
+            return KafkaliteNumberedBatchWriter(options)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
@@ -65,7 +65,7 @@ class KafkaliteDataSource(DataSource):
         options = parse_options(self.options, is_stream=True)
         with worker_process.task(tuned=options.tune_python_workers):
             check_report_path(options)
-            checked = check_schema(schema, options)
+            check_schema(schema, options)
             if options.delivery_guarantee == EXACTLY_ONCE:
-                return KafkaliteExactlyOnceStreamWriter(options, checked)
-            return KafkaliteStreamWriter(options, checked)
+                return KafkaliteExactlyOnceStreamWriter(options)
+            return KafkaliteStreamWriter(options)

@@ -32,7 +32,7 @@ from kafka_sink.spark.batch_writer import APPLICATION
 from kafka_sink.spark.driver.transactional_write import numbers_of_a_query, sink_of
 from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_skipped
 from kafka_sink.spark.options import SinkOptions, check_report_path, parse_options
-from kafka_sink.spark.row_schema import RowSchema, check_schema
+from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, TransactionalCommit, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
@@ -94,7 +94,7 @@ def write(
     :raises ExactlyOnceError: if nothing was committed, or (not atomic) a part was lost in an outage; the text says
         which.
     """
-    parsed = _parse(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
+    parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
     return _write(df, parsed, _Batch(APPLICATION, BatchNumbering.OF_AN_APPLICATION), atomic=atomic)
 
 
@@ -116,10 +116,10 @@ def foreach_batch(
         it. It allows the sink to refuse a checkpoint that is one batch older than the last commit (see README).
     :raises ConfigError: if an option is invalid; raised before the query begins.
     """
-    _parse(options, {"topic": topic, "txnAppId": app_id, "txnVersion": 0})
+    parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": 0})
 
     def write_batch(df: DataFrame, batch_id: int) -> None:
-        parsed = _parse(options, {"topic": topic, "txnAppId": app_id, "txnVersion": batch_id})
+        parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": batch_id})
         query = _query_of(df)
         writer = APPLICATION if query is None else f"query {query}"
         if query is None:
@@ -131,7 +131,7 @@ def foreach_batch(
     return write_batch
 
 
-def _parse(options: Mapping[str, str], arguments: Mapping[str, str | int | None]) -> SinkOptions:
+def parse_arguments(options: Mapping[str, str], arguments: Mapping[str, str | int | None]) -> SinkOptions:
     """:raises ConfigError: if an option is invalid, or is also given as an argument."""
     given = {name: str(value) for name, value in arguments.items() if value is not None}
     named = {name.lower() for name in options}
@@ -158,14 +158,14 @@ class _Batch:
 
 def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) -> WriteReport:
     check_report_path(options)
-    schema = check_schema(df.schema, options)
+    check_schema(df.schema, options)
     started_ms = SYSTEM_CLOCK.monotonic_ms()
     if options.txn_app_id is None:
-        result = _write_at_least_once(df, options, schema)
+        result = _write_at_least_once(df, options)
     elif atomic:
-        result = _write_atomically(df, options, schema, batch)
+        result = _write_atomically(df, options, batch)
     else:
-        result = _write_in_parallel(df, options, schema, batch)
+        result = _write_in_parallel(df, options, batch)
     ended_ms = SYSTEM_CLOCK.monotonic_ms()
     commits = result.commits
     named = {"sink": options.txn_app_id, "version": options.txn_version} if options.txn_app_id is not None else {}
@@ -203,17 +203,17 @@ class _Result:
     doubt: str = ""
 
 
-def _write_at_least_once(df: DataFrame, options: SinkOptions, schema: RowSchema) -> _Result:
+def _write_at_least_once(df: DataFrame, options: SinkOptions) -> _Result:
     def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
         from kafka_sink.spark.task.task_writer import write_task
 
-        return write_task(batches, options, schema)
+        return write_task(batches, options)
 
     commits = _run(df, options, task)
     return _Result(commits, 1, SYSTEM_CLOCK.monotonic_ms())
 
 
-def _write_in_parallel(df: DataFrame, options: SinkOptions, schema: RowSchema, batch: _Batch) -> _Result:
+def _write_in_parallel(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Result:
     name, version = _number_of(options)
     writer = batch.writer
     sink = sink_of(options, name)
@@ -224,7 +224,7 @@ def _write_in_parallel(df: DataFrame, options: SinkOptions, schema: RowSchema, b
     def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
         from kafka_sink.spark.task.transactional_task import write_in_transaction
 
-        return write_in_transaction(batches, options, schema, plan, version, writer)
+        return write_in_transaction(batches, options, plan, version, writer)
 
     commits = _run(df, options, task)
     written_ms = SYSTEM_CLOCK.monotonic_ms()
@@ -233,7 +233,7 @@ def _write_in_parallel(df: DataFrame, options: SinkOptions, schema: RowSchema, b
     return _Result(commits, 1, written_ms)
 
 
-def _write_atomically(df: DataFrame, options: SinkOptions, schema: RowSchema, batch: _Batch) -> _Result:
+def _write_atomically(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Result:
     name, version = _number_of(options)
     writer = batch.writer
     topic = options.progress_topic or options.topic
@@ -242,7 +242,6 @@ def _write_atomically(df: DataFrame, options: SinkOptions, schema: RowSchema, ba
     sink = AtomicSink(
         shared_client(options.producer_properties), name, topic, timeout_ms=options.transaction_timeout_ms
     )
-    placed = RowSchema(**{**vars(schema), "has_partition": True})
     last: list[TaskCommit] = []
     written_ms = 0
 
@@ -253,12 +252,12 @@ def _write_atomically(df: DataFrame, options: SinkOptions, schema: RowSchema, ba
             from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
 
             try:
-                return write_in_drivers_transaction(batches, options, placed, plan, version, writer)
+                return write_in_drivers_transaction(batches, options, plan, version, writer)
             except UnwritableRowsError as error:
                 # If it were raised, Spark would retry the task and report only the last attempt.
                 return error
 
-        last = _run(_by_partition(df, options, schema), options, task)
+        last = _run(_by_partition(df, options), options, task)
         written_ms = SYSTEM_CLOCK.monotonic_ms()
         return [frozenset(commit.ranges) for commit in last]
 
@@ -272,7 +271,7 @@ def _number_of(options: SinkOptions) -> tuple[str, int]:
     return options.txn_app_id, options.txn_version
 
 
-def _by_partition(df: DataFrame, options: SinkOptions, schema: RowSchema) -> DataFrame:
+def _by_partition(df: DataFrame, options: SinkOptions) -> DataFrame:
     """The rows with the partition of each; the rows of one partition are in one task. They are checkpointed, because a
     stage that Spark runs again would write to the same transaction a second time, and brokers treat such records as
     duplicates."""
@@ -284,11 +283,11 @@ def _by_partition(df: DataFrame, options: SinkOptions, schema: RowSchema) -> Dat
         with worker_process.task(tuned=options.tune_python_workers):
             from kafka_sink.spark.driver.placing import with_partitions
 
-            yield from with_partitions(batches, options, schema)
+            yield from with_partitions(batches, options)
 
     placed = df.mapInArrow(place, StructType([*fields, StructField("partition", IntegerType())]))
     keys = [f.col("partition")] if options.topic is not None else [f.col("topic"), f.col("partition")]
-    with _tasks_errors():
+    with tasks_errors():
         return placed.repartition(*keys).localCheckpoint(eager=True)
 
 
@@ -308,7 +307,7 @@ def _run(
             commit: Any = task(batches)
         yield pyarrow.record_batch([pyarrow.array([pickle.dumps(commit)], pyarrow.binary())], names=["commit"])
 
-    with _tasks_errors():
+    with tasks_errors():
         rows = df.mapInArrow(run, _COMMIT_SCHEMA).collect()
     outcomes = [pickle.loads(row.commit) for row in rows]
     for outcome in outcomes:
@@ -318,7 +317,7 @@ def _run(
 
 
 @contextmanager
-def _tasks_errors() -> Iterator[None]:
+def tasks_errors() -> Iterator[None]:
     """Raise the error message of a sink task without the Python and Java stack traces around it; other errors are
     raised unchanged."""
     try:

@@ -1,7 +1,6 @@
 """The columns that a DataFrame may have, and their types: the columns of Spark's own Kafka sink, and a timestamp.
 
-Checked once on the driver, in Spark's planner process, before any task starts. The result consists of plain values that
-are sent to the tasks. It never reads data.
+Checked once on the driver, in Spark's planner process, before any task starts. It never reads data.
 """
 
 from __future__ import annotations
@@ -28,17 +27,6 @@ from kafka_sink.spark.options import SinkOptions
 
 class SchemaError(ConfigError):
     """The DataFrame does not have the columns that the sink writes."""
-
-
-@dataclass(frozen=True)
-class RowSchema:
-    """The optional columns that are present."""
-
-    has_key: bool
-    has_topic: bool
-    has_partition: bool
-    has_headers: bool
-    has_timestamp: bool
 
 
 def _is_text(kind: DataType) -> bool:
@@ -84,7 +72,7 @@ _COLUMNS: Mapping[str, _Column] = {
 }
 
 
-def check_schema(schema: StructType, options: SinkOptions) -> RowSchema:
+def check_schema(schema: StructType, options: SinkOptions) -> None:
     """Check *schema* against the sink's columns.
 
     :raises SchemaError: if a column is missing, unknown or of the wrong type; the text names the column, its type, the
@@ -119,10 +107,3 @@ def check_schema(schema: StructType, options: SinkOptions) -> RowSchema:
             f"option includeHeaders={str(options.include_headers).lower()}, but there is "
             f"{'a' if 'headers' in present else 'no'} column 'headers'; change the one or the other"
         )
-    return RowSchema(
-        has_key="key" in present,
-        has_topic="topic" in present and options.topic is None,
-        has_partition="partition" in present,
-        has_headers="headers" in present,
-        has_timestamp="timestamp" in present,
-    )

@@ -17,7 +17,6 @@ from kafka_sink.common.errors import KafkaError
 from kafka_sink.spark.driver.transactional_write import TransactionalWrite, numbers_of_a_query
 from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_leftovers
 from kafka_sink.spark.options import SinkOptions
-from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.streaming.checkpoint import query_of
 from kafka_sink.spark.streaming.continuous import refuse_epoch
 from kafka_sink.spark.task.worker_process import worker_process
@@ -29,16 +28,15 @@ if TYPE_CHECKING:
 class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
     """At least once: a micro-batch that Spark runs again is written again."""
 
-    def __init__(self, options: SinkOptions, schema: RowSchema) -> None:
+    def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""
         with worker_process.task(tuned=self._options.tune_python_workers):
             from kafka_sink.spark.task.task_writer import write_task
 
-            return write_task(iterator, self._options, self._schema)
+            return write_task(iterator, self._options)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Check that all rows were acknowledged, and publish the report.
@@ -57,7 +55,7 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
 class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
     """Exactly once: every micro-batch is in Kafka once and completely, for readers of committed records."""
 
-    def __init__(self, options: SinkOptions, schema: RowSchema) -> None:
+    def __init__(self, options: SinkOptions) -> None:
         if options.transactional_id_prefix is None:
             raise RuntimeError("an exactly-once stream without transactionalIdPrefix passed the check of options")
         self._numbers = numbers_of_a_query(options)
@@ -65,7 +63,7 @@ class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         # the query that does.
         query = query_of(options.checkpoint_location)
         writer = query and f"query {query}"
-        self._write = TransactionalWrite(options, schema, options.transactional_id_prefix, writer, of_query=True)
+        self._write = TransactionalWrite(options, options.transactional_id_prefix, writer, of_query=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor.

@@ -20,13 +20,12 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-from pyspark.sql.types import IntegerType, StringType, StructType
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.network.request_metrics import kafka_name
 from kafka_sink.client import blocking
-from kafka_sink.client.factory import create_client
-from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.client.factory import ClientNetwork, create_client
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
@@ -86,7 +85,6 @@ from kafka_sink.protocol.messages.txn_offset_commit import (
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task import kept_networks, task_writer, transactional_task
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.task_writer import write_task
@@ -114,11 +112,27 @@ Requests = Counter[str]
 # --- real brokers ----------------------------------------------------------------------------------------------------
 
 
+class _NotedNetworks(kept_networks.KeptNetworks):
+    """Closes what it has kept."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._noted: list[ClientNetwork] = []
+
+    def keep(self, key: bytes, network: ClientNetwork) -> None:
+        self._noted.append(network)
+        super().keep(key, network)
+
+    def close(self) -> None:
+        for network in self._noted:
+            network.client.close()
+
+
 class Worker:
     """What belongs to one Python process of Spark's: its connections, its client of coordinators, its ids."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._networks = kept_networks.KeptNetworks(SYSTEM_CLOCK)
+        self._networks = _NotedNetworks(SYSTEM_CLOCK)
         self._coordinators = CoordinatorClient(properties)
         self._ids = WriterTransactions()
 
@@ -131,14 +145,13 @@ class Worker:
             mock.patch.object(kept_networks, "MOST_IDLE_MS", _FOR_EVER_MS),
             mock.patch.object(task_writer, "kept_networks", self._networks),
             mock.patch.object(transactional_task, "shared_client", lambda properties: self._coordinators),
-            mock.patch.object(transactional_task, "_transactions", self._ids),
+            mock.patch.object(transactional_task, "WRITER_TRANSACTIONS", self._ids),
         ):
             yield
 
     def close(self) -> None:
         self._coordinators.close()
-        for network, _ in self._networks._kept.values():
-            network.client.close()
+        self._networks.close()
 
 
 @dataclass
@@ -178,7 +191,6 @@ def run_on(
         # A task's flush ends it, so that its batches leave together.
         {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC, "kafka.linger.ms": "10000"}
     )
-    schema = check_schema(StructType().add("value", StringType()).add("partition", IntegerType()), options)
     numbers = range(partitions)
     rows = pa.RecordBatch.from_arrays([pa.array(map(str, numbers)), pa.array(numbers, pa.int32())], schema=_ROWS)
     found = []
@@ -196,10 +208,10 @@ def run_on(
             for task in range(tasks):
                 with of_workers[task % workers].at_work():
                     if plan is None:
-                        commits.append(write_task(iter([rows]), options, schema))
+                        commits.append(write_task(iter([rows]), options))
                     else:
                         plan.must_write(version, WRITER, BatchNumbering.OF_A_QUERY)
-                        commits.append(write_in_transaction(iter([rows]), options, schema, plan, version, WRITER))
+                        commits.append(write_in_transaction(iter([rows]), options, plan, version, WRITER))
             written = _settled(cluster)
             if plan is not None:
                 opened = [each.written for each in commits if isinstance(each, TransactionalCommit)]

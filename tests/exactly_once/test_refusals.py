@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructType
 
 from kafka_sink import EmbeddedCluster, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
@@ -33,7 +32,6 @@ from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import open_producer
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task.task_writer import SinkWriteError
 from kafka_sink.spark.task.transactional_task import write_in_transaction
 from tests.compat.kafka_cluster import until
@@ -274,7 +272,6 @@ def test_overtaken_driver_does_not_call_its_decision_undone(world: World, monkey
 
 def test_a_task_that_fails_aborts_its_own_transaction(world: World) -> None:
     options = parse_options({"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic})
-    schema = check_schema(StructType().add("value", StringType()), options)
     plan = world.parallel.plan()
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -282,7 +279,7 @@ def test_a_task_that_fails_aborts_its_own_transaction(world: World) -> None:
         raise RuntimeError("the source is gone")
 
     with pytest.raises(SinkWriteError, match="the source is gone"):
-        write_in_transaction(rows(), options, schema, plan, 0, QUERY)
+        write_in_transaction(rows(), options, plan, 0, QUERY)
     names = [name for name in world.client.run(world.client.list_ids()) if is_writer_id(plan.sink, name)]
     assert len(names) == 1
     assert world.client.run(world.client.list_ongoing(writer_pattern(plan.sink))) == []

@@ -17,14 +17,11 @@ from kafka_sink.common.errors import ErrorCode, RowError, error_for
 from kafka_sink.producer.kafka_producer import ANY_PARTITION
 from kafka_sink.producer.plugins.partitioner import key_partitions
 from kafka_sink.spark.options import SinkOptions
-from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.task.arrow_columns import TopicChunk, in_task, topic_chunks
 from kafka_sink.spark.task.shared_client import shared_client
 
 
-def with_partitions(
-    batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: RowSchema
-) -> Iterator[pa.RecordBatch]:
+def with_partitions(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Iterator[pa.RecordBatch]:
     """*batches* with the partition of every row in the last column.
 
     :raises ApiError: if a topic does not exist.
@@ -36,7 +33,7 @@ def with_partitions(
     rows_before = 0
     for batch in batches:
         placed = np.empty(batch.num_rows, dtype=np.int32)
-        for part in _chunks(batch, schema, options.topic, rows_before):
+        for part in _chunks(batch, options.topic, rows_before):
             count = counts.get(part.topic) or counts.setdefault(part.topic, _count(part.topic, options))
             places = _places(part, count, dealt)
             dealt += part.chunk.num_rows
@@ -48,9 +45,9 @@ def with_partitions(
         )
 
 
-def _chunks(batch: pa.RecordBatch, schema: RowSchema, topic: str | None, rows_before: int) -> Iterator[TopicChunk]:
+def _chunks(batch: pa.RecordBatch, topic: str | None, rows_before: int) -> Iterator[TopicChunk]:
     try:
-        yield from topic_chunks(batch, schema, topic)
+        yield from topic_chunks(batch, topic)
     except RowError as error:
         raise in_task(error, rows_before) from error
 

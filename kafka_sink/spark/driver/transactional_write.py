@@ -22,7 +22,6 @@ from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError
 from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_skipped
 from kafka_sink.spark.options import SinkOptions
-from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading
 from kafka_sink.spark.task.commit_message import TransactionalCommit
 from kafka_sink.spark.task.worker_process import worker_process
@@ -45,11 +44,8 @@ class TransactionalWrite:
     """One batch of the sink *name*, with its *writer* if that is known before the tasks run. *of_query*: the batch is
     numbered by a query, which records the planned offsets in its checkpoint."""
 
-    def __init__(
-        self, options: SinkOptions, schema: RowSchema, name: str, writer: str | None = None, *, of_query: bool = False
-    ) -> None:
+    def __init__(self, options: SinkOptions, name: str, writer: str | None = None, *, of_query: bool = False) -> None:
         self._options = options
-        self._schema = schema
         self._name = name
         self._writer = writer
         self._of_query = of_query
@@ -87,7 +83,7 @@ class TransactionalWrite:
 
             if not self._plan.must_write(version, writer, numbers):
                 return drain(batches, version, writer, self._plan.doubt(version))
-            return write_in_transaction(batches, self._options, self._schema, self._plan, version, writer)
+            return write_in_transaction(batches, self._options, self._plan, version, writer)
 
     def commit(
         self, messages: Sequence[WriterCommitMessage | None], version: int, *, records_empty: bool = False

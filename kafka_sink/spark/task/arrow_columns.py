@@ -16,7 +16,6 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import RowError, RowSerializationError
 from kafka_sink.producer.staging.arrow_rows import rows_of
 from kafka_sink.records.columns import ColumnChunk
-from kafka_sink.spark.row_schema import RowSchema
 
 
 @dataclass(frozen=True)
@@ -43,16 +42,14 @@ def in_task(error: RowError, rows_before: int) -> RowError:
     return type(error)(rows_before + error.row, f"of this task {error.problem}")
 
 
-def topic_chunks(batch: pa.RecordBatch, schema: RowSchema, topic: str | None) -> Iterator[TopicChunk]:
-    """The rows of *batch* grouped by topic, in their order.
+def topic_chunks(batch: pa.RecordBatch, topic: str | None) -> Iterator[TopicChunk]:
+    """The rows of *batch* grouped by topic, in their order; *topic* is preferred to the column of topics.
 
     :raises RowError: if a row has a null topic, a negative partition, or a header without a key.
     """
     parts = rows_of(batch, SYSTEM_CLOCK.wall_ms())
     chunk, partitions = parts.chunk, parts.partitions
-    if not schema.has_topic:
-        if topic is None:
-            raise RuntimeError("a write without a topic option and without a topic column passed the schema check")
+    if topic is not None:
         yield TopicChunk(topic, chunk, partitions)
         return
     names = batch.column("topic")

@@ -24,7 +24,6 @@ from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer, PartlyStagedError
 from kafka_sink.producer.staging.column_staging import piece_bytes
 from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
-from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.task.arrow_columns import in_task, topic_chunks
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, rounded_ms
 from kafka_sink.spark.task.kept_networks import KeptNetworks, key_of
@@ -49,7 +48,6 @@ kept_networks = KeptNetworks(SYSTEM_CLOCK)
 def write_task(
     batches: Iterator[pa.RecordBatch],
     options: SinkOptions,
-    schema: RowSchema,
     open_producer: OpenProducer | None = None,
 ) -> TaskCommit:
     """Send every row of *batches* and wait for every acknowledgement.
@@ -61,7 +59,7 @@ def write_task(
     opened: list[KafkaProducer] = []
     connections = key_of(options.producer_properties)
     try:
-        commit = _write(batches, options, schema, open_producer, connections, taken, opened)
+        commit = _write(batches, options, open_producer, connections, taken, opened)
         for producer in opened:
             _keep_network_of(producer, connections)
         return commit
@@ -77,7 +75,6 @@ def write_task(
 def _write(
     batches: Iterator[pa.RecordBatch],
     options: SinkOptions,
-    schema: RowSchema,
     open_producer: OpenProducer | None,
     connections: bytes,
     taken: list[ClientNetwork],
@@ -100,7 +97,7 @@ def _write(
                     taken.append(network)
                 opened.append((open_producer or partial(_open_plain, options))(task_partition, attempt, network))
             try:
-                _send(opened[0], batch, options, schema, tracker)
+                _send(opened[0], batch, options, tracker)
             except RowError as error:
                 raise in_task(error, rows_in) from error
             if not rows_in:
@@ -191,11 +188,9 @@ def _bytes_to_gather(producer: KafkaProducer, topic: str | None) -> int:
     return piece_bytes(partitions) if partitions >= _MANY_PARTITIONS else 0
 
 
-def _send(
-    producer: KafkaProducer, batch: pa.RecordBatch, options: SinkOptions, schema: RowSchema, tracker: DeliveryTracker
-) -> None:
+def _send(producer: KafkaProducer, batch: pa.RecordBatch, options: SinkOptions, tracker: DeliveryTracker) -> None:
     """:raises RowError: if a row of *batch* cannot be written."""
-    for part in topic_chunks(batch, schema, options.topic):
+    for part in topic_chunks(batch, options.topic):
         try:
             producer.send_columns(part.topic, part.chunk, part.partitions, tracker.handing_over())
         except RowError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import fields
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -18,7 +19,6 @@ from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer
 from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
-from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.task_writer import SinkWriteError, task_properties, write_task
@@ -26,11 +26,11 @@ from kafka_sink.spark.task.task_writer import SinkWriteError, task_properties, w
 _log = logging.getLogger(__name__)
 
 #: The transactions of this worker process.
-_transactions = WriterTransactions()
+WRITER_TRANSACTIONS: Final = WriterTransactions()
 
 
 def write_in_transaction(
-    batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: RowSchema, plan: Plan, version: int, writer: str
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, plan: Plan, version: int, writer: str
 ) -> TransactionalCommit:
     """Write *batches* in a transaction of this attempt, which is begun at the first row and left open.
 
@@ -39,13 +39,13 @@ def write_in_transaction(
     opened: list[Transaction] = []
 
     def open_own(task_partition: int, attempt: int, network: ClientNetwork | None) -> KafkaProducer:
-        transaction = _transactions.begin(shared_client(options.producer_properties), plan, version)
+        transaction = WRITER_TRANSACTIONS.begin(shared_client(options.producer_properties), plan, version)
         opened.append(transaction)
         properties = task_properties(options)
         return open_producer(properties, transaction, plan.flow, option_prefix=KAFKA_PREFIX, network=network)
 
     try:
-        commit = write_task(batches, options, schema, open_own)
+        commit = write_task(batches, options, open_own)
     except BaseException:
         # Also after an interrupt: the driver finds the transaction only at the next batch.
         _abort_own(opened, options, plan)
@@ -55,7 +55,7 @@ def write_in_transaction(
 
 
 def write_in_drivers_transaction(
-    batches: Iterator[pa.RecordBatch], options: SinkOptions, schema: RowSchema, plan: Plan, version: int, writer: str
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, plan: Plan, version: int, writer: str
 ) -> TransactionalCommit:
     """Write *batches* in the driver's transaction of the plan; no other task may have rows of the same partitions.
 
@@ -72,7 +72,7 @@ def write_in_drivers_transaction(
         return open_producer(properties, plan.driver, plan.flow, option_prefix=KAFKA_PREFIX, network=network)
 
     try:
-        commit = write_task(batches, options, schema, open_shared)
+        commit = write_task(batches, options, open_shared)
     except SinkWriteError as error:
         if isinstance(error.__cause__, RowError | RecordTooLargeError):
             raise UnwritableRowsError(str(error)) from error

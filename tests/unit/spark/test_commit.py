@@ -13,7 +13,6 @@ from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.spark.batch_writer import KafkaliteBatchWriter
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit
 from kafka_sink.spark.task.task_writer import DeliveryTracker
 from tests.fakes.manual_clock import ManualClock
@@ -25,7 +24,7 @@ def make_writer(report: Path | None = None) -> KafkaliteBatchWriter:
     options = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "t"}
     if report is not None:
         options["reportPath"] = str(report)
-    return KafkaliteBatchWriter(parse_options(options), RowSchema(False, False, False, False, False))
+    return KafkaliteBatchWriter(parse_options(options))
 
 
 def make_commit(partition: int, rows_in: int, rows_acked: int, first: int = 0) -> TaskCommit:

@@ -10,16 +10,14 @@ from pyspark.errors import PySparkException
 
 from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.exactly_once.model import ExactlyOnceError, UnwritableRowsError
-from kafka_sink.spark.dataframe_writer import _parse, _tasks_errors
+from kafka_sink.spark.dataframe_writer import parse_arguments, tasks_errors
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.row_schema import RowSchema
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.task_writer import SinkWriteError
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}
 EXACTLY_ONCE = {**REQUIRED, "deliveryguarantee": "exactly-once", "transactionalidprefix": "sink"}
-SCHEMA = RowSchema(False, False, False, False, False)
 
 
 @pytest.mark.behaviour("Sink options and commit messages", "Options that contradict each other are refused")
@@ -77,14 +75,14 @@ def test_continuous_trigger_epoch_raises_error_about_lost_rows(guarantee: dict[s
     options = parse_options(guarantee, is_stream=True)
     kind = KafkaliteExactlyOnceStreamWriter if guarantee is EXACTLY_ONCE else KafkaliteStreamWriter
     with pytest.raises(KafkaError, match=r"trigger\(continuous=…\) does not hand rows .* they are LOST"):
-        kind(options, SCHEMA).commit([None, None], 3)
+        kind(options).commit([None, None], 3)
 
 
 @pytest.mark.behaviour(
     "Sink options and commit messages", "Messages of another version, or without a transaction, are never committed"
 )
 def test_messages_of_other_version_or_no_transaction_are_refused() -> None:
-    writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True), SCHEMA)
+    writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True))
     for messages in ([make_commit(version=4)], [TaskCommit(0, 0, 1, 1, 1, 1, 1, 1, {})]):
         with pytest.raises(ExactlyOnceError, match="not all of version 3"):
             writer.commit(messages, 3)
@@ -96,7 +94,7 @@ def test_messages_of_other_version_or_no_transaction_are_refused() -> None:
     "Sink options and commit messages", "A version that was committed before needs no cluster, and says so"
 )
 def test_version_committed_before_needs_no_cluster_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True), SCHEMA)
+    writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True))
     with caplog.at_level(logging.WARNING):
         writer.commit([make_commit(version=3)], 3)
         writer.commit([replace(make_commit(version=3), doubt="of the fog")], 3)
@@ -107,7 +105,7 @@ def test_version_committed_before_needs_no_cluster_and_says_so(caplog: pytest.Lo
 
 @pytest.mark.behaviour("Sink options and commit messages", "abort() touches nothing")
 def test_abort_only_logs_the_finished_tasks(caplog: pytest.LogCaptureFixture) -> None:
-    writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True), SCHEMA)
+    writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True))
     with caplog.at_level(logging.WARNING):
         writer.abort([make_commit(version=3), None], 3)
     assert "1 of 2 tasks had finished" in caplog.text
@@ -115,9 +113,9 @@ def test_abort_only_logs_the_finished_tasks(caplog: pytest.LogCaptureFixture) ->
 
 def test_a_topic_is_an_option_or_an_argument_and_not_both() -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
-    assert _parse(options, {"topic": "orders", "txnAppId": None}).topic == "orders"
+    assert parse_arguments(options, {"topic": "orders", "txnAppId": None}).topic == "orders"
     with pytest.raises(ConfigError, match=r"topic is given twice: as an argument \('orders'\) and in options"):
-        _parse({**options, "Topic": "others"}, {"topic": "orders"})
+        parse_arguments({**options, "Topic": "others"}, {"topic": "orders"})
 
 
 @pytest.mark.parametrize(
@@ -128,6 +126,6 @@ def test_a_topic_is_an_option_or_an_argument_and_not_both() -> None:
     ],
 )
 def test_task_errors_about_rows_differ_from_retriable_ones(said: str, kind: type[KafkaError]) -> None:
-    with pytest.raises(KafkaError, match=r"^row 3 is wrong$") as caught, _tasks_errors():
+    with pytest.raises(KafkaError, match=r"^row 3 is wrong$") as caught, tasks_errors():
         raise PySparkException(f"Job aborted:\n{said}\n\tat org.apache.spark")
     assert type(caught.value) is kind

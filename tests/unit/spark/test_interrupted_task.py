@@ -8,11 +8,9 @@ import time
 from contextlib import suppress
 
 import pytest
-from pyspark.sql.types import IntegerType, StringType, StructType
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task.task_writer import write_task
 from tests.conftest import Figure
 from tests.fakes.interrupting import Points, interrupt
@@ -39,14 +37,13 @@ def test_an_interrupted_task_leaves_no_thread_and_nothing_wrong(figure: Figure) 
     with EmbeddedCluster(nodes=1) as cluster:
         cluster.create_topic(TOPIC, 3)
         options = parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC})
-        schema = check_schema(StructType().add("value", StringType()).add("partition", IntegerType()), options)
         rows = batches(3, 20, 3)
         expected = {str(number).encode() for number in range(60)}
         tried = whole = 0
         for point in itertools.count(0, _STRIDE):
             points = Points(point, interrupt)
             with suppress(KeyboardInterrupt):
-                points.during(lambda: write_task(iter(rows), options, schema))
+                points.during(lambda: write_task(iter(rows), options))
                 whole += 1
             if points.struck is None:
                 break

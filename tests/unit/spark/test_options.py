@@ -5,13 +5,15 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.spark.option_table import BEGIN, END, option_tables
 from kafka_sink.spark.options import SINK_DEFAULTS, parse_options
-from kafka_sink.spark.row_schema import RowSchema, SchemaError, check_schema
+from kafka_sink.spark.row_schema import SchemaError, check_schema
+from kafka_sink.spark.task.arrow_columns import topic_chunks
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "t"}
 
@@ -180,11 +182,12 @@ def test_headers_in_a_map_are_told_how_to_become_an_array() -> None:
 
 def test_topic_option_wins_over_the_topic_column() -> None:
     schema = StructType().add("value", "string").add("topic", "string")
-    assert not check_schema(schema, parse_options(REQUIRED)).has_topic
     without = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
-    assert check_schema(schema, parse_options(without)) == RowSchema(
-        has_key=False, has_topic=True, has_partition=False, has_headers=False, has_timestamp=False
-    )
+    rows = pa.record_batch({"value": ["a", "b"], "topic": ["one", "two"]})
+    for options, topics in ((REQUIRED, [REQUIRED["topic"]]), (without, ["one", "two"])):
+        parsed = parse_options(options)
+        check_schema(schema, parsed)
+        assert [part.topic for part in topic_chunks(rows, parsed.topic)] == topics
 
 
 def test_the_readme_shows_the_tables_as_they_are() -> None:

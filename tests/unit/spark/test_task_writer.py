@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import IntegerType, StringType, StructType
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.faults.text import set_fault
+from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task import kept_networks, task_writer
 from kafka_sink.spark.task.task_writer import DeliveryTracker, SinkWriteError, write_task
 from tests.support.readback import read_topic
@@ -35,21 +35,20 @@ def batches(count: int, rows: int, partitions: int) -> list[pa.RecordBatch]:
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Rows of every batch that is handed to the producer."""
     seen: list[int] = []
-    send = task_writer._send
+    send_columns = KafkaProducer.send_columns
 
-    def watched(producer: object, batch: pa.RecordBatch, *rest: object) -> None:
-        seen.append(batch.num_rows)
-        send(producer, batch, *rest)  # type: ignore[arg-type]
+    def watched(producer: KafkaProducer, topic: str, chunk: ColumnChunk, *rest: Any, **further: Any) -> None:
+        seen.append(chunk.num_rows)
+        send_columns(producer, topic, chunk, *rest, **further)
 
-    monkeypatch.setattr(task_writer, "_send", watched)
+    monkeypatch.setattr(KafkaProducer, "send_columns", watched)
     return seen
 
 
 def write(cluster: EmbeddedCluster, rows: list[pa.RecordBatch], partitions: int) -> None:
     cluster.create_topic(TOPIC, partitions)
     options = parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC})
-    schema = check_schema(StructType().add("value", StringType()).add("partition", IntegerType()), options)
-    commit = write_task(iter(rows), options, schema)
+    commit = write_task(iter(rows), options)
     assert commit.rows_in == commit.rows_acked == sum(batch.num_rows for batch in rows)
 
 
@@ -154,9 +153,8 @@ def test_task_stops_at_first_refused_row_and_leaves_no_thread(
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC, 1)
         options = parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC})
-        schema = check_schema(StructType().add("value", StringType()).add("partition", IntegerType()), options)
         with set_fault(cluster.faults, "produce:error=topic_authorization_failed"), pytest.raises(SinkWriteError):
-            write_task(rows(), options, schema)
+            write_task(rows(), options)
         write_row(cluster.bootstrap_servers, 1)
         assert taken == [0, 1]
         assert not [thread for thread in threading.enumerate() if "producer" in thread.name]
@@ -165,9 +163,8 @@ def test_task_stops_at_first_refused_row_and_leaves_no_thread(
 def write_row(servers: str, value: int, partition: int = 0) -> None:
     """A task of one row; what it knows is kept by the address of the brokers."""
     options = parse_options({"kafka.bootstrap.servers": servers, "topic": TOPIC})
-    schema = check_schema(StructType().add("value", StringType()).add("partition", IntegerType()), options)
     row = pa.RecordBatch.from_arrays([pa.array([str(value)]), pa.array([partition], pa.int32())], schema=SCHEMA)
-    write_task(iter([row]), options, schema)
+    write_task(iter([row]), options)
 
 
 def test_connections_that_cannot_be_kept_fail_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
