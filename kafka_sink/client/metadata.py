@@ -68,7 +68,8 @@ class Metadata:
         self._topics: dict[str, int] = {}
         self._lost: dict[str, LostTopic] = {}
         self._new_topics: set[str] = set()
-        self._update_version = 0
+        #: Incremented with every update; see :meth:`await_update`.
+        self.update_version = 0
         self._request_version = 0
         self._need_full_update = True
         self._need_partial_update = False
@@ -90,14 +91,9 @@ class Metadata:
         """The latest snapshot; never waits."""
         return self._cluster
 
-    @property
-    def update_version(self) -> int:
-        """Incremented with every update; see :meth:`await_update`."""
-        return self._update_version
-
     def age_ms(self, now_ms: int) -> int:
         """The time since the last successful update; 0 before the first."""
-        return 0 if self._update_version == 0 else now_ms - self._last_successful_refresh_ms
+        return 0 if self.update_version == 0 else now_ms - self._last_successful_refresh_ms
 
     @leaves("_changed")
     def add(self, topic: str, now_ms: int) -> None:
@@ -119,7 +115,7 @@ class Metadata:
         """Request an update of all topics; returns the current version for :meth:`await_update`."""
         with self._changed:
             self._need_full_update = True
-            return self._update_version
+            return self.update_version
 
     @leaves("_changed")
     def request_update_for_topic(self, topic: str) -> int:
@@ -134,7 +130,7 @@ class Metadata:
         self._last_refresh_ms = _NEVER_MS
         self._need_partial_update = True
         self._request_version += 1
-        return self._update_version
+        return self.update_version
 
     @leaves("_changed")
     def await_update(self, last_version: int, timeout_ms: int) -> None:
@@ -149,7 +145,7 @@ class Metadata:
                 self.raise_if_fatal()
                 if self._is_closed:
                     raise KafkaError("metadata was asked for after the client was closed")
-                if self._update_version > last_version:
+                if self.update_version > last_version:
                     return
                 remaining_ms = deadline_ms - self._clock.monotonic_ms()
                 if remaining_ms <= 0:
@@ -185,7 +181,7 @@ class Metadata:
         with self._changed:
             self._addresses = tuple(addresses)
             self._need_full_update = True
-            self._update_version += 1
+            self.update_version += 1
             self._lost = lost_topics(self._cluster, None, self._lost)
             self._cluster = Cluster.bootstrap(self._addresses)
 
@@ -220,7 +216,7 @@ class Metadata:
             self._need_partial_update = request.request_version < self._request_version
             self._last_refresh_ms = now_ms
             self._reset_backoff(0)
-            self._update_version += 1
+            self.update_version += 1
             if not request.is_partial:
                 self._need_full_update = False
                 self._last_successful_refresh_ms = now_ms

@@ -157,11 +157,6 @@ def verify_crc(batch: Buffer) -> bool:
     return bool(computed == stored)
 
 
-def set_base_offset(target: bytearray | memoryview, base_offset: int, offset: int = 0) -> None:
-    """Set the base offset of the batch at *offset*; the CRC does not cover this field."""
-    layout.INT64.pack_into(target, offset + layout.BASE_OFFSET_AT, base_offset)
-
-
 def set_log_append_time(target: bytearray | memoryview, timestamp: int, offset: int = 0) -> None:
     """Set *timestamp* (ms) for every record of the batch at *offset*, and compute the CRC again."""
     header = parse_header(target, offset)

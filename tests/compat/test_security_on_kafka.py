@@ -25,6 +25,7 @@ from tests.support.certificates import Authority
 from tests.support.ports import free_ports
 from tests.support.readback import read_topic
 from tests.support.secure_cluster import users
+from tests.support.securities import create_scram_user
 from tests.support.sessions import outlasting, renew_early
 
 Figure = Callable[[str, object], None]
@@ -91,14 +92,6 @@ class SecureKafka:
             admin.create_topic(name, 1, 1)
 
 
-def create_scram_user(kafka: RealKafka) -> None:
-    kafka.run_tool(
-        "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter",
-        "--add-config", f"SCRAM-SHA-512=[iterations=8192,password={SCRAM_PASSWORD}]",
-        "--entity-type", "users", "--entity-name", SCRAM_USER,
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
     if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
@@ -124,11 +117,8 @@ def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKaf
             timeout_s=START_TIMEOUT_S,
         )  # fmt: skip
         kafka = RealKafka(printed.strip().removeprefix("bootstrap.servers="), directory)
-        with pytest.MonkeyPatch.context() as patch:
-            # So that Java reads the password as it is.
-            patch.setenv("LC_ALL", "C.UTF-8")
-            if is_at_least("3.5"):
-                create_scram_user(kafka)
+        if is_at_least("3.5"):
+            create_scram_user(kafka.bootstrap_servers, SCRAM_USER, SCRAM_PASSWORD)
         yield SecureKafka(kafka, ports)
     finally:
         run_script("stop", "--dir", str(directory), timeout_s=TOOL_TIMEOUT_S)

@@ -33,7 +33,7 @@ from kafka_sink.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from kafka_sink.protocol.schema import Struct
-from kafka_sink.records.batch import set_base_offset
+from kafka_sink.records import layout
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.record_batches import make_batch
 
@@ -55,7 +55,7 @@ class FakePartition:
 
     def append(self, *values: bytes) -> None:
         batch = make_batch(values)
-        set_base_offset(batch, self.end_offset)
+        layout.INT64.pack_into(batch, layout.BASE_OFFSET_AT, self.end_offset)
         self.batches.append((self.end_offset, bytes(batch)))
         self.end_offset += len(values)
 
@@ -94,9 +94,9 @@ class FakeLogCluster:
         if node.id not in self.node_ids:
             raise DisconnectError(f"{node}: connection refused")
         if isinstance(request, ListOffsetsRequest):
-            return self._offsets(request, fault)
+            return self.offsets(request, fault)
         assert isinstance(request, FetchRequest)
-        return self._fetch(node.id, request, fault)
+        return self.fetch(node.id, request, fault)
 
     def idle(self, duration_ms: int) -> None:
         self.clock.advance(duration_ms)
@@ -117,7 +117,7 @@ class FakeLogCluster:
         brokers = [MetadataResponseBroker(node_id=node, host="fake", port=9000 + node) for node in self.node_ids]
         return MetadataResponse(brokers=brokers, topics=[topic])
 
-    def _offsets(self, request: ListOffsetsRequest, fault: ErrorCode) -> ListOffsetsResponse:
+    def offsets(self, request: ListOffsetsRequest, fault: ErrorCode) -> ListOffsetsResponse:
         answers = []
         for asked in request.topics[0].partitions:
             part = self.partitions.get(asked.partition_index, FakePartition())
@@ -131,7 +131,7 @@ class FakeLogCluster:
             )
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=answers)])
 
-    def _fetch(self, node_id: int, request: FetchRequest, fault: ErrorCode) -> FetchResponse:
+    def fetch(self, node_id: int, request: FetchRequest, fault: ErrorCode) -> FetchResponse:
         if request.topics[0].topic_id != self.topic_id:
             fault = ErrorCode.UNKNOWN_TOPIC_ID
         answers = [self._partition_data(node_id, asked, fault, request) for asked in request.topics[0].partitions]

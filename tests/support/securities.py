@@ -218,10 +218,10 @@ def kafka_server(
     return SecureServer(addresses, dict.fromkeys(addresses, plaintext), keys, fronts or {})
 
 
-def create_scram_user(plaintext: str) -> None:
+def create_scram_user(plaintext: str, user: str = USER, password: str = PASSWORD) -> None:
     """Has to come once after the first start of a real Kafka."""
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _SCRAM_ITERATIONS)
-    change = UserScramCredentialUpsertion(USER, credential, PASSWORD.encode(), os.urandom(20))
+    change = UserScramCredentialUpsertion(user, credential, password.encode(), os.urandom(20))
     # The answer is lost when the client is.
     admin = AdminClient({"bootstrap.servers": plaintext})
-    admin.alter_user_scram_credentials([change])[USER].result(_WAIT_S)
+    admin.alter_user_scram_credentials([change])[user].result(_WAIT_S)

@@ -241,12 +241,6 @@ def parse_credential(text: str) -> tuple[str, str, ScramCredential]:
         ) from None
 
 
-def format_credential(mechanism: str, user_name: str, credential: ScramCredential) -> str:
-    """The inverse of :func:`parse_credential`."""
-    keys = ",".join(f"{name}={_encode(getattr(credential, name))}" for name in ("salt", "stored_key", "server_key"))
-    return f"{mechanism}=[name={escape_name(user_name)},iterations={credential.iterations},{keys}]"
-
-
 def _text(message: bytes) -> str:
     try:
         return message.decode()

@@ -24,7 +24,6 @@ from kafka_sink.network.sasl.scram import (
     ScramClient,
     ScramCredential,
     ScramServer,
-    format_credential,
     parse_credential,
 )
 from tests.fakes.clock import FakeClock
@@ -149,7 +148,15 @@ def test_other_authorization_id_or_unknown_user_is_refused() -> None:
 
 def test_stored_credentials_round_trip_and_never_show_secrets() -> None:
     credential = ScramCredential.of(SHA_256, "pencil", 8192)
-    text = format_credential(SHA_256, "a,b=c", credential)
+    keys = ",".join(
+        f"{name}={base64.b64encode(key).decode()}"
+        for name, key in (
+            ("salt", credential.salt),
+            ("stored_key", credential.stored_key),
+            ("server_key", credential.server_key),
+        )
+    )
+    text = f"{SHA_256}=[name=a=2Cb=3Dc,iterations=8192,{keys}]"
     assert parse_credential(text) == (SHA_256, "a,b=c", credential)
     assert "pencil" not in text
     assert repr(credential) == "ScramCredential(iterations=8192)"

@@ -99,7 +99,7 @@ def test_crc_covers_all_from_the_attributes_on() -> None:
 
 def test_a_batch_gets_its_place_without_touching_its_crc() -> None:
     data = write()
-    batch.set_base_offset(data, 1 << 40)
+    layout.INT64.pack_into(data, layout.BASE_OFFSET_AT, 1 << 40)
     assert batch.verify_crc(data)
     header = batch.parse_header(data)
     assert header.base_offset == 1 << 40
