@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kafka_sink.broker.cluster.cluster_state import ClusterState
+from kafka_sink.broker.cluster.log_ownership import LogOwnership
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.store import CoordinatorStore
@@ -45,6 +46,7 @@ class BrokerNode:
     """Node 1 of *nodes*, all of them "running"; responses are collected in :attr:`responses`."""
 
     def __init__(self, nodes: int = 1, *, clock: Clock | None = None, **properties: object) -> None:
+        node_ids = range(1, nodes + 1)
         self.disk = MemoryFileSystem()
         self.clock = ManualClock()
         clock = clock or self.clock
@@ -52,16 +54,18 @@ class BrokerNode:
         self.responses: list[Response] = []
         self.faults = Faults()
         config = parse(BrokerConfig, {name.replace("_", "."): value for name, value in properties.items()})
-        self.cluster = ClusterState(DIRECTORY, self.disk, config, range(1, nodes + 1))
+        self.cluster = ClusterState(DIRECTORY, self.disk, config, node_ids)
         self.cluster.nodes_up(
-            {node: {"PLAINTEXT": EndPoint("PLAINTEXT", "127.0.0.1", 9000 + node)} for node in range(1, nodes + 1)}
+            {node: {"PLAINTEXT": EndPoint("PLAINTEXT", "127.0.0.1", 9000 + node)} for node in node_ids}
         )
         self.logs = LogManager(DIRECTORY / "logs", self.disk, clock)
         self.purgatory = DelayedOperationPurgatory(self.timer)
+        ownership = LogOwnership(self.cluster, self.logs, DIRECTORY / "logs", node_ids, self.purgatory, shared=False)
+        self.cluster.subscribe(ownership.sync)
         self._coordinators_directory = TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None)
         self.coordinators_directory = Path(self._coordinators_directory.name)
         self.store = store = CoordinatorStore(self.coordinators_directory, flush_writes=False)
-        self.groups = GroupCoordinator(config, store, clock, self.timer, self.cluster, range(1, nodes + 1))
+        self.groups = GroupCoordinator(config, store, clock, self.timer, self.cluster, node_ids)
         self.markers = TransactionMarkers(self.cluster, self.logs, self.groups, clock, self.purgatory.check)
         self.transactions = TransactionCoordinator(
             config, TransactionStore(store), self.markers, self.cluster.allocate_producer_id, clock, self.timer

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_sink.broker.cluster.cluster_state import ClusterState
+from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -30,7 +32,8 @@ from kafka_sink.protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from kafka_sink.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from tests.fakes.broker_node import BrokerNode
+from tests.fakes.broker_node import DIRECTORY, BrokerNode
+from tests.fakes.record_batches import with_header
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND = 0, 1, 2
@@ -120,18 +123,35 @@ def test_configs_of_missing_resources_are_refused(kind: int, name: str, code: Er
     assert alter(broker, kind, name, ("retention.ms", SET, "1")) == code
 
 
+def append(log: PartitionLog, timestamp: int) -> None:
+    batch, header = with_header([b"x" * 50], base_timestamp=timestamp)
+    log.append(batch, header, 0, 0)
+
+
 @pytest.mark.behaviour("Admin APIs", "A change of settings holds at once for a running log, and after a restart")
 def test_topic_config_change_holds_at_once() -> None:
     broker = node()
     topic = broker.cluster.topic("t")
     assert topic is not None
-    assert alter(broker, TOPIC, "t", ("segment.bytes", SET, "4096"), ("retention.ms", DELETE, None)) == 0
+    log = broker.context.log_of(topic, 0)
+    for _ in range(2):
+        append(log, timestamp=1000)
+    now_ms = 60_000
+    assert alter(broker, TOPIC, "t", ("segment.bytes", SET, "100"), ("retention.ms", DELETE, None)) == 0
+    # Each append rolls a segment now, and none of them is older than the broker's retention time.
+    for _ in range(2):
+        append(log, timestamp=1000)
+    assert log.apply_retention(now_ms) == 0
     changed = broker.cluster.topic("t")
-    assert changed is not None and changed.configs == {"segment.bytes": "4096"}
-    assert (changed.settings.log.segment_bytes, changed.settings.log.retention_ms) == (4096, 604_800_000)
+    assert changed is not None and changed.configs == {"segment.bytes": "100"}
+    assert (changed.settings.log.segment_bytes, changed.settings.log.retention_ms) == (100, 604_800_000)
     assert replace(broker, "t", ("retention.ms", "1")) == 0
+    assert (log.apply_retention(now_ms), log.start_offset) == (2, 3)
     again = broker.cluster.topic("t")
     assert again is not None and again.configs == {"retention.ms": "1"}
+    restarted = ClusterState(DIRECTORY, broker.disk, broker.context.config, [1]).topic("t")
+    assert restarted is not None and restarted.configs == {"retention.ms": "1"}
+    assert restarted.settings == again.settings
 
 
 def test_a_dry_run_changes_nothing() -> None:

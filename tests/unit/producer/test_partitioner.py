@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kafka_sink.client.cluster import Cluster
+from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.plugins.partitioner import DefaultPartitioner, check_choices
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.murmur2 import murmur2
@@ -123,10 +124,14 @@ def test_new_batch_elsewhere_does_not_change_sticky_partition() -> None:
 
 
 def test_sticky_partition_is_chosen_after_a_keyed_new_batch() -> None:
-    partitioner = make_partitioner()
-    cluster = make_cluster([0] * 10)
-    partitioner.on_new_batch(TOPIC, cluster, 4)
-    assert choose(partitioner, TOPIC, None, cluster) in range(10)
+    """A batch for a record with a key, before the first one without, neither chooses the partition nor moves it."""
+    cluster = make_cluster([None, 0, None, 1, 0, 1, 0, None, 1, 0])
+    for seed in range(20):
+        partitioner = make_partitioner(seed)
+        partitioner.on_new_batch(TOPIC, cluster, 4)
+        chosen = [choose(partitioner, TOPIC, None, cluster) for _ in range(3)]
+        assert chosen == [choose(make_partitioner(seed), TOPIC, None, cluster)] * 3
+        assert cluster.leader_for(TopicPartition(TOPIC, chosen[0])) is not None
 
 
 def test_the_only_partition_is_kept() -> None:
