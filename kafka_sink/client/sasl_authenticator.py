@@ -38,7 +38,7 @@ _MAX_RESERVED_CORRELATION_ID: Final = 2**31 - 1
 _HANDSHAKE_VERSION: Final = 1
 #: The share of its lifetime after which a session is renewed: early enough, and at different times for the clients of a
 #: cluster.
-_REAUTHENTICATE_AFTER: Final = (0.85, 0.95)
+REAUTHENTICATE_AFTER: Final = (0.85, 0.95)
 
 
 class _State(Enum):
@@ -216,7 +216,7 @@ class SaslClientAuthenticator:
         self._state = _State.COMPLETE
         self._exchange = None
         if session_lifetime_ms > 0:
-            share = random.uniform(*_REAUTHENTICATE_AFTER)
+            share = random.uniform(*REAUTHENTICATE_AFTER)
             self._reauthenticate_at_ms = self._clock.monotonic_ms() + int(session_lifetime_ms * share)
 
 

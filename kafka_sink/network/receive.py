@@ -21,7 +21,7 @@ UNLIMITED: Final = -1
 READ_AHEAD_BYTES: Final = 16 * 1024
 
 #: Initial size of a payload's buffer, and the factor by which it grows as bytes arrive.
-_FIRST_ROOM_BYTES: Final = 64 * 1024
+FIRST_ROOM_BYTES: Final = 64 * 1024
 _GROWTH: Final = 4
 
 _NOTHING: Final = memoryview(b"")
@@ -158,7 +158,7 @@ class FrameReader:
             # copy.
             self._ahead = rest if data is self._ahead else memoryview(bytes(rest))
             return True
-        self._payload = memoryview(bytearray(min(size, _FIRST_ROOM_BYTES)))
+        self._payload = memoryview(bytearray(min(size, FIRST_ROOM_BYTES)))
         self._filled = len(data) - SIZE_BYTES
         self._payload[: self._filled] = data[SIZE_BYTES:]
         self._ahead = _NOTHING

@@ -36,7 +36,7 @@ _LENGTH_BYTES: Final = 4
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 # The offset of a view is a signed 32-bit number. A larger buffer is split into windows of 2 GiB that start every GiB,
 # so that each row of at most 1 GiB is inside one of them.
-_WINDOW_BITS: Final = 30
+WINDOW_BITS: Final = 30
 
 
 _KEPT_BYTES: Final = 16 * 1024 * 1024
@@ -269,11 +269,11 @@ def _point_into(column: BinaryColumn, first_buffer: int, views: UInt64s) -> None
     lengths = column.lengths.view(np.uint64)
     starts = column.starts.astype(np.uint64)
     views[:, 0] = lengths
-    if column.buffer.size < 2 << _WINDOW_BITS:
+    if column.buffer.size < 2 << WINDOW_BITS:
         views[:, 1] = (starts << np.uint64(32)) | np.uint64(first_buffer)
     else:
-        window = np.uint64((1 << _WINDOW_BITS) - 1)
-        numbers = (starts >> np.uint64(_WINDOW_BITS)) + np.uint64(first_buffer)
+        window = np.uint64((1 << WINDOW_BITS) - 1)
+        numbers = (starts >> np.uint64(WINDOW_BITS)) + np.uint64(first_buffer)
         views[:, 1] = ((starts & window) << np.uint64(32)) | numbers
     if column.min_length <= INLINE_BYTES:
         short = np.flatnonzero(column.lengths <= INLINE_BYTES)
@@ -283,10 +283,10 @@ def _point_into(column: BinaryColumn, first_buffer: int, views: UInt64s) -> None
 
 
 def _buffer_windows(buffer: pa.Buffer) -> list[pa.Buffer]:
-    limit = 2 << _WINDOW_BITS
+    limit = 2 << WINDOW_BITS
     if buffer.size < limit:
         return [buffer]
-    starts = range(0, buffer.size, 1 << _WINDOW_BITS)
+    starts = range(0, buffer.size, 1 << WINDOW_BITS)
     return [buffer.slice(start, min(limit - 1, buffer.size - start)) for start in starts]
 
 

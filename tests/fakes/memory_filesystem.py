@@ -86,7 +86,7 @@ class MemoryFileSystem:
 
     def replace_file(self, path: Path, data: bytes) -> None:
         self.step()
-        self._take(len(data))
+        self.take(len(data))
         file = self.files[path] = _File()
         file.data = bytearray(data)
         file.flushed = bytes(data)
@@ -107,7 +107,7 @@ class MemoryFileSystem:
         for file in [file for file in self.files if file.parts[: len(path.parts)] == path.parts]:
             del self.files[file]
 
-    def _take(self, size: int) -> int:
+    def take(self, size: int) -> int:
         """How many of *size* bytes there is room for. :raises OSError: none at all."""
         if self.full_after_bytes is None:
             return size
@@ -142,7 +142,7 @@ class MemoryLogFile:
         except Crash:
             self._file.data += data[: self._disk.crash_bytes]
             raise
-        taken = self._disk._take(len(data))
+        taken = self._disk.take(len(data))
         self._file.data += data[:taken]
         if taken < len(data):
             raise OSError(errno.ENOSPC, "No space left on device")

@@ -317,7 +317,7 @@ def test_an_append_does_not_look_at_records(monkeypatch: pytest.MonkeyPatch) -> 
     def forbidden(*_: object) -> None:
         raise AssertionError("records were decoded")
 
-    monkeypatch.setattr(reader, "_walk", forbidden)
+    monkeypatch.setattr(reader.RecordBatchView, "records", forbidden)
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t", 1)
         produce_with_librdkafka(cluster, "t", **{"compression.type": "gzip"})

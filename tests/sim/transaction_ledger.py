@@ -83,7 +83,7 @@ class TransactionLedger(Ledger):
 
     def _check_in_time(self, sending: Sending, delivery: Delivery) -> None:
         if not self.may_be_late:
-            Ledger._check_in_time(self, sending, delivery)
+            super()._check_in_time(sending, delivery)
 
     # --- readers -----------------------------------------------------------------------------------------------------
 

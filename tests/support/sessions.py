@@ -12,7 +12,11 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_sink.client import sasl_authenticator
-from kafka_sink.client.sasl_authenticator import SaslClientAuthenticator
+from kafka_sink.common.buffers import Buffer
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import decode_response
+from kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from kafka_sink.protocol.schema import Struct
 
 #: Of 3 s: a broker does not let a client authenticate again more often than once a second.
 _RENEWED_AFTER = (0.4, 0.45)
@@ -21,15 +25,17 @@ _LIMIT_S = 60.0
 
 def renew_early(patch: pytest.MonkeyPatch) -> list[int]:
     """Let clients renew a session before half of it is over; the list gets the lifetime in ms of each that begins."""
-    patch.setattr(sasl_authenticator, "_REAUTHENTICATE_AFTER", _RENEWED_AFTER)
+    patch.setattr(sasl_authenticator, "REAUTHENTICATE_AFTER", _RENEWED_AFTER)
     lifetimes: list[int] = []
-    complete = SaslClientAuthenticator._complete
 
-    def noted(authenticator: SaslClientAuthenticator, session_lifetime_ms: int) -> None:
-        lifetimes.append(session_lifetime_ms)
-        complete(authenticator, session_lifetime_ms)
+    def noted(key: ApiKey, version: int, frame: Buffer) -> tuple[int, Struct]:
+        correlation_id, body = decode_response(key, version, frame)
+        # Only the answer that completes the authentication has a lifetime.
+        if isinstance(body, SaslAuthenticateResponse) and body.session_lifetime_ms:
+            lifetimes.append(body.session_lifetime_ms)
+        return correlation_id, body
 
-    patch.setattr(SaslClientAuthenticator, "_complete", noted)
+    patch.setattr(sasl_authenticator, "decode_response", noted)
     return lifetimes
 
 

@@ -98,7 +98,8 @@ class TransactionMetadata:
     def is_epoch_exhausted(self) -> bool:
         return self.producer_epoch >= LAST_PRODUCER_EPOCH
 
-    def _to(self, state: TransactionState, now_ms: int, **changes: Any) -> Self:
+    def moved_to(self, state: TransactionState, now_ms: int, **changes: Any) -> Self:
+        """:raises RuntimeError: if no transition leads to *state*; see :data:`TRANSITIONS`."""
         if self.state not in TRANSITIONS[state]:
             raise RuntimeError(f"{self.transactional_id}: no transition leads from {self.state} to {state}")
         return replace(self, state=state, last_update_ms=now_ms, **changes)
@@ -120,7 +121,7 @@ class TransactionMetadata:
         )
 
     def _emptied(self, now_ms: int, timeout_ms: int, **changes: int) -> Self:
-        return self._to(
+        return self.moved_to(
             TransactionState.EMPTY,
             now_ms,
             timeout_ms=timeout_ms,
@@ -132,9 +133,9 @@ class TransactionMetadata:
 
     def fenced(self, version: int, now_ms: int, *, next_producer_id: int = NO_PRODUCER_ID) -> Self:
         """Begin to abort the open transaction, under an epoch that its producer does not have."""
-        fence = self._to(TransactionState.PREPARE_EPOCH_FENCE, now_ms)
+        fence = self.moved_to(TransactionState.PREPARE_EPOCH_FENCE, now_ms)
         last_epoch = self.producer_epoch if version >= VERSION_WITH_EPOCH_BUMP else NO_PRODUCER_EPOCH
-        return fence._to(
+        return fence.moved_to(
             TransactionState.PREPARE_ABORT,
             now_ms,
             producer_epoch=self.producer_epoch + 1,
@@ -146,7 +147,7 @@ class TransactionMetadata:
     def with_partitions(self, partitions: Set[TopicPartition], groups: Set[str], version: int, now_ms: int) -> Self:
         """The open transaction with these participants added."""
         begun = self.state is TransactionState.ONGOING
-        return self._to(
+        return self.moved_to(
             TransactionState.ONGOING,
             now_ms,
             start_ms=self.start_ms if begun else now_ms,
@@ -158,7 +159,7 @@ class TransactionMetadata:
     def prepared(self, *, committed: bool, version: int, next_producer_id: int, now_ms: int) -> Self:
         """The transaction with a decided outcome. In version 2 this bumps the epoch for the next transaction."""
         bump = version >= VERSION_WITH_EPOCH_BUMP
-        return self._to(
+        return self.moved_to(
             TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
             now_ms,
             producer_epoch=self.producer_epoch + 1 if bump else self.producer_epoch,
@@ -188,8 +189,8 @@ class TransactionMetadata:
                 "next_producer_id": NO_PRODUCER_ID,
                 "producer_epoch": 0,
             }
-        return self._to(state, now_ms, **changes)
+        return self.moved_to(state, now_ms, **changes)
 
     def dead(self, now_ms: int) -> Self:
         """The id in its final state, after it has expired."""
-        return self._to(TransactionState.DEAD, now_ms)
+        return self.moved_to(TransactionState.DEAD, now_ms)

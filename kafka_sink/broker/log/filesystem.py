@@ -19,7 +19,7 @@ from kafka_sink.common.buffers import Buffer
 # Linux's limit on the number of buffers of one writev.
 _IOV_MAX: Final = 1024
 # macOS has no fdatasync.
-_flush_to_disk: Final = getattr(os, "fdatasync", os.fsync)
+flush_to_disk: Final = getattr(os, "fdatasync", os.fsync)
 
 
 class LogFile(Protocol):
@@ -132,7 +132,7 @@ class _OsLogFile:
 
     def flush(self) -> None:
         with self._descriptor as fd:
-            _flush_to_disk(fd)
+            flush_to_disk(fd)
         if not self._name_flushed:
             flush_directory(self._path.parent)
             flush_directory(self._path.parent.parent)
@@ -172,7 +172,7 @@ class OsFileSystem:
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
-            _flush_to_disk(file.fileno())
+            flush_to_disk(file.fileno())
         temporary.replace(path)
         flush_directory(path.parent)
 

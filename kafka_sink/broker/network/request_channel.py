@@ -176,10 +176,11 @@ class RequestChannel:
     """A bounded queue of requests and the way back to the processors."""
 
     def __init__(self, capacity: int, name: str) -> None:
+        #: The number of requests after which :meth:`send_request` waits.
+        self.capacity = capacity
         self._log = ContextLogger(__name__, name)
         # SimpleQueue is implemented in C: a bounded queue.Queue costs several times as much per request.
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
-        self._capacity = capacity
         self._room = threading.Condition()
         self._waiting_for_room = 0
         self._lock = threading.Lock()
@@ -200,9 +201,9 @@ class RequestChannel:
     def send_request(self, request: Request) -> None:
         """Enqueue a request for the handlers; blocks while the queue is full."""
         with self._room:
-            if self._requests.qsize() >= self._capacity:
+            if self._requests.qsize() >= self.capacity:
                 self._waiting_for_room += 1
-                while self._requests.qsize() >= self._capacity:
+                while self._requests.qsize() >= self.capacity:
                     self._room.wait()
                 self._waiting_for_room -= 1
             self._requests.put(request)

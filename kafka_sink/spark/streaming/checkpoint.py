@@ -23,7 +23,7 @@ from kafka_sink.spark.streaming.offset_log import CheckpointFiles, OffsetLogErro
 
 #: The maximum time that a batch waits for a remote store, ms, and the time for which the store is then not accessed
 #: again, because each of its requests may take minutes to fail.
-_LIMIT_MS: Final = 2_000
+LIMIT_MS: Final = 2_000
 _REST_MS: Final = 300_000
 
 _NOT_GIVEN: Final = (
@@ -63,16 +63,16 @@ class OffsetsReading:
         elif not is_remote(location):
             self._end(PlannedOffsets(unknown="a checkpoint of this kind of store can be read by Spark alone"))
         elif _resting.get(location, 0) > SYSTEM_CLOCK.monotonic_ms():
-            self._end(PlannedOffsets(unknown=f"the checkpoint was not read within {_LIMIT_MS} ms a while ago"))
+            self._end(PlannedOffsets(unknown=f"the checkpoint was not read within {LIMIT_MS} ms a while ago"))
         else:
             start_thread("kafkalite-checkpoint", lambda: self._read(lambda: ArrowFiles(location)))
 
     def result(self) -> PlannedOffsets:
         """The planned offsets; without digest if they are not available in time."""
-        if self._ended.wait(_LIMIT_MS / 1000):
+        if self._ended.wait(LIMIT_MS / 1000):
             return self._found
         _resting[self._location] = SYSTEM_CLOCK.monotonic_ms() + _REST_MS
-        return PlannedOffsets(unknown=f"the checkpoint was not read within {_LIMIT_MS} ms")
+        return PlannedOffsets(unknown=f"the checkpoint was not read within {LIMIT_MS} ms")
 
     def _read(self, open_files: Callable[[], CheckpointFiles]) -> None:
         self._end(_read(open_files, self._version))

@@ -21,7 +21,7 @@ from kafka_sink.exactly_once.model import PlannedOffsets
 
 #: The maximum number of bytes read of a file, from its end: a file source sometimes rewrites its complete log, with the
 #: newest entries last.
-_MOST_BYTES: Final = 8 << 20
+MOST_BYTES: Final = 8 << 20
 
 #: The maximum number of entries of a file source's log that are read for one batch. Normally there is one, and one more
 #: for each failed start.
@@ -71,7 +71,7 @@ def planned_offsets(files: CheckpointFiles, version: int | None = None) -> Plann
 
 def _entry(files: CheckpointFiles, version: int) -> Mapping[str, Any]:
     """The end offset of each source in batch *version*; None if the source has no offset yet."""
-    data, is_whole = files.read(f"offsets/{version}", _MOST_BYTES)
+    data, is_whole = files.read(f"offsets/{version}", MOST_BYTES)
     form, _, *lines = data.decode().split("\n")
     if not is_whole or form not in ("v1", "v2"):
         raise OffsetLogError(f"its offset log's entry of batch {version} is of another format: {form[:20]!r}")
@@ -109,14 +109,14 @@ def _number(offset: Any) -> int | None:
 def _logged_files(files: CheckpointFiles, source: str, number: int) -> list[Any]:
     path = f"sources/{source}/{number}"
     try:
-        data, is_whole = files.read(path, _MOST_BYTES)
+        data, is_whole = files.read(path, MOST_BYTES)
     except FileNotFoundError:
         # Every tenth entry also contains the entries before it.
-        data, is_whole = files.read(f"{path}.compact", _MOST_BYTES)
+        data, is_whole = files.read(f"{path}.compact", MOST_BYTES)
     lines = data.split(b"\n")
     if is_whole and lines[0] != b"v1":
         raise OffsetLogError(f"its log of files {path} is of another format: {lines[0][:20]!r}")
     entries = [json.loads(line) for line in lines[1:]]
     if not is_whole and not any(entry["batchId"] < number for entry in entries):
-        raise OffsetLogError(f"its log of files {path} has more than {_MOST_BYTES} bytes for one batch")
+        raise OffsetLogError(f"its log of files {path} has more than {MOST_BYTES} bytes for one batch")
     return sorted([entry["path"], entry["timestamp"]] for entry in entries if entry["batchId"] == number)

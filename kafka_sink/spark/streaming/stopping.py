@@ -39,7 +39,7 @@ _ENDED_BY_SIGNAL: Final = re.compile(r"ExitCodeException exitCode=(130|143)\b")
 _log = logging.getLogger(__name__)
 
 
-class _Stop:
+class Stop:
     """Set by the first signal; after a second signal the micro-batch is not awaited. A signal that reaches both Python
     and the JVM counts once."""
 
@@ -56,10 +56,10 @@ class _Stop:
         self.ask("python")
 
 
-class _JvmHandler:
-    """The signal handler in the JVM for a :class:`_Stop`; called on a separate thread."""
+class JvmHandler:
+    """The signal handler in the JVM for a :class:`Stop`; called on a separate thread."""
 
-    def __init__(self, stop: _Stop) -> None:
+    def __init__(self, stop: Stop) -> None:
         self._stop = stop
 
     def handle(self, number: Any) -> None:
@@ -81,7 +81,7 @@ def run_until_stopped(query: StreamingQuery) -> None:
     :raises StreamingQueryException: if *query* failed.
     """
     refuse_continuous(query)
-    stop = _Stop()
+    stop = Stop()
     with _signals_to(stop):
         while query.isActive and not stop.asked.is_set():
             stop.asked.wait(_LOOK_S)
@@ -114,7 +114,7 @@ def _failed_by_signal(query: StreamingQuery) -> bool:
     return False
 
 
-def _await_batch(query: StreamingQuery, stop: _Stop) -> None:
+def _await_batch(query: StreamingQuery, stop: Stop) -> None:
     before = _last_batch(query)
     while (
         query.isActive
@@ -131,7 +131,7 @@ def _last_batch(query: StreamingQuery) -> int | None:
 
 
 @contextmanager
-def _signals_to(stop: _Stop) -> Iterator[None]:
+def _signals_to(stop: Stop) -> Iterator[None]:
     previous = {number: signal.signal(number, stop.on_signal) for number in _SIGNALS}
     try:
         with _jvm_signals_to(stop):
@@ -142,7 +142,7 @@ def _signals_to(stop: _Stop) -> Iterator[None]:
 
 
 @contextmanager
-def _jvm_signals_to(stop: _Stop) -> Iterator[None]:
+def _jvm_signals_to(stop: Stop) -> Iterator[None]:
     """No effect with Spark Connect, where no JVM belongs to this program."""
     gateway = SparkContext._gateway
     if gateway is None:
@@ -151,7 +151,7 @@ def _jvm_signals_to(stop: _Stop) -> Iterator[None]:
     start_callbacks: Any = ensure_callback_server_started
     start_callbacks(gateway)
     jvm: Any = gateway.jvm
-    handlers: dict[signal.Signals, Any] = dict.fromkeys(_SIGNALS, _JvmHandler(stop))
+    handlers: dict[signal.Signals, Any] = dict.fromkeys(_SIGNALS, JvmHandler(stop))
     if _is_in_foreground():
         handlers[signal.SIGINT] = jvm.sun.misc.SignalHandler.SIG_IGN
     previous = {

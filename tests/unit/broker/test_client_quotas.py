@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink.broker.network.client_quotas import NO_QUOTA, ClientQuota
+from kafka_sink.broker.network.rate_quota import RateQuota
+from tests.support.living import living
 
 
 def test_within_the_rate_nobody_is_throttled() -> None:
@@ -42,18 +44,21 @@ def test_a_throttle_fits_into_the_answer() -> None:
 
 
 def test_without_a_quota_nothing_is_kept() -> None:
+    before = living(RateQuota)
     quota = ClientQuota(NO_QUOTA)
     assert quota.record("c", 10**9, 0) == 0
     assert quota.most_bytes("c") == NO_QUOTA
-    assert quota._rates == {}
+    assert living(RateQuota) == before
 
 
 def test_idle_clients_are_removed_from_the_quota() -> None:
+    before = living(RateQuota)
     quota = ClientQuota(1000)
     for number in range(10_000):
         quota.record(f"c{number}", 1, 0)
+    assert living(RateQuota) == before + 10_000
     quota.record("late", 1, 11_000)
-    assert list(quota._rates) == ["late"]
+    assert living(RateQuota) == before + 1
 
 
 @pytest.mark.behaviour("Throttling and quotas", "Quotas change while clients move bytes")

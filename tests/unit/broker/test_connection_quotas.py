@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import threading
+import weakref
+from collections.abc import Callable
 
 import pytest
 
@@ -19,16 +23,17 @@ from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.threads import start_thread
 from tests.fakes.manual_clock import ManualClock
+from tests.support.living import living
 
 
 class OneWait(ManualClock):
     """Runs *meanwhile* when somebody waits for a slot, instead of waiting."""
 
-    def __init__(self, meanwhile) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
         super().__init__()
         self._meanwhile = meanwhile
 
-    def wait(self, condition, timeout_ms):  # type: ignore[no-untyped-def]
+    def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         self.waits.append(timeout_ms)
         # The condition's lock is a plain re-entrant one: the waiter's own thread may change the counts.
         self._meanwhile()
@@ -252,21 +257,31 @@ def test_acceptor_waiting_for_a_slot_is_woken_when_one_is_free(change: str) -> N
 
 @pytest.mark.behaviour("ConnectionQuotas", "Addresses without a connection are forgotten")
 def test_addresses_without_a_connection_are_forgotten() -> None:
+    class Address(str):
+        """Unlike a str, its end can be seen."""
+
     counted = quotas()
+    ends: list[weakref.ref[Address]] = []
     for number in range(3):
-        counted.inc("A", f"address-{number}")
-        counted.dec("A", f"address-{number}")
-    assert len(counted._by_ip) == 0
+        address = Address(f"address-{number}")
+        ends.append(weakref.ref(address))
+        counted.inc("A", address)
+        counted.dec("A", address)
+    del address
+    gc.collect()
+    assert [end() for end in ends] == [None] * 3
 
 
 def test_rates_of_silent_addresses_are_forgotten() -> None:
     clock = ManualClock()
     counted = quotas(clock, creation_rate_per_ip=1)
+    before = living(RateQuota)
     for number in range(1024):
         counted.inc("A", f"address-{number}")
+    assert living(RateQuota) == before + 1024
     clock.advance(20_000)
     counted.inc("A", "one more")
-    assert len(counted._ip_rates) == 1
+    assert living(RateQuota) == before + 1
 
 
 def test_a_rate_below_its_limit_never_throttles() -> None:

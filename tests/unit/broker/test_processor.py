@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kafka_sink.broker.network.channel_mute import ChannelMuteState
+from kafka_sink.broker.network.channel_mute import ChannelMute, ChannelMuteState
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from kafka_sink.broker.network.processor import CONNECTION_QUEUE_SIZE, AcceptedConnection, Processor
 from kafka_sink.broker.network.request_channel import (
@@ -84,11 +84,15 @@ class Bench:
     def connection_ids(self) -> tuple[str, ...]:
         """What is open, in order of its number; the processor counts as many."""
         found = sorted(self.selectable.open, key=lambda one: int(one.rpartition("-")[2]))
-        assert len(found) == len(self.processor._connections)
+        assert len(found) == len(self._mutes())
         return tuple(found)
 
     def mute_state(self, connection_id: str) -> ChannelMuteState:
-        return self.processor._connections[connection_id].mute.state
+        return self._mutes()[connection_id].state
+
+    def _mutes(self) -> dict[str, ChannelMute]:
+        # Private: outside there is only whether a connection is muted, and not which events it still waits for.
+        return {each: connection.mute for each, connection in self.processor._connections.items()}
 
 
 @pytest.fixture
@@ -124,10 +128,15 @@ def test_polling_waits_unless_connections_are_queued(bench: Bench) -> None:
     bench.processor.run_once()
     polls = [timeout for call, timeout in bench.selectable.calls if call == "poll"]
     assert polls == [300, 300]
-    # One that comes between the first step and the third must not wait for 300 ms.
-    bench.processor._process_new_responses = (  # type: ignore[method-assign]
-        lambda: bench.processor.accept(bench.accepted(), may_block=False) and None
+
+
+def test_polling_does_not_wait_for_a_connection_of_its_round(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes between the first step and the third: while the answer of another connection unmutes that."""
+    request = bench.request(bench.connect())
+    monkeypatch.setattr(
+        bench.selectable, "unmute", lambda connection_id: bench.processor.accept(bench.accepted(), may_block=False)
     )
+    bench.processor.enqueue_response(NoOpResponse(request))
     bench.processor.run_once()
     assert bench.selectable.calls[-1] == ("poll", 0)
 

@@ -76,8 +76,8 @@ def test_control_plane_has_its_own_processor_and_queue(servers: list[SocketServe
     ]
     control = server.control_plane_request_channel
     assert control is not None
-    assert control._capacity == CONTROL_PLANE_QUEUE_CAPACITY == 20
-    assert server.data_plane_request_channel._capacity == 7
+    assert control.capacity == CONTROL_PLANE_QUEUE_CAPACITY == 20
+    assert server.data_plane_request_channel.capacity == 7
     for listener, channel in (("CONTROL", control), ("CLIENTS", server.data_plane_request_channel)):
         with connect(server, listener) as sock:
             sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)

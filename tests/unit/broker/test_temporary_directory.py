@@ -7,19 +7,30 @@ from pathlib import Path
 
 import pytest
 
+from kafka_sink.broker import temporary_directory
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.broker.file_lock import FileLock
 from kafka_sink.broker.temporary_directory import TemporaryDirectory
+
+LOCKS: dict[Path, FileLock] = {}
+
+
+class NotedLock(FileLock):
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        super().__init__(path, create=create)
+        LOCKS[path] = self
 
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(temporary_directory, "FileLock", NotedLock)
     return tmp_path
 
 
 def die(directory: TemporaryDirectory) -> None:
     """Its process was killed: the system has let go of the lock, and nothing else has happened."""
-    directory._lock.release()
+    LOCKS[directory.path].release()
 
 
 @pytest.mark.behaviour("EmbeddedCluster", "Directories that dead processes left are removed, and no others")

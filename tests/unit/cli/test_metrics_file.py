@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from kafka_sink.cli import metrics_file
 from kafka_sink.cli.metrics_file import MetricsFile
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from tests.fakes.manual_clock import ManualClock
@@ -24,18 +26,23 @@ def test_the_file_has_the_newest_figures_at_the_end(tmp_path: Path) -> None:
 def test_it_is_written_again_and_again(tmp_path: Path) -> None:
     path = tmp_path / "broker.prom"
     rounds: list[int] = []
-    clock = ManualClock()
+    written_thrice = threading.Event()
+
+    class Clock(ManualClock):
+        def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
+            if len(rounds) < 3:
+                return super().wait(condition, timeout_ms)
+            written_thrice.set()
+            return condition.wait(10)
+
+    clock = Clock()
 
     def render() -> str:
         rounds.append(clock.now_ms)
-        if len(rounds) == 3:
-            file._ending = True
         return str(len(rounds))
 
-    file = MetricsFile(path, render, clock)
-    with file:
-        assert file._thread is not None
-        file._thread.join(10)
+    with MetricsFile(path, render, clock):
+        assert written_thrice.wait(10)
     assert rounds == [1_010_000, 1_020_000, 1_030_000, 1_030_000], "every ten seconds, and at the end"
     assert path.read_text() == "4"
 
@@ -46,6 +53,9 @@ def test_a_disk_that_refuses_is_a_line_in_the_log(tmp_path: Path, caplog: pytest
     assert "cannot write figures to" in caplog.text
 
 
-def test_without_a_path_there_is_no_thread() -> None:
-    with MetricsFile(None, lambda: "x", SYSTEM_CLOCK) as file:
-        assert file._thread is None
+def test_without_a_path_there_is_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(metrics_file, "start_thread", lambda name, run: started.append(name))
+    with MetricsFile(None, lambda: "x", SYSTEM_CLOCK):
+        pass
+    assert started == []

@@ -829,6 +829,7 @@ def test_closed_client_refuses_calls_and_close_is_idempotent(world: World) -> No
 def test_correlation_ids_grow_and_leave_out_those_of_sasl(world: World) -> None:
     first, second = world.request(), world.request()
     assert second.correlation_id == first.correlation_id + 1
+    # Private: the ids before it would take two thousand million requests.
     world.client._correlation_id = 2**31 - 9
     assert [world.request().correlation_id for _ in range(2)] == [2**31 - 9, 0]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from kafka_sink.common import threads
-from kafka_sink.common.threads import start_thread
+from kafka_sink.common import threads as common_threads
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.threads import EXIT_LIMIT_MS, ProcessThreads, start_thread
 from tests.fakes.manual_clock import ManualClock
 
 
@@ -42,14 +44,11 @@ def test_failing_fork_callback_does_not_stop_the_others(caplog: pytest.LogCaptur
         def note(self) -> None:
             self.told = True
 
+    threads = ProcessThreads(ManualClock())
     owners = [Owner() for _ in range(3)]
     for owner, tell in zip(owners, (Owner.note, Owner.fail, Owner.note), strict=True):
         threads.at_fork(owner, tell)
-    # As in a child, but for those owners alone that this test has made.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threads, "_told_of_exit", {})
-        patch.setattr(threads, "_told_of_forks", {owner: threads._told_of_forks[owner] for owner in owners})
-        threads._tell_all()
+    threads.forked()
     assert [owner.told for owner in owners] == [True, False, True]
     assert "Owner could not be told of the fork" in caplog.text
 
@@ -65,9 +64,10 @@ def test_a_thread_that_runs_is_told_of_the_exit_and_waited_for() -> None:
         told.wait(10)
         seen.append("ended by itself")
 
-    start_thread("over by then", lambda: None, at_exit=lambda: seen.append("told too late")).join(5)
-    thread = start_thread("sender-p1", run, at_exit=told.set)
-    threads._end_threads()
+    threads = ProcessThreads(SYSTEM_CLOCK)
+    threads.start("over by then", lambda: None, at_exit=lambda: seen.append("told too late")).join(5)
+    thread = threads.start("sender-p1", run, at_exit=told.set)
+    threads.end()
     assert not thread.is_alive()
     assert seen == ["ended by itself"]
 
@@ -75,39 +75,44 @@ def test_a_thread_that_runs_is_told_of_the_exit_and_waited_for() -> None:
 def test_stubborn_thread_delays_exit_only_up_to_the_limit(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(threads, "_EXIT_LIMIT_MS", 10)
+    monkeypatch.setattr(common_threads, "EXIT_LIMIT_MS", 10)
+    threads = ProcessThreads(SYSTEM_CLOCK)
     over = threading.Event()
-    thread = start_thread("stubborn", lambda: over.wait(10) and None, at_exit=lambda: None)
-    threads._end_threads()
+    thread = threads.start("stubborn", lambda: over.wait(10) and None, at_exit=lambda: None)
+    threads.end()
     assert "thread stubborn did not end" in caplog.text
     over.set()
     thread.join(5)
 
 
-class Stuck:
-    """A thread that never ends; joining it takes as long as it is given, on the clock of the test."""
-
-    def __init__(self, name: str, clock: ManualClock) -> None:
-        self.name = name
-        self._clock = clock
-
-    def is_alive(self) -> bool:
-        return True
-
-    def join(self, timeout: float) -> None:
-        self._clock.advance(round(timeout * 1000))
-
-
 def test_exit_waits_for_one_limit_however_many_threads_are_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
+
+    class Stuck:
+        """A thread that never ends; joining it takes as long as it is given, on the clock of the test."""
+
+        def __init__(self, target: Callable[[], None], name: str, daemon: bool) -> None:
+            self.name = name
+
+        def start(self) -> None:
+            """Begin, and never end."""
+
+        def is_alive(self) -> bool:
+            return True
+
+        def join(self, timeout: float) -> None:
+            clock.advance(round(timeout * 1000))
+
     began_ms = clock.now_ms
     told: list[str] = []
-    stuck = {Stuck(f"sender-{number}", clock): partial(told.append, f"sender-{number}") for number in range(100)}
-    monkeypatch.setattr(threads, "SYSTEM_CLOCK", clock)
-    monkeypatch.setattr(threads, "_told_of_exit", stuck)
-    threads._end_threads()
+    threads = ProcessThreads(clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading, "Thread", Stuck)
+        for number in range(100):
+            threads.start(f"sender-{number}", lambda: None, at_exit=partial(told.append, f"sender-{number}"))
+    threads.end()
     assert len(told) == 100
-    assert clock.now_ms - began_ms == threads._EXIT_LIMIT_MS
+    assert clock.now_ms - began_ms == EXIT_LIMIT_MS
 
 
 def test_a_thread_that_cannot_be_told_keeps_no_other_from_ending(caplog: pytest.LogCaptureFixture) -> None:
@@ -115,17 +120,24 @@ def test_a_thread_that_cannot_be_told_keeps_no_other_from_ending(caplog: pytest.
         raise RuntimeError("no way to tell it")
 
     told = threading.Event()
-    deaf = start_thread("deaf", lambda: told.wait(10) and None, at_exit=fail)
-    other = start_thread("sender-p1", lambda: told.wait(10) and None, at_exit=told.set)
-    threads._end_threads()
+    threads = ProcessThreads(SYSTEM_CLOCK)
+    deaf = threads.start("deaf", lambda: told.wait(10) and None, at_exit=fail)
+    other = threads.start("sender-p1", lambda: told.wait(10) and None, at_exit=told.set)
+    threads.end()
     assert "thread deaf could not be told" in caplog.text
     assert not deaf.is_alive()
     assert not other.is_alive()
 
 
 def test_a_thread_that_is_about_to_start_does_not_break_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = ProcessThreads(ManualClock())
     told: list[str] = []
-    unstarted = threading.Thread(target=lambda: None)
-    monkeypatch.setattr(threads, "_told_of_exit", {unstarted: lambda: told.append("told")})
-    threads._end_threads()
+
+    class Slow(threading.Thread):
+        def start(self) -> None:
+            threads.end()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading, "Thread", Slow)
+        threads.start("slow", lambda: None, at_exit=lambda: told.append("told"))
     assert told == ["told"]

@@ -290,15 +290,15 @@ def test_negative_offset_from_a_broker_is_refused() -> None:
 
 def test_answer_without_the_partition_is_retried() -> None:
     cluster = filled()
-    answer = cluster._fetch
+    answer = cluster.fetch
 
     def leave_out(*arguments: Any) -> Any:
-        cluster._fetch = answer  # type: ignore[method-assign]
+        cluster.fetch = answer  # type: ignore[method-assign]
         response = answer(*arguments)
         response.responses.clear()
         return response
 
-    cluster._fetch = leave_out  # type: ignore[method-assign]
+    cluster.fetch = leave_out  # type: ignore[method-assign]
     assert len(read(cluster)) == 6
 
 
@@ -319,6 +319,6 @@ def test_non_retriable_error_is_raised_at_once(fault: Any, api_key: ApiKey) -> N
 
 def test_answer_of_another_api_is_refused() -> None:
     cluster = filled()
-    cluster._offsets = lambda *_: MetadataRequest()  # type: ignore[assignment,method-assign,return-value]
+    cluster.offsets = lambda *_: MetadataRequest()  # type: ignore[assignment,method-assign,return-value]
     with pytest.raises(ProtocolError, match="answered LIST_OFFSETS with MetadataRequest"):
         read(cluster)

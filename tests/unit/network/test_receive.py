@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kafka_sink.common.errors import InvalidReceiveError
 from kafka_sink.network import receive
 from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
-from kafka_sink.network.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
+from kafka_sink.network.receive import FIRST_ROOM_BYTES, READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
 
 
 class Stream:
@@ -194,11 +194,13 @@ def test_memory_of_a_half_read_frame_comes_back() -> None:
 
 @pytest.mark.behaviour("Request memory", "A frame that is given up gives its memory back")
 def test_memory_that_the_system_refuses_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> memoryview:
-        raise MemoryError
+    def refuse(size: int) -> bytearray:
+        if size > FIRST_ROOM_BYTES:
+            raise MemoryError
+        return bytearray(size)
 
     pool = SimpleMemoryPool(100_000_000)
-    monkeypatch.setattr(receive, "_larger", refuse)
+    monkeypatch.setattr(receive, "bytearray", refuse, raising=False)
     frames = reader(pool=pool)
     with pytest.raises(MemoryError):
         frames.read_from(Stream((50_000_000).to_bytes(4, "big") + b"x" * 1_000_000))

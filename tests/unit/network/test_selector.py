@@ -381,6 +381,7 @@ def test_explicit_mute_outlasts_a_return_of_memory() -> None:
         harness.selector.mute("a")
         pool.release(10)
         assert harness.idle_polls() == []
+        # Private: outside nothing tells a muted channel from a poll that wakes and finds no memory.
         assert harness.selector._channels["a"].muted, "its socket would wake every poll"
         harness.selector.unmute("a")
         assert harness.receive(1) == [("a", b"1")]

@@ -77,7 +77,7 @@ def test_rows_of_one_length_have_sizes_too() -> None:
 
 def test_buffers_over_two_gibibytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """With windows of 128 bytes instead: what is checked is that rows in any window and across them are found."""
-    monkeypatch.setattr(gather, "_WINDOW_BITS", 6)
+    monkeypatch.setattr(gather, "WINDOW_BITS", 6)
     values: list[bytes | None] = [b"%02d" % row * 25 for row in range(30)]
     found = encode_records(ColumnChunk(column(values), column(values)), np.arange(30), 0)
     assert bytes(found.data) == b"".join(plain(values, values, 0, 0))

@@ -80,10 +80,9 @@ def test_a_checkpoint_that_cannot_be_read_is_no_error(location: str | None, unkn
 def test_unresponsive_store_costs_one_wait_and_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Answers()
     monkeypatch.setattr(checkpoint, "ArrowFiles", store)
-    monkeypatch.setattr(checkpoint, "_LIMIT_MS", 20)
-    monkeypatch.setattr(checkpoint, "_resting", {})
+    monkeypatch.setattr(checkpoint, "LIMIT_MS", 20)
     for said in ("not read within 20 ms", "not read within 20 ms a while ago"):
-        assert OffsetsReading("s3a://bucket/x").result().unknown.endswith(said)
+        assert OffsetsReading("s3a://unresponsive/x").result().unknown.endswith(said)
     store.may_answer.set()
     assert store.asked == 1
 

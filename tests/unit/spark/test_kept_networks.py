@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,23 +28,33 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def kept(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> KeptNetworks:
-    # The thread is a shell round _close_idle, which the tests call.
-    monkeypatch.setattr(kept_networks, "start_thread", lambda name, run: run)
+def closing(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What the threads that close idle connections run; the tests call it."""
+    started: list[Callable[[], None]] = []
+    monkeypatch.setattr(kept_networks, "start_thread", lambda name, run: started.append(run) or run)
+    return started
+
+
+@pytest.fixture
+def kept(clock: FakeClock, closing: list[Callable[[], None]]) -> KeptNetworks:
     return KeptNetworks(clock)
 
 
-def connected(clock: FakeClock) -> ClientNetwork:
+def connected(clock: FakeClock, selectable: FakeSelectable | None = None) -> ClientNetwork:
     """A network with one connection to a broker, which has told of the cluster."""
-    brokers = FakeBrokers()
-    brokers.clock = clock
-    selectable = FakeSelectable(clock, brokers)
+    selectable = selectable or selectable_of(clock)
     config = common_config.parse(ProducerConfig, HERE)
     client, metadata = create_client(config, client_id="me", clock=clock, selectable=selectable)
     for _ in range(10):
         client.poll(10, clock.now_ms)
     assert not metadata.fetch().is_bootstrap
     return ClientNetwork(client, metadata, SelectorMetrics())
+
+
+def selectable_of(clock: FakeClock) -> FakeSelectable:
+    brokers = FakeBrokers()
+    brokers.clock = clock
+    return FakeSelectable(clock, brokers)
 
 
 @pytest.mark.behaviour("Tasks", "A task goes on with the metadata and the connections of the task before it")
@@ -75,9 +86,8 @@ def test_a_renewed_certificate_gets_new_connections(clock: FakeClock, kept: Kept
 
 @pytest.mark.behaviour("Tasks", "Lost and idle connections are not handed on")
 def test_lost_connections_are_not_handed_on(clock: FakeClock, kept: KeptNetworks) -> None:
-    network = connected(clock)
-    selectable = network.client._selectable
-    assert isinstance(selectable, FakeSelectable)
+    selectable = selectable_of(clock)
+    network = connected(clock, selectable)
     kept.keep(key_of(HERE), network)
     selectable.lose(next(iter(selectable.connections)))
     assert kept.take(key_of(HERE)) is None
@@ -112,8 +122,7 @@ def test_an_old_view_of_the_cluster_is_refreshed(clock: FakeClock, kept: KeptNet
 
 
 @pytest.mark.behaviour("Tasks", "Lost and idle connections are not handed on")
-def test_idle_connections_are_closed(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_networks, "start_thread", lambda name, run: run)
+def test_idle_connections_are_closed(clock: FakeClock, closing: list[Callable[[], None]]) -> None:
     time = ManualClock()
     kept = KeptNetworks(time)
     first, second = connected(clock), connected(clock)
@@ -121,15 +130,16 @@ def test_idle_connections_are_closed(clock: FakeClock, monkeypatch: pytest.Monke
     time.advance(10)
     kept.keep(key_of({**HERE, "acks": "1"}), second)
     time.actions.append(lambda: None)
-    kept._close_idle()
+    closing[0]()
     assert first.client.is_closed
     assert second.client.is_closed
     # Woken for nothing, then until the first and until the second have been idle for long enough.
     assert time.waits == [MOST_IDLE_MS - 10, MOST_IDLE_MS - 10, 10]
 
 
-def test_a_close_that_fails_keeps_nothing_else_open(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
-    monkeypatch.setattr(kept_networks, "start_thread", lambda name, run: run)
+def test_a_close_that_fails_keeps_nothing_else_open(
+    monkeypatch: pytest.MonkeyPatch, clock: FakeClock, closing: list[Callable[[], None]]
+) -> None:
     kept = KeptNetworks(ManualClock())
     first, second = connected(clock), connected(clock)
 
@@ -139,7 +149,7 @@ def test_a_close_that_fails_keeps_nothing_else_open(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(first.client, "close", fail)
     kept.keep(key_of(HERE), first)
     kept.keep(key_of({**HERE, "acks": "1"}), second)
-    kept._close_idle()
+    closing[0]()
     assert second.client.is_closed
 
 

@@ -102,7 +102,7 @@ def test_only_the_end_of_a_long_file_log_is_read(monkeypatch: pytest.MonkeyPatch
     del files["sources/0/1"]
     long = "\n".join(FILE % (f"a{number}", 1, 0) for number in range(100))
     files["sources/0/1.compact"] = f"v1\n{long}\n{FILE % ('b', 2, 1)}"
-    monkeypatch.setattr(offset_log, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(offset_log, "MOST_BYTES", 1000)
     assert digest(files) == planned
     files["sources/0/1.compact"] = "v1\n" + "\n".join(FILE % (f"b{number}", 2, 1) for number in range(100))
     with pytest.raises(OffsetLogError, match="more than 1000 bytes for one batch"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from kafka_sink.spark.streaming.stopping import _JvmHandler, _Stop, run_until_stopped
+from kafka_sink.spark.streaming.stopping import JvmHandler, Stop, run_until_stopped
 
 
 class JavaError:
@@ -98,8 +98,8 @@ def test_any_other_failure_is_raised(text: str, signals: tuple[signal.Signals, .
 
 @pytest.mark.behaviour("Spark jobs", "SIGTERM and Ctrl-C let the micro-batch end, and the next start goes on")
 def test_one_signal_to_python_and_to_the_jvm_waits_for_the_batch() -> None:
-    stop = _Stop()
-    jvm = _JvmHandler(stop)
+    stop = Stop()
+    jvm = JvmHandler(stop)
     stop.on_signal(signal.SIGINT, None)
     jvm.handle(None)
     assert stop.asked.is_set()

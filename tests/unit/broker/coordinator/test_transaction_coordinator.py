@@ -7,6 +7,7 @@ import pytest
 from kafka_sink.broker.coordinator.transaction_coordinator import MARKER_RETRY_MS
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
 from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
+from kafka_sink.broker.log.producer_state import VerificationGuard
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -20,6 +21,7 @@ from kafka_sink.protocol.messages.produce import (
 )
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.record_batches import make_batch
+from tests.support.living import living
 
 ID = "orders"
 PARTITION = TopicPartition("t", 0)
@@ -133,13 +135,13 @@ def test_abort_waits_for_markers_of_the_previous_transaction(node: BrokerNode, c
 
 
 def test_verification_guard_is_removed_after_every_request(node: BrokerNode) -> None:
+    before = living(VerificationGuard)
     producer = begin(node)
     assert write(node, producer) == 0
-    log = node.logs.get(PARTITION)
-    assert log is not None and log._producers._guards == {}
+    assert living(VerificationGuard) == before
     stranger = ProducerIdAndEpoch(producer.producer_id + 1, 0)
     assert write(node, stranger) != 0
-    assert log._producers._guards == {}
+    assert living(VerificationGuard) == before
 
 
 def test_deleted_participant_is_no_longer_waited_for(node: BrokerNode) -> None:

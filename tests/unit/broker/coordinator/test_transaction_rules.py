@@ -242,7 +242,7 @@ def test_fencing_epoch_after_the_last_one_is_given_to_nobody() -> None:
 def test_no_other_transition_than_kafkas(before: TransactionState, after: TransactionState) -> None:
     metadata = in_state(before)
     if before in TRANSITIONS[after]:
-        assert metadata._to(after, NOW).state is after
+        assert metadata.moved_to(after, NOW).state is after
     else:
         with pytest.raises(RuntimeError, match="no transition"):
-            metadata._to(after, NOW)
+            metadata.moved_to(after, NOW)

@@ -53,7 +53,7 @@ def test_a_file_that_is_being_flushed_is_closed_afterwards(tmp_path: Path, monke
             assert another.fileno() != fd
         os.fsync(fd)
 
-    monkeypatch.setattr("kafka_sink.broker.log.filesystem._flush_to_disk", flush)
+    monkeypatch.setattr("kafka_sink.broker.log.filesystem.flush_to_disk", flush)
     file.flush()
     with pytest.raises(OSError, match="is closed"):
         file.flush()
