@@ -332,7 +332,7 @@ def _table_lines(found: Results) -> Iterator[str]:
             text, mark = "not measured", ""
         yield f"| {goal.work} | {goal.against} | {goal.goal} | {text} | {mark} |"
     yield ""
-    yield "A ratio is that of the medians. In parentheses: the lowest and highest ratio of single runs, and the medians."
+    yield "A ratio is that of the medians. In parentheses: lowest and highest ratio of single runs, and the medians."
     for line in sorted({_provenance(result) for result in found.values()}):
         yield ""
         yield line
