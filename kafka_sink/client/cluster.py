@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -34,6 +35,19 @@ class PartitionInfo(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
+@dataclass(frozen=True, slots=True)
+class TopicDetails:
+    """What is known of topics besides their partitions."""
+
+    ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
+    unauthorized: frozenset[str] = frozenset()
+    invalid: frozenset[str] = frozenset()
+    internal: frozenset[str] = frozenset()
+
+
+NO_DETAILS = TopicDetails()
+
+
 class Cluster:
     """Immutable snapshot. Lookups of unknown items return None or an empty result."""
 
@@ -49,6 +63,7 @@ class Cluster:
         "invalid_topics",
         "is_bootstrap",
         "nodes",
+        "topic_details",
         "topic_ids",
         "unauthorized_topics",
     )
@@ -60,10 +75,7 @@ class Cluster:
         *,
         cluster_id: str | None = None,
         controller: Node | None = None,
-        topic_ids: Mapping[str, uuid.UUID] | None = None,
-        unauthorized_topics: Iterable[str] = (),
-        invalid_topics: Iterable[str] = (),
-        internal_topics: Iterable[str] = (),
+        topic_details: TopicDetails = NO_DETAILS,
         is_bootstrap: bool = False,
     ) -> None:
         shuffled = list(nodes)
@@ -72,13 +84,18 @@ class Cluster:
         self.nodes = tuple(shuffled)
         self.cluster_id = cluster_id
         self.controller = controller
-        self.topic_ids: Mapping[str, uuid.UUID] = dict(topic_ids or {})
-        self.unauthorized_topics = frozenset(unauthorized_topics)
-        self.invalid_topics = frozenset(invalid_topics)
-        self.internal_topics = frozenset(internal_topics)
+        self.topic_details = topic_details
+        self.topic_ids = topic_details.ids
+        self.unauthorized_topics = topic_details.unauthorized
+        self.invalid_topics = topic_details.invalid
+        self.internal_topics = topic_details.internal
         #: Only bootstrap addresses are known so far.
         self.is_bootstrap = is_bootstrap
         self._nodes_by_id = {node.id: node for node in shuffled}
+        self._index(partitions)
+
+    def _index(self, partitions: Iterable[PartitionInfo]) -> None:
+        # In one loop without a call, because every metadata update indexes all partitions again.
         self._by_partition: dict[TopicPartition, PartitionInfo] = {}
         by_topic: dict[str, list[PartitionInfo]] = {}
         by_node: dict[int, list[TopicPartition]] = {}

@@ -10,7 +10,6 @@ import logging
 from dataclasses import dataclass
 
 from kafka_sink.client.config import (
-    REBOOTSTRAP,
     RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY,
     ClientConfig,
     parse_addresses,
@@ -22,9 +21,10 @@ from kafka_sink.client.network_client import NetworkClient
 from kafka_sink.client.security import create_channel_builder
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError, KafkaError
+from kafka_sink.common.threads import StartThread, start_thread
 from kafka_sink.network.resolver import canonical_names, resolve
 from kafka_sink.network.selectable import Selectable
-from kafka_sink.network.selector import KSelector
+from kafka_sink.network.selector import KSelector, SelectorLimits
 from kafka_sink.network.selector_metrics import SelectorMetrics
 
 __all__ = ["ClientNetwork", "SelectorMetrics", "bootstrap_addresses", "create_client"]
@@ -34,12 +34,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ClientNetwork:
-    """A network client, its metadata and its connection metrics. Producers of one process may use it one after the
-    other as long as it works. One thread at a time drives it."""
+    """A network client, its metadata and its connection metrics, with the clock that they go by. Producers of one
+    process may use it one after the other as long as it works. One thread at a time drives it; ``start_thread`` starts
+    that thread.
+    """
 
     client: NetworkClient
     metadata: Metadata
     metrics: SelectorMetrics
+    clock: Clock = SYSTEM_CLOCK
+    start_thread: StartThread = start_thread
 
     def can_go_on(self, now_ms: int, max_age_ms: int) -> bool:
         """Check the connections after a pause. False if one was lost or refused and a new client should be created
@@ -90,31 +94,15 @@ def create_client(
     addresses, unresolved = bootstrap_addresses(config)
     metadata.bootstrap(addresses)
     updater = DefaultMetadataUpdater(
-        metadata,
-        allow_auto_topic_creation=allow_auto_topic_creation,
-        request_timeout_ms=config.request_timeout_ms,
-        reconnect_backoff_ms=config.reconnect_backoff_ms,
-        rebootstrap=config.metadata_recovery_strategy == REBOOTSTRAP,
-        rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
-        log_context=context,
+        metadata, config, allow_auto_topic_creation=allow_auto_topic_creation, log_context=context
     )
     if selectable is None:
-        selectable = KSelector(
-            create_channel_builder(config, clock, client_id),
-            clock,
-            max_receive_bytes=config.receive_message_max_bytes,
-            connections_max_idle_ms=config.connections_max_idle_ms,
-            metrics=metrics,
-            log_context=context,
+        limits = SelectorLimits(
+            max_receive_bytes=config.receive_message_max_bytes, connections_max_idle_ms=config.connections_max_idle_ms
         )
-    client = NetworkClient(
-        config,
-        selectable=selectable,
-        metadata_updater=updater,
-        clock=clock,
-        client_id=client_id,
-        log_context=context,
-    )
+        builder = create_channel_builder(config, clock, client_id)
+        selectable = KSelector(builder, clock, limits, metrics=metrics, log_context=context)
+    client = NetworkClient(config, selectable=selectable, metadata_updater=updater, clock=clock, client_id=client_id)
     for failure in unresolved:
         client.note_unresolved(failure.host, failure.port, failure.cause)
     return client, metadata

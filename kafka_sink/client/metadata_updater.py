@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from kafka_sink.client.client_request import BodyBuilder
+from kafka_sink.client.config import REBOOTSTRAP, ClientConfig
 from kafka_sink.client.metadata import Metadata, UpdateRequest
 from kafka_sink.client.snapshot import has_address
 from kafka_sink.common.clock import FOREVER_MS
@@ -90,29 +91,28 @@ class MetadataUpdater(Protocol):
 class DefaultMetadataUpdater:
     """Updates a :class:`~kafka_sink.client.metadata.Metadata`.
 
+    With ``metadata.recovery.strategy=rebootstrap`` it starts again with the bootstrap addresses if no known broker can
+    be reached (KIP-899), if a broker requests it, or if no update has succeeded for
+    ``metadata.recovery.rebootstrap.trigger.ms`` (KIP-1102).
+
     :param allow_auto_topic_creation: whether a request for an unknown topic may create it.
-    :param rebootstrap: start again with the bootstrap addresses if no known broker can be reached (KIP-899), if a
-        broker requests it, or if no update has succeeded for *rebootstrap_trigger_ms* (KIP-1102).
     """
 
     def __init__(
         self,
         metadata: Metadata,
+        config: ClientConfig,
         *,
         allow_auto_topic_creation: bool,
-        request_timeout_ms: int,
-        reconnect_backoff_ms: int,
-        rebootstrap: bool,
-        rebootstrap_trigger_ms: int,
         log_context: str = "",
     ) -> None:
         self._metadata = metadata
         self._allow_auto_topic_creation = allow_auto_topic_creation
-        self._request_timeout_ms = request_timeout_ms
+        self._request_timeout_ms = config.request_timeout_ms
         # Without a backoff the client would poll continuously while a connection is being set up.
-        self._pause_ms = max(reconnect_backoff_ms, 1)
-        self._may_rebootstrap = rebootstrap
-        self._rebootstrap_trigger_ms = rebootstrap_trigger_ms
+        self._pause_ms = max(config.reconnect_backoff_ms, 1)
+        self._may_rebootstrap = config.metadata_recovery_strategy == REBOOTSTRAP
+        self._rebootstrap_trigger_ms = config.metadata_recovery_rebootstrap_trigger_ms
         # The time of the first attempt at the update that is due now; None if none is due.
         self._trying_since_ms: int | None = None
         # Failures before the last rebootstrap do not count: a broker may be back, or have another address.

@@ -56,14 +56,13 @@ class NetworkClient:
         clock: Clock,
         client_id: str,
         resolver: Resolver = resolve,
-        log_context: str = "",
     ) -> None:
         self._config = config
         self._selectable = selectable
         self._updater = metadata_updater
         self._clock = clock
         self._client_id = client_id
-        self._log = ContextLogger(__name__, log_context)
+        self._log = ContextLogger(__name__, f"client.id={client_id}" if client_id else "")
         self._states = ClusterConnectionStates(
             ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms),
             ExponentialBackoff(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_sink.client.cluster import Cluster, PartitionInfo
+from kafka_sink.client.cluster import Cluster, PartitionInfo, TopicDetails
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
@@ -167,10 +167,9 @@ class _Draft:
             self.partitions,
             cluster_id=self.response.cluster_id,
             controller=self.nodes.get(self.response.controller_id),
-            topic_ids=self.topic_ids,
-            unauthorized_topics=self.unauthorized,
-            invalid_topics=self.invalid,
-            internal_topics=self.internal,
+            topic_details=TopicDetails(
+                self.topic_ids, frozenset(self.unauthorized), frozenset(self.invalid), frozenset(self.internal)
+            ),
         )
 
 
@@ -205,10 +204,7 @@ def with_leaders(previous: Cluster, leaders: Mapping[TopicPartition, NewLeader],
         [changed.get(info.topic_partition, info) for info in previous.partitions],
         cluster_id=previous.cluster_id,
         controller=previous.controller,
-        topic_ids=previous.topic_ids,
-        unauthorized_topics=previous.unauthorized_topics,
-        invalid_topics=previous.invalid_topics,
-        internal_topics=previous.internal_topics,
+        topic_details=previous.topic_details,
     )
 
 

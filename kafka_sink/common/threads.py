@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 
@@ -21,6 +21,20 @@ T = TypeVar("T")
 EXIT_LIMIT_MS: Final = 5_000
 
 _log = logging.getLogger(__name__)
+
+
+class Thread(Protocol):
+    """The part of :class:`threading.Thread` that the owner of a thread uses."""
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+    def is_alive(self) -> bool: ...
+
+
+class StartThread(Protocol):
+    """The signature of :func:`start_thread`."""
+
+    def __call__(self, name: str, run: Callable[[], None], *, at_exit: Callable[[], None]) -> Thread: ...
 
 
 class ProcessThreads:

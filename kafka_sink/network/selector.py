@@ -11,6 +11,7 @@ event fires, so that :mod:`socket_events` rarely changes a registration.
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -47,39 +48,47 @@ class _CloseMode(Enum):
     DISCARD_NO_NOTIFY = "drop everything silently"
 
 
-class KSelector:
-    """The implementation of :class:`~kafka_sink.network.selectable.Selectable`.
+@dataclass(frozen=True, slots=True)
+class SelectorLimits:
+    """What the peers of a selector may use, and for how long."""
 
-    *max_receive_bytes* limits the size of one frame (−1 = any size). *connections_max_idle_ms* is the idle time after
-    which a connection is closed, the longest idle first (−1 = never). *memory_pool* limits the frames that are returned
-    and not released yet. A peer whose authentication fails is answered and closed after
-    *failed_authentication_delay_ms*.
-    """
+    #: Of one frame; −1 = any size.
+    max_receive_bytes: int = UNLIMITED
+    #: Limits the frames that are returned and not released yet.
+    memory_pool: MemoryPool = UNLIMITED_MEMORY_POOL
+    #: The idle time after which a connection is closed, the longest idle first; −1 = never.
+    connections_max_idle_ms: int = NO_IDLE_TIMEOUT_MS
+    #: After this time a peer whose authentication fails is answered and closed.
+    failed_authentication_delay_ms: int = NO_FAILED_AUTHENTICATION_DELAY
+
+
+NO_LIMITS: Final = SelectorLimits()
+
+
+class KSelector:
+    """The implementation of :class:`~kafka_sink.network.selectable.Selectable`."""
 
     def __init__(
         self,
         channel_builder: ChannelBuilder,
         clock: Clock,
+        limits: SelectorLimits = NO_LIMITS,
         *,
-        max_receive_bytes: int = UNLIMITED,
-        connections_max_idle_ms: int = NO_IDLE_TIMEOUT_MS,
-        memory_pool: MemoryPool = UNLIMITED_MEMORY_POOL,
         metrics: SelectorMetrics | None = None,
         log_context: str = "",
-        failed_authentication_delay_ms: int = NO_FAILED_AUTHENTICATION_DELAY,
     ) -> None:
         self._channel_builder = channel_builder
         self._clock = clock
-        self._max_receive_bytes = max_receive_bytes
-        self._max_idle_ms = connections_max_idle_ms
-        self._idle = IdleExpiryManager(connections_max_idle_ms) if connections_max_idle_ms >= 0 else None
-        self._memory_pool = memory_pool
+        self._max_receive_bytes = limits.max_receive_bytes
+        self._max_idle_ms = limits.connections_max_idle_ms
+        self._idle = IdleExpiryManager(self._max_idle_ms) if self._max_idle_ms >= 0 else None
+        self._memory_pool = limits.memory_pool
         self._metrics = metrics
         self._log = ContextLogger(__name__, log_context)
         self._events = SocketEvents()
         #: The share of the thread's time in which polls wait.
         self.idle = self._events.idle
-        self._refusals = DelayedRefusals(clock, failed_authentication_delay_ms)
+        self._refusals = DelayedRefusals(clock, limits.failed_authentication_delay_ms)
         self._scratch = memoryview(bytearray(READ_AHEAD_BYTES))
 
         self._channels: dict[str, KafkaChannel] = {}
@@ -312,6 +321,7 @@ class KSelector:
 
     def _process(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
         """Continue the work of one channel."""
+        # One function, because every event of a channel passes through these steps in this order.
         if channel.failure is not None:
             return
         if self._idle is not None:

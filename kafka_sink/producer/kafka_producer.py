@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from kafka_sink.client.cluster import PartitionInfo
 from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.common import config as common_config
-from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
+from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ApiError, ConfigError, KafkaError, KafkaTimeoutError, TransactionStateError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric, render_prometheus
 from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from kafka_sink.common.threads import at_fork, start_thread
+from kafka_sink.common.threads import at_fork
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import (
@@ -38,11 +38,11 @@ from kafka_sink.producer.futures import (
     FutureRecordMetadata,
     PartlyStagedError,
 )
-from kafka_sink.producer.pipeline import make_pipeline
-from kafka_sink.producer.plugins.loading import make_plugins
+from kafka_sink.producer.pipeline import Pipeline, make_network
+from kafka_sink.producer.plugins.loading import GivenPlugins, make_plugins
 from kafka_sink.producer.producer_record import ProducerRecord
 from kafka_sink.producer.staging.arguments import check_rows, check_send
-from kafka_sink.producer.staging.arrow_rows import ArrowRows, rows_to_send, with_partitions
+from kafka_sink.producer.staging.arrow_rows import parts_to_send
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
 from kafka_sink.producer.transactions.idempotence import ProducerIdAndEpoch
 from kafka_sink.producer.transactions.manager import TransactionManager
@@ -60,9 +60,9 @@ class KafkaProducer:
     :param properties: see the option table in README.md, for example ``{"bootstrap.servers": "127.0.0.1:9092"}``.
         Serializers, interceptors and the partitioner may be named there or be passed as objects.
     :param option_prefix: the prefix of the names of *properties* as the user wrote them, for messages.
-    :param network: the result of :meth:`hand_over` of an earlier producer with the same properties: its connections,
-        with their TLS sessions and their authentication, and its cluster metadata. This producer owns them from then
-        on.
+    :param network: the network to use instead of a new one, with its clock and its thread. For example the result of
+        :meth:`hand_over` of an earlier producer with the same properties: its connections, with their TLS sessions and
+        their authentication, and its cluster metadata. This producer owns them from then on.
     :raises ConfigError: if an option is unknown, a value is wrong, or options contradict each other.
     :raises KafkaError: if the producer could not be created; everything that was opened is closed again.
     """
@@ -75,59 +75,54 @@ class KafkaProducer:
         value_serializer: Any = None,
         interceptors: Sequence[Any] | None = None,
         partitioner: Any = None,
-        clock: Clock = SYSTEM_CLOCK,
         option_prefix: str = "",
         network: ClientNetwork | None = None,
     ) -> None:
-        given = any(plugin is not None for plugin in (key_serializer, value_serializer, interceptors, partitioner))
-        of_plugins = producer_config.names_for_plugins(properties, are_given=given)
+        given = GivenPlugins(key_serializer, value_serializer, interceptors, partitioner)
+        of_plugins = producer_config.names_for_plugins(properties, are_given=given.are_any)
         config = common_config.parse(ProducerConfig, properties, prefix=option_prefix, passed_over=of_plugins)
         config = producer_config.reconcile(config, frozenset(properties), prefix=option_prefix)
-        config = self._config = replace(config, option_prefix=option_prefix)
-        self._clock = clock
+        self._config = replace(config, option_prefix=option_prefix)
         self.client_id = config.client_id or f"producer-{config.transactional_id or next(_producer_numbers)}"
-        log = ContextLogger(__name__, f"producer client.id={self.client_id}")
+        self._log = ContextLogger(__name__, f"producer client.id={self.client_id}")
         if of_plugins:
-            log.warning("not options of Kafka's, and handed to the plugins alone: %s", ", ".join(sorted(of_plugins)))
+            names = ", ".join(sorted(of_plugins))
+            self._log.warning("not options of Kafka's, and handed to the plugins alone: %s", names)
         self._was_forked = False
         # False once the producer is closed, and in processes that were forked from the one that created it.
         self._is_usable = True
         at_fork(self, KafkaProducer._forked)
         try:
             with ExitStack() as undo:
-                try:
-                    plugins = self._plugins = make_plugins(
-                        config,
-                        {**common_config.as_properties(config), **properties, "client.id": self.client_id},
-                        log,
-                        undo,
-                        partitioner=partitioner,
-                        key_serializer=key_serializer,
-                        value_serializer=value_serializer,
-                        interceptors=interceptors,
-                    )
-                    pipeline = make_pipeline(
-                        config, clock, log, undo, client_id=self.client_id, plugins=plugins, network=network
-                    )
-                    self._network, self._metrics = pipeline.network, pipeline.metrics
-                    self._accumulator, self._sender = pipeline.accumulator, pipeline.sender
-                    #: None without a transactional id.
-                    self._transactions = pipeline.transactions
-                    self._topics, self._records, self._columns = pipeline.topics, pipeline.records, pipeline.columns
-                    self._thread = start_thread(
-                        f"kafka-producer-network-thread | {self.client_id}",
-                        self._sender.run,
-                        at_exit=self._sender.end_with_program,
-                    )
-                except Exception as error:
-                    kind = ConfigError if isinstance(error, ConfigError) else KafkaError
-                    raise kind(f"Failed to construct kafka producer: {error}") from error
+                self._start({**common_config.as_properties(self._config), **properties}, given, network, undo)
                 undo.pop_all()
-        except BaseException:
+        except BaseException as error:
             # Also after an interrupt, when the thread may be running already: the caller has no producer to close.
             if hasattr(self, "_sender"):
                 self._sender.force_close()
-            raise
+            if not isinstance(error, Exception):
+                raise
+            kind = ConfigError if isinstance(error, ConfigError) else KafkaError
+            raise kind(f"Failed to construct kafka producer: {error}") from error
+
+    def _start(
+        self, configs: Mapping[str, Any], given: GivenPlugins, network: ClientNetwork | None, undo: ExitStack
+    ) -> None:
+        """:param undo: closes what was opened, if the producer cannot be created."""
+        configs = {**configs, "client.id": self.client_id}
+        self._plugins = make_plugins(self._config, configs, given, self._log, undo)
+        self._network = make_network(self._config, self.client_id) if network is None else network
+        undo.callback(self._network.client.close)
+        self._clock = self._network.clock
+        self._pipeline = Pipeline(self._config, self._network, self._plugins, self.client_id, self._log)
+        # Bound once, because a lookup would cost time for every record.
+        self._records, self._transactions = self._pipeline.records, self._pipeline.transactions
+        self._sender = self._pipeline.sender
+        self._thread = self._network.start_thread(
+            f"kafka-producer-network-thread | {self.client_id}",
+            self._sender.run,
+            at_exit=self._sender.end_with_program,
+        )
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -195,15 +190,10 @@ class KafkaProducer:
                 "interceptors see single records, and columns have none; use send, or leave interceptor.classes out"
             )
         wall_ms = self._clock.wall_ms()
-        if isinstance(rows, ColumnChunk):
-            parts = [ArrowRows(rows, partitions)]
-        else:
-            parts = rows_to_send(rows, wall_ms)
-            if partitions is not None:
-                parts = with_partitions(parts, partitions)
+        parts = parts_to_send(rows, partitions, wall_ms)
         future = ColumnsFuture(topic, sum(part.chunk.num_rows for part in parts), self._clock, on_delivery)
         try:
-            self._columns.stage(topic, parts, wall_ms, future.delivered)
+            self._pipeline.columns.stage(topic, parts, wall_ms, future.delivered)
         except PartlyStagedError as error:
             if self._transactions is not None:
                 self._transactions.staging_failed(error)
@@ -226,7 +216,7 @@ class KafkaProducer:
         :raises ValueError: if *topic* is not a topic name.
         """
         self._check_usable()
-        return self._topics.wait_for(topic).partitions_for_topic(topic)
+        return self._pipeline.topics.wait_for(topic).partitions_for_topic(topic)
 
     # --- transactions ------------------------------------------------------------------------------------------------
 
@@ -321,8 +311,8 @@ class KafkaProducer:
         return self._transactions
 
     def _finish(self, operation: str, start: Callable[[], TransactionalResult], timeout_ms: int | None) -> None:
-        self._accumulator.calls.check_may_wait(operation)
-        self._accumulator.calls.during(operation, self._start_and_wait, start, timeout_ms)
+        self._pipeline.calls.check_may_wait(operation)
+        self._pipeline.calls.during(operation, self._start_and_wait, start, timeout_ms)
 
     def _start_and_wait(self, start: Callable[[], TransactionalResult], timeout_ms: int | None) -> None:
         try:
@@ -355,20 +345,20 @@ class KafkaProducer:
             )
         started_ms = self._clock.monotonic_ms()
         try:
-            self._accumulator.flush(timeout_ms, self._sender.wakeup)
+            self._pipeline.accumulator.flush(timeout_ms, self._sender.wakeup)
         finally:
-            self._metrics.flushed(self._clock.monotonic_ms() - started_ms)
+            self._pipeline.metrics.flushed(self._clock.monotonic_ms() - started_ms)
 
     def metrics(self) -> dict[str, float]:
         """The current values of ``producer-metrics`` by Kafka's names; NaN if nothing was measured yet.
 
         Rates, averages and maxima cover the last ``metrics.num.samples`` × ``metrics.sample.window.ms``.
         """
-        return self._metrics.snapshot(self._clock.monotonic_ms())
+        return self._pipeline.metrics.snapshot(self._clock.monotonic_ms())
 
     def all_metrics(self) -> list[Metric]:
         """:meth:`metrics` and the metrics of each node and each topic, with their groups and tags."""
-        return self._metrics.metrics(self._clock.monotonic_ms())
+        return self._pipeline.metrics.metrics(self._clock.monotonic_ms())
 
     def prometheus(self) -> str:
         """:meth:`all_metrics` in Prometheus' text format, as the response to a scrape."""
@@ -388,8 +378,8 @@ class KafkaProducer:
             raise ValueError(f"the time-out of close must not be negative, got {timeout_ms}")
         if self._was_forked:
             return
-        self._accumulator.calls.check_may_wait("close")
-        self._accumulator.calls.during("close", self._close, timeout_ms)
+        self._pipeline.calls.check_may_wait("close")
+        self._pipeline.calls.during("close", self._close, timeout_ms)
         self._plugins.close()
 
     def _close(self, timeout_ms: int) -> None:

@@ -8,10 +8,10 @@ Source: apache/kafka ``SenderMetricsRegistry``, ``KafkaProducerMetrics``; KIP-18
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from kafka_sink.common.locks import Lock
 from kafka_sink.common.metrics import Metric, Sampled
-from kafka_sink.producer.batching.buffer_pool import BufferPool
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.records.layout import HEADER_BYTES
 
@@ -21,6 +21,22 @@ Figures = Iterator[tuple[str, float]]
 FigureSource = Callable[[int], Iterable[tuple[str, float]]]
 
 _NS_PER_MS = 1_000_000
+
+
+def _nothing(now_ms: int) -> Iterable[tuple[str, float]]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSources:
+    """The components whose metrics are read together with the producer's own."""
+
+    #: The buffer pool.
+    memory: FigureSource = _nothing
+    client: FigureSource = _nothing
+    #: All connections together, and each by its connection id.
+    network: FigureSource = _nothing
+    nodes: Callable[[], dict[str, FigureSource]] = dict
 
 
 class _TopicMetrics:
@@ -46,28 +62,12 @@ class _TopicMetrics:
 
 
 class ProducerMetrics:
-    """All metrics of :meth:`KafkaProducer.metrics`.
+    """All metrics of :meth:`KafkaProducer.metrics`."""
 
-    :param network: the selector's metrics.
-    :param nodes: the selector's metrics of each connection id.
-    :param client: metrics that are computed when they are read.
-    """
-
-    def __init__(
-        self,
-        pool: BufferPool,
-        *,
-        client_id: str = "",
-        samples: int = 2,
-        window_ms: int = 30_000,
-        client: FigureSource = lambda now_ms: (),
-        network: FigureSource = lambda now_ms: (),
-        nodes: Callable[[], dict[str, FigureSource]] = dict,
-    ) -> None:
-        self._pool = pool
+    def __init__(self, client_id: str, samples: int, window_ms: int, sources: MetricSources) -> None:
+        self._sources = sources
         self._tags = (("client-id", client_id),)
         self._samples, self._window_ms = samples, window_ms
-        self._client, self._network, self._nodes = client, network, nodes
         self._all = _TopicMetrics(samples, window_ms)
         self._topics: dict[str, _TopicMetrics] = {}
         self._latencies: dict[str, Sampled] = {}
@@ -156,7 +156,7 @@ class ProducerMetrics:
     def metrics(self, now_ms: int) -> list[Metric]:
         """Every metric with its group and tags."""
         found = [Metric(name, "producer-metrics", self._tags, value) for name, value in self._figures(now_ms)]
-        for node_id, figures in self._nodes().items():
+        for node_id, figures in self._sources.nodes().items():
             tags = (*self._tags, ("node-id", f"node-{node_id}"))
             found += [Metric(name, "producer-node-metrics", tags, value) for name, value in figures(now_ms)]
             latency = self._latencies.get(node_id)
@@ -194,14 +194,8 @@ class ProducerMetrics:
         yield "batch-total", self._all.sizes.count
         yield "batch-byte-total", self._all.sizes.total
         yield "uncompressed-byte-total", self._uncompressed_bytes_total
-        yield "buffer-total-bytes", self._pool.total_memory
-        yield "buffer-available-bytes", self._pool.available_memory
-        yield "buffer-exhausted-rate", self._pool.exhausted.rate(now_ms)
-        yield "buffer-exhausted-total", self._pool.exhausted.count
-        yield "waiting-threads", self._pool.queued
-        yield "bufferpool-wait-ratio", self._pool.waits_ms.rate(now_ms) / 1000
-        yield "bufferpool-wait-time-ns-total", self._pool.waits_ms.total * _NS_PER_MS
+        yield from self._sources.memory(now_ms)
         yield "flush-time-ns-total", self._flush_ms * _NS_PER_MS
         yield "metadata-wait-time-ns-total", self._metadata_wait_ms * _NS_PER_MS
-        yield from self._client(now_ms)
-        yield from self._network(now_ms)
+        yield from self._sources.client(now_ms)
+        yield from self._sources.network(now_ms)

@@ -1,27 +1,28 @@
 """The pipeline of a producer: creates and connects its parts, from the staging of records to the network client.
 
-The constructing thread calls it once. It opens no connection and starts no thread; its caller runs the sender.
+This is the one place where they are connected. The constructing thread calls it once. It opens no connection and starts
+no thread; its caller runs the sender.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from dataclasses import dataclass
-
 from kafka_sink.client.factory import ClientNetwork, SelectorMetrics, create_client
 from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.producer.batching.accumulator import RecordAccumulator
-from kafka_sink.producer.batching.buffer_pool import BufferPool
+from kafka_sink.producer.batching.accumulator import BatchSettings, RecordAccumulator
+from kafka_sink.producer.batching.buffer_pool import BufferPool, PoolMetrics
+from kafka_sink.producer.batching.calls_in_progress import CallsInProgress
 from kafka_sink.producer.batching.column_append import ColumnAppender
 from kafka_sink.producer.batching.producer_batch import Compression
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.metrics import ProducerMetrics
+from kafka_sink.producer.context import ProducerContext
+from kafka_sink.producer.metrics import MetricSources, ProducerMetrics
 from kafka_sink.producer.plugins.loading import Plugins
-from kafka_sink.producer.sending.batch_drain import BatchDrain
+from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
 from kafka_sink.producer.sending.partition_loads import PartitionLoads
+from kafka_sink.producer.sending.produce_request_sender import ProduceRequestSender
 from kafka_sink.producer.sending.sender import Sender
+from kafka_sink.producer.sending.transactional_request_sender import TransactionalRequestSender
 from kafka_sink.producer.staging.column_staging import ColumnStaging
 from kafka_sink.producer.staging.record_staging import RecordStaging
 from kafka_sink.producer.staging.topic_metadata import TopicMetadata
@@ -29,52 +30,62 @@ from kafka_sink.producer.transactions.manager import TransactionManager, make_tr
 from kafka_sink.records.compression import CompressionType
 
 
-@dataclass(frozen=True, slots=True)
+def make_network(config: ProducerConfig, client_id: str) -> ClientNetwork:
+    """The network of a producer that was given none."""
+    metrics = SelectorMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
+    client, metadata = create_client(config, client_id=client_id, metrics=metrics)
+    return ClientNetwork(client, metadata, metrics)
+
+
 class Pipeline:
-    """The parts that a producer's methods use."""
+    """The parts of one producer, as attributes for its methods."""
 
-    network: ClientNetwork
-    metrics: ProducerMetrics
-    accumulator: RecordAccumulator
-    #: Only with a transactional id.
-    transactions: TransactionManager | None
-    sender: Sender
-    topics: TopicMetadata
-    records: RecordStaging
-    columns: ColumnStaging
+    def __init__(
+        self, config: ProducerConfig, network: ClientNetwork, plugins: Plugins, client_id: str, log: ContextLogger
+    ) -> None:
+        client, metadata, clock = network.client, network.metadata, network.clock
+        self.network = network
+        self.pool = BufferPool(
+            config.buffer_memory_bytes,
+            config.batch_size_bytes,
+            clock,
+            client.wakeup,
+            PoolMetrics(config.metrics_num_samples, config.metrics_sample_window_ms),
+            config.option_prefix,
+        )
+        self.metrics = _make_metrics(config, client_id, self.pool, network)
+        context = ProducerContext(config, clock, self.metrics, log)
+        identity = make_transactions(config, client.api_versions, clock, log) if config.enable_idempotence else None
+        #: Keeps the sequences, and the transactions if there is a transactional id. None without idempotence.
+        self.identity = identity
+        #: The same; None without a transactional id.
+        self.transactions = transactions = None if config.transactional_id is None else identity
+        self.calls = CallsInProgress()
+        self.calls.sender_needs(lambda: [metadata.lock, *self.metrics.locks()])
+        if transactions is not None:
+            self.calls.sender_needs(lambda: [transactions.lock])
+        self.accumulator = RecordAccumulator(
+            _batch_settings(config),
+            self.pool,
+            self.calls,
+            clock,
+            None if identity is None else identity.sequences,
+            transactions,
+        )
+        loads = None
+        if plugins.built_in is not None and config.partitioner_adaptive_partitioning_enable:
+            loads = PartitionLoads(self.accumulator, plugins.built_in, config.partitioner_availability_timeout_ms)
+        self.sender = _make_sender(context, network, self.accumulator, identity, loads)
+        wake = self.sender.wakeup
+        self.topics = TopicMetadata(context, network, self.sender, self.calls)
+        self.records = RecordStaging(context, self.topics, self.accumulator, plugins, transactions, wake)
+        self.columns = ColumnStaging(context, self.topics, ColumnAppender(self.accumulator, clock), plugins, wake)
 
 
-def make_pipeline(
-    config: ProducerConfig,
-    clock: Clock,
-    log: ContextLogger,
-    undo: ExitStack,
-    *,
-    client_id: str,
-    plugins: Plugins,
-    network: ClientNetwork | None,
-) -> Pipeline:
-    """:param undo: closes what was opened, if the producer cannot be created."""
-    if network is None:
-        traffic = SelectorMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
-        client, metadata = create_client(config, client_id=client_id, clock=clock, metrics=traffic)
-        network = ClientNetwork(client, metadata, traffic)
+def _make_metrics(config: ProducerConfig, client_id: str, pool: BufferPool, network: ClientNetwork) -> ProducerMetrics:
     client, metadata, traffic = network.client, network.metadata, network.metrics
-    undo.callback(client.close)
-    pool = BufferPool(
-        config.buffer_memory_bytes,
-        config.batch_size_bytes,
-        clock,
-        on_wait=client.wakeup,
-        samples=config.metrics_num_samples,
-        window_ms=config.metrics_sample_window_ms,
-        option_prefix=config.option_prefix,
-    )
-    metrics = ProducerMetrics(
-        pool,
-        client_id=client_id,
-        samples=config.metrics_num_samples,
-        window_ms=config.metrics_sample_window_ms,
+    sources = MetricSources(
+        memory=pool.figures,
         client=lambda now_ms: (
             ("requests-in-flight", client.in_flight_request_count()),
             ("metadata-age", metadata.age_ms(now_ms) / 1000),
@@ -82,51 +93,29 @@ def make_pipeline(
         network=traffic.figures,
         nodes=lambda: {node: frames.figures for node, frames in tuple(traffic.by_connection.items())},
     )
-    identity = make_transactions(config, client.api_versions, clock, log) if config.enable_idempotence else None
-    transactions = identity if config.transactional_id is not None else None
-    accumulator = RecordAccumulator(
+    return ProducerMetrics(client_id, config.metrics_num_samples, config.metrics_sample_window_ms, sources)
+
+
+def _batch_settings(config: ProducerConfig) -> BatchSettings:
+    return BatchSettings(
         batch_size_bytes=config.batch_size_bytes,
         compression=Compression(CompressionType.from_name(config.compression_type), config.compression_level),
-        pool=pool,
-        clock=clock,
-        transactions=transactions,
-    )
-    accumulator.calls.sender_needs(lambda: [metadata.lock, *metrics.locks()])
-    if transactions is not None:
-        accumulator.calls.sender_needs(lambda: [transactions.lock])
-    drain = BatchDrain(
-        accumulator,
         linger_ms=config.linger_ms,
-        retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
         delivery_timeout_ms=config.delivery_timeout_ms,
-        idempotence=None if identity is None else identity.sequences,
-        transactions=transactions,
+        retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
     )
-    loads = None
-    if plugins.built_in is not None and config.partitioner_adaptive_partitioning_enable:
-        loads = PartitionLoads(accumulator, plugins.built_in, config.partitioner_availability_timeout_ms)
-    sender = Sender(
-        client=client,
-        metadata=metadata,
-        accumulator=accumulator,
-        drain=drain,
-        loads=loads,
-        transactions=identity,
-        config=config,
-        metrics=metrics,
-        clock=clock,
-        log=log,
-    )
-    topics = TopicMetadata(metadata, sender, metrics, clock, config, client.connection_failures, accumulator.calls)
-    records = RecordStaging(config, clock, topics, accumulator, metrics, plugins, transactions, sender.wakeup, log)
-    columns = ColumnStaging(
-        config,
-        clock,
-        topics,
-        ColumnAppender(accumulator, clock),
-        metrics,
-        plugins.built_in,
-        plugins.partitioner,
-        sender.wakeup,
-    )
-    return Pipeline(network, metrics, accumulator, transactions, sender, topics, records, columns)
+
+
+def _make_sender(
+    context: ProducerContext,
+    network: ClientNetwork,
+    accumulator: RecordAccumulator,
+    identity: TransactionManager | None,
+    loads: PartitionLoads | None,
+) -> Sender:
+    in_flight = InFlightBatches(context, network, accumulator, identity)
+    produce = ProduceRequestSender(context, network, accumulator, in_flight, identity, loads)
+    transactional = None
+    if identity is not None:
+        transactional = TransactionalRequestSender(context, network, accumulator, in_flight, identity)
+    return Sender(context, network.client, accumulator, in_flight, produce, transactional)

@@ -36,7 +36,7 @@ from kafka_sink.spark.task.task_writer import SinkWriteError
 from kafka_sink.spark.task.transactional_task import write_in_transaction
 from tests.compat.kafka_cluster import until
 from tests.exactly_once.world import PARTITIONS, QUERY, World
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 from tests.support.readback import read_topic
 
 
@@ -294,7 +294,7 @@ def test_a_batch_that_takes_a_third_of_the_time_out_is_warned_of(
     world: World, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.parallel._timeout_ms = world.atomic._timeout_ms = 60_000
-    clock = ManualClock()
+    clock = FakeClock()
     world.parallel._clock = world.atomic._clock = clock
     world.write_batch(protocol, 0, b"quick")
     assert "more than a third" not in caplog.text
@@ -314,7 +314,7 @@ def test_a_batch_that_takes_a_third_of_the_time_out_is_warned_of(
     assert "this batch took 20001 ms, more than a third of the time that transactions may be open (60000" in caplog.text
 
 
-class SteppedClock(ManualClock):
+class SteppedClock(FakeClock):
     """Somebody sets the wall clock."""
 
     wall_is_off_by_ms = 0

@@ -13,18 +13,22 @@ from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reader import Record, RecordBatchView, read_batches
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 
 TP = TopicPartition("orders", 3)
 UNCOMPRESSED = Compression(CompressionType.NONE, None)
 
 
 class GivenMemory(BatchMemory):
-    """What batches grow to is what *sizes* say, one after another; None and none left: not now."""
+    """What batches grow to is what *sizes* say, one after another, up to *limit*; None and none left: not now."""
 
-    def __init__(self, sizes: list[int | None]) -> None:
+    def __init__(self, sizes: list[int | None], limit: int = 0) -> None:
         self._sizes = sizes
+        self._limit = limit
         self.given_back: list[Memory] = []
+
+    def limit_for(self, memory: Memory) -> int:
+        return max(self._limit, len(memory))
 
     def allocate_larger(self, larger: Memory, needed: int) -> bool:
         size = self._sizes.pop(0) if self._sizes else None
@@ -52,9 +56,7 @@ def make_batch(
 ) -> ProducerBatch:
     """A batch with *room* bytes for records, and one record for each of *values*."""
     size = HEADER_BYTES + room
-    batch = ProducerBatch(
-        tp, Memory(bytearray(size)), size, NO_MORE_MEMORY, compression, clock or ManualClock(), created_ms
-    )
+    batch = ProducerBatch(tp, Memory(bytearray(size)), NO_MORE_MEMORY, compression, clock or FakeClock(), created_ms)
     for value in values:
         append(batch, value)
     return batch

@@ -34,7 +34,7 @@ from kafka_sink.network.receive import NetworkReceive
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_request_header, decode_response, encode_request
 from kafka_sink.protocol.schema import Struct
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 from tests.fakes.memory_filesystem import MemoryFileSystem
 
 DIRECTORY = Path("/data")
@@ -48,7 +48,7 @@ class BrokerNode:
     def __init__(self, nodes: int = 1, *, clock: Clock | None = None, **properties: object) -> None:
         node_ids = range(1, nodes + 1)
         self.disk = MemoryFileSystem()
-        self.clock = ManualClock()
+        self.clock = FakeClock()
         clock = clock or self.clock
         self.timer = Timer(clock)
         self.responses: list[Response] = []

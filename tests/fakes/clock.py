@@ -1,18 +1,49 @@
-"""A clock that only goes on when a test says so, for one thread or for several."""
+"""A clock that goes on only when a test says so, or when somebody waits; waits may be plays."""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Callable
+
+from kafka_sink.common.clock import FOREVER_MS
 
 #: Real seconds after which a wait that nobody ends is a failed test instead of one that hangs.
 _PATIENCE_S = 10.0
 
 
-class FakeClock:
-    """Both times start at *start_ms*. Waits end by a notification, or when :meth:`advance` reaches their time-out."""
+def on_another_thread(action: Callable[[], object]) -> None:
+    """Run *action* to its end on a thread of its own, and raise what it raises."""
+    raised: list[BaseException] = []
 
-    def __init__(self, start_ms: int = 1_000_000) -> None:
+    def run() -> None:
+        try:
+            action()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE_S)
+    assert not thread.is_alive(), "another thread waits for what this one keeps"
+    if raised:
+        raise raised[0]
+
+
+class FakeClock:
+    """Both times start at *start_ms*.
+
+    A wait runs the next of ``actions`` with the condition's lock released, by another thread, and ends as notified;
+    without one it passes its whole time-out at once, and one that has no end has to be ended by somebody. Where several
+    threads wait for each other the clock is *shared*: a wait ends by a notification, or when :meth:`advance` reaches
+    its time-out.
+    """
+
+    def __init__(self, start_ms: int = 1_000_000, *, shared: bool = False) -> None:
         self.now_ms = start_ms
+        self.actions: deque[Callable[[], object]] = deque()
+        self.waits: list[int] = []
+        self._is_shared = shared
         self._waiting: set[threading.Condition] = set()
         self._somebody_waits = threading.Event()
 
@@ -33,7 +64,22 @@ class FakeClock:
         assert self._somebody_waits.wait(_PATIENCE_S), "nobody waits"
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
+        self.waits.append(timeout_ms)
+        if self.actions:
+            condition.release()
+            try:
+                on_another_thread(self.actions.popleft())
+            finally:
+                condition.acquire()
+            return True
         deadline_ms = self.now_ms + timeout_ms
+        if self._is_shared or timeout_ms >= FOREVER_MS:
+            self._wait_for_others(condition)
+        else:
+            self.now_ms = deadline_ms
+        return self.now_ms < deadline_ms
+
+    def _wait_for_others(self, condition: threading.Condition) -> None:
         self._waiting.add(condition)
         self._somebody_waits.set()
         try:
@@ -41,4 +87,3 @@ class FakeClock:
         finally:
             self._waiting.discard(condition)
             self._somebody_waits.clear()
-        return self.now_ms < deadline_ms

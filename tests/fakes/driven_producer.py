@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from kafka_sink.client.factory import create_client
-from kafka_sink.producer import kafka_producer, pipeline
+from kafka_sink.common.threads import StartThread
 from kafka_sink.producer.kafka_producer import KafkaProducer
-from tests.fakes.manual_clock import ManualClock
-from tests.fakes.played_brokers import PlayedBrokers
+from tests.fakes.brokers import PlayedBrokers
+from tests.fakes.clock import FakeClock
+from tests.fakes.sender_world import StandingThread, named, network_of
 
 
-class DrivingClock(ManualClock):
+class DrivingClock(FakeClock):
     """Waits are steps of *drive*, as if the other thread ran just then."""
 
     def __init__(self) -> None:
@@ -31,47 +28,35 @@ class DrivingClock(ManualClock):
         return super().wait(condition, timeout_ms)
 
 
-class DrivenThread:
-    """Stands for the sender's thread; joining it runs it to its end."""
-
-    def __init__(self, run: Callable[[], None]) -> None:
-        self._run = run
-        self.joined_ms: list[float | None] = []
-        self.is_stuck = False
-
-    def join(self, timeout: float | None = None) -> None:
-        self.joined_ms.append(None if timeout is None else timeout * 1000)
-        if self.is_alive() and not (self.is_stuck and timeout is not None):
-            self._run()
-            self._is_alive = False
-
-    _is_alive = True
-
-    def is_alive(self) -> bool:
-        return self._is_alive
+def standing_thread(name: str, run: Callable[[], None], *, at_exit: Callable[[], None]) -> StandingThread:
+    return StandingThread(run)
 
 
 class DrivenProducer:
     """*producer* and the brokers it speaks to."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, leaders: tuple[int, ...] = (1,), **properties: Any) -> None:
+    def __init__(
+        self,
+        leaders: tuple[int, ...] = (1,),
+        *,
+        start_thread: StartThread = standing_thread,
+        **properties: Any,
+    ) -> None:
         self.clock = DrivingClock()
-        self.brokers = PlayedBrokers(leaders, self.clock)
+        self.brokers = PlayedBrokers(leaders)
         self.brokers.acknowledge_everything()
-        given = {"linger.ms": 0, **{name.replace("_", "."): value for name, value in properties.items()}}
-        with monkeypatch.context() as patch:
-            patch.setattr(pipeline, "create_client", functools.partial(create_client, selectable=self.brokers.network))
-            patch.setattr(kafka_producer, "start_thread", lambda name, run, at_exit: DrivenThread(run))
-            self.producer = KafkaProducer({"bootstrap.servers": "127.0.0.1:9000", **given}, clock=self.clock)
+        given = named(properties)
+        network = network_of(given, self.brokers.attach(self.clock), self.clock, start_thread)
+        self.producer = KafkaProducer(given, network=network)
         self.clock.drive = self.producer._sender.run_once
 
     @property
-    def thread(self) -> DrivenThread:
-        thread: Any = self.producer._thread
-        assert isinstance(thread, DrivenThread)
+    def thread(self) -> StandingThread:
+        thread = self.producer._thread
+        assert isinstance(thread, StandingThread)
         return thread
 
     @property
     def memory_in_use(self) -> int:
-        pool = self.producer._accumulator.pool
+        pool = self.producer._pipeline.pool
         return pool.total_memory - pool.available_memory

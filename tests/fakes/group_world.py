@@ -24,7 +24,7 @@ from kafka_sink.broker.timer import Timer
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 from tests.fakes.memory_filesystem import MemoryFileSystem
 from tests.support.group_script import subscription
 
@@ -44,7 +44,7 @@ class GroupWorld:
     def __init__(
         self, directory: Path, *, nodes: int = 1, node_ids: Sequence[int] | None = None, **properties: object
     ) -> None:
-        self.clock = ManualClock()
+        self.clock = FakeClock()
         self.timer = Timer(self.clock)
         config = parse(BrokerConfig, {name.replace("_", "."): value for name, value in properties.items()})
         self.cluster = ClusterState(Path("/data"), MemoryFileSystem(), config, range(1, nodes + 1))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import queue
 import threading
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from kafka_sink.client.factory import create_client
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.producer import kafka_producer, pipeline
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer
-from tests.fakes.selectable import FakeSelectable
+from tests.fakes.clock import FakeClock
+from tests.fakes.sender_world import named, network_of
 from tests.fakes.transacting import TRANSACTIONAL_ID, TransactionalBrokers
 
 #: Real seconds after which the sender waits for something that the interrupted thread keeps.
@@ -60,20 +56,17 @@ class _SenderThread:
         self._work.put(None)
 
 
-class SteppingClock:
+class SteppingClock(FakeClock):
     """Whoever waits has the sender take one step; nothing else makes time pass but the network's polls."""
 
     def __init__(self) -> None:
-        self.now_ms = 1_000_000
+        super().__init__()
         self.step: Callable[[], None] = lambda: None
         self.ends_ms = self.now_ms + _EPISODE_MS
 
     def monotonic_ms(self) -> int:
         if self.now_ms > self.ends_ms:
             raise HangError("an hour has passed")
-        return self.now_ms
-
-    def wall_ms(self) -> int:
         return self.now_ms
 
     def advance(self, ms: int) -> None:
@@ -109,7 +102,6 @@ class InterruptedProducer:
 
     def __init__(
         self,
-        monkeypatch: pytest.MonkeyPatch,
         *,
         transactional: bool = False,
         interceptors: Any = None,
@@ -117,20 +109,19 @@ class InterruptedProducer:
     ) -> None:
         self.clock = SteppingClock()
         self.brokers = TransactionalBrokers(leaders=(1, 1, 1))
-        self.brokers.clock = self.clock  # type: ignore[assignment]
-        self.network = FakeSelectable(self.clock, self.brokers)  # type: ignore[arg-type]
+        self.network = self.brokers.attach(self.clock)
         self.sender = _SenderThread()
-        given = {name.replace("_", "."): value for name, value in properties.items()}
-        given = {"linger.ms": 0, "bootstrap.servers": "127.0.0.1:9001", "max.block.ms": 20_000, **given}
+        given = named({"max_block_ms": 20_000, **properties})
         if transactional:
             given["transactional.id"] = TRANSACTIONAL_ID
-        with monkeypatch.context() as patch:
-            patch.setattr(pipeline, "create_client", functools.partial(create_client, selectable=self.network))
-            patch.setattr(kafka_producer, "start_thread", lambda name, run, at_exit: _Thread(run, self.sender))
-            self.producer = KafkaProducer(given, clock=self.clock, interceptors=interceptors)
+        network = network_of(given, self.network, self.clock, self._start_thread)
+        self.producer = KafkaProducer(given, network=network, interceptors=interceptors)
         self.clock.step = lambda: self.sender.run(self.producer._sender.run_once)
         self.acked: list[tuple[int, int, int]] = []
         self.mistaken = 0
+
+    def _start_thread(self, name: str, run: Callable[[], None], *, at_exit: Callable[[], None]) -> _Thread:
+        return _Thread(run, self.sender)
 
     def on_delivery(self, delivery: Delivery) -> None:
         if delivery.error is None:
@@ -149,18 +140,18 @@ class InterruptedProducer:
 
     @property
     def memory_in_use(self) -> int:
-        pool = self.producer._accumulator.pool
+        pool = self.producer._pipeline.pool
         return pool.total_memory - pool.available_memory
 
     def check_owners(self) -> None:
         """No buffer belongs to two batches, or to a batch and the pool; nobody holds a lock."""
-        accumulator = self.producer._accumulator
-        batches = [batch for each in accumulator.queues.values() for batch in each.batches]
-        buffers = [id(batch.memory.buffer) for batch in batches] + [id(buffer) for buffer in accumulator.pool._free]
+        accumulator = self.producer._pipeline.accumulator
+        batches = [batch for each in accumulator._queues.values() for batch in each.batches]
+        buffers = [id(batch.memory.buffer) for batch in batches] + [id(buffer) for buffer in accumulator._pool._free]
         assert len(set(buffers)) == len(buffers), "a buffer has two owners"
         assert all(batch in accumulator._incomplete for batch in batches), "a batch that nobody waits for"
-        assert not accumulator.calls._calls, "a call that has ended is still in progress"
-        assert not accumulator.pool._waiters, "somebody who has left still waits for memory"
+        assert not accumulator._calls._calls, "a call that has ended is still in progress"
+        assert not accumulator._pool._waiters, "somebody who has left still waits for memory"
 
     def check_stored(self, values: set[bytes]) -> None:
         """What was acknowledged is stored where it was said to be, and nothing is stored that was never sent."""
@@ -175,7 +166,7 @@ class InterruptedProducer:
         self.producer.close(10_000)
         self.check_owners()
         assert self.memory_in_use == 0, f"{self.memory_in_use} bytes never came back"
-        assert not self.producer._accumulator.has_incomplete
+        assert not self.producer._pipeline.accumulator.has_incomplete
         self.sender.end()
 
 

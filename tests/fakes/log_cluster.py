@@ -34,7 +34,7 @@ from kafka_sink.protocol.messages.metadata import (
 )
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.records import layout
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import make_batch
 
 TOPIC_ID = uuid.UUID(int=7)
@@ -71,8 +71,8 @@ class FakeLogCluster:
     every partition. ``on_idle`` runs whenever the reader waits.
     """
 
-    def __init__(self, partitions: int = 1, *, nodes: int = 1, clock: ManualClock | None = None) -> None:
-        self.clock = clock or ManualClock()
+    def __init__(self, partitions: int = 1, *, nodes: int = 1, clock: FakeClock | None = None) -> None:
+        self.clock = clock or FakeClock()
         self.partitions = {number: FakePartition(leader=1 + number % nodes) for number in range(partitions)}
         self.node_ids = tuple(range(1, nodes + 1))
         self.topic_id = TOPIC_ID

@@ -11,16 +11,18 @@ from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Header, Node, TopicPartition
-from kafka_sink.producer.batching.accumulator import AppendResult, RecordAccumulator
+from kafka_sink.producer.batching.accumulator import AppendResult, BatchSettings, RecordAccumulator
 from kafka_sink.producer.batching.buffer_pool import BufferPool
-from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender
+from kafka_sink.producer.batching.calls_in_progress import APPEND, CallsInProgress, _Call
+from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender, SortedRows
+from kafka_sink.producer.batching.partition_queue import PartitionQueue
 from kafka_sink.producer.batching.producer_batch import Compression, ProducerBatch
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
-from kafka_sink.producer.sending.batch_drain import BatchDrain
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager
 from kafka_sink.records.vectorized import partition_order
 from tests.fakes.batches import UNCOMPRESSED, read_wire
 from tests.fakes.chunks import Row, make_chunk
+from tests.fakes.memory import allocate
 
 TOPIC = "orders"
 NODES = (Node(0, "a", 9092), Node(1, "b", 9092))
@@ -54,10 +56,33 @@ ONE = make_cluster([0])
 LARGE = b"x" * 600
 
 
-class DrainedAccumulator(RecordAccumulator):
-    """An accumulator that knows who drains it."""
+class MadeAccumulator(RecordAccumulator):
+    """An accumulator that shows what it was made with."""
 
-    drain_side: BatchDrain
+    pool: BufferPool
+    clock: Clock
+
+
+class Straggler:
+    """An append to partition 0 that is let in now, with *capacity* bytes of memory, and adds its batch at the end."""
+
+    def __init__(self, accumulator: RecordAccumulator, capacity: int) -> None:
+        self._accumulator = accumulator
+        self._calls = accumulator._calls._calls
+        self._call = _Call(APPEND)
+        self._calls[self._call] = None
+        self._memory = allocate(accumulator._pool, capacity, 0)
+
+    def end(self, value: bytes) -> FutureRecordMetadata:
+        """Open a batch with a record of *value*."""
+        queue = queue_of(self._accumulator, 0)
+        with queue.lock:
+            batch = self._accumulator._new_batch(tp(0), self._memory)
+            future = batch.try_append(0, None, value, (), None)
+            self._accumulator._add_batch(queue, batch)
+        del self._calls[self._call]
+        assert future is not None
+        return future
 
 
 def make_accumulator(
@@ -70,20 +95,12 @@ def make_accumulator(
     memory: int = 1_000_000,
     compression: Compression = UNCOMPRESSED,
     idempotence: IdempotenceManager | None = None,
-) -> DrainedAccumulator:
-    accumulator = DrainedAccumulator(
-        batch_size_bytes=batch_size,
-        compression=compression,
-        pool=BufferPool(memory, batch_size, clock, on_wait=lambda: None),
-        clock=clock,
-    )
-    accumulator.drain_side = BatchDrain(
-        accumulator,
-        linger_ms=linger_ms,
-        retry_backoff=ExponentialBackoff(retry_backoff_ms, retry_backoff_ms, jitter=0),
-        delivery_timeout_ms=delivery_timeout_ms,
-        idempotence=idempotence,
-    )
+) -> MadeAccumulator:
+    pool = BufferPool(memory, batch_size, clock, on_wait=lambda: None)
+    backoff = ExponentialBackoff(retry_backoff_ms, retry_backoff_ms, jitter=0)
+    settings = BatchSettings(batch_size, compression, linger_ms, delivery_timeout_ms, backoff)
+    accumulator = MadeAccumulator(settings, pool, CallsInProgress(), clock, idempotence)
+    accumulator.pool, accumulator.clock = pool, clock
     return accumulator
 
 
@@ -118,20 +135,25 @@ def append_record(accumulator: RecordAccumulator, partition: int = 0, value: byt
     return future
 
 
+def queue_of(accumulator: RecordAccumulator, partition: int = 0) -> PartitionQueue:
+    # The accumulator shows its queues to nobody, and this is where tests look at them.
+    return accumulator._queue(tp(partition))
+
+
 def queued(accumulator: RecordAccumulator, partition: int = 0) -> list[ProducerBatch]:
-    return list(accumulator.queue(tp(partition)).batches)
+    return list(queue_of(accumulator, partition).batches)
 
 
 def drain(
-    accumulator: DrainedAccumulator, cluster: Cluster = ONE, *, max_bytes: int = 10**6, node: int = 0
+    accumulator: MadeAccumulator, cluster: Cluster = ONE, *, max_bytes: int = 10**6, node: int = 0
 ) -> list[ProducerBatch]:
     """What a node takes."""
-    now_ms = accumulator._clock.monotonic_ms()
-    return accumulator.drain_side.drain(cluster, [NODES[node]], max_bytes, now_ms)[node]
+    now_ms = accumulator.clock.monotonic_ms()
+    return accumulator.drain(cluster, [NODES[node]], max_bytes, now_ms)[node]
 
 
-def is_ready(accumulator: DrainedAccumulator, cluster: Cluster = ONE) -> bool:
-    return NODES[0] in accumulator.drain_side.ready(cluster, accumulator._clock.monotonic_ms()).ready_nodes
+def is_ready(accumulator: MadeAccumulator, cluster: Cluster = ONE) -> bool:
+    return NODES[0] in accumulator.ready(cluster, accumulator.clock.monotonic_ms()).ready_nodes
 
 
 def values(batch: ProducerBatch) -> list[bytes | None]:
@@ -153,11 +175,7 @@ def append_columns(
     chunk = make_chunk(rows, has_timestamps=has_timestamps)
     order, runs, starts = partition_order(np.array([row.partition for row in rows], dtype=np.int32))
     return ColumnAppender(accumulator, clock).append(
-        TOPIC,
-        chunk if order is None else chunk.take(order),
-        runs,
-        starts,
-        clock.wall_ms(),
+        SortedRows(TOPIC, chunk if order is None else chunk.take(order), runs, starts, clock.wall_ms()),
         callback,
         max_block_ms,
         AppendedRows(len(rows)),

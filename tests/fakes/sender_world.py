@@ -1,76 +1,109 @@
-"""A sender over a real NetworkClient and a network that the test plays."""
+"""A producer without threads and sockets: the test says when its sender takes a step, and plays its brokers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kafka_sink.client.factory import create_client
+from kafka_sink.client.factory import ClientNetwork, SelectorMetrics, create_client
 from kafka_sink.common import config as common_config
-from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.producer import config as producer_config
-from kafka_sink.producer.batching.accumulator import RecordAccumulator
-from kafka_sink.producer.batching.buffer_pool import BufferPool
-from kafka_sink.producer.batching.producer_batch import Compression
-from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
-from kafka_sink.producer.metrics import ProducerMetrics
-from kafka_sink.producer.sending.batch_drain import BatchDrain
-from kafka_sink.producer.sending.sender import Sender
-from kafka_sink.producer.transactions.manager import make_transactions
-from kafka_sink.records.compression import CompressionType
-from tests.fakes.manual_clock import ManualClock
-from tests.fakes.played_brokers import NO_LEADER, PlayedBrokers
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.threads import StartThread
+from kafka_sink.network.selectable import Selectable
+from kafka_sink.producer.config import ProducerConfig, reconcile
+from kafka_sink.producer.futures import Delivery, DeliveryCallback, FutureRecordMetadata
+from kafka_sink.producer.kafka_producer import KafkaProducer
+from tests.fakes.brokers import FakeBrokers, PlayedBrokers
+from tests.fakes.clock import FakeClock
 from tests.fakes.producing import TOPIC, append
 
 
-class SenderWorld(PlayedBrokers):
-    """A sender and the brokers that it speaks to."""
+def network_of(
+    properties: dict[str, Any], selectable: Selectable, clock: Clock, start_thread: StartThread
+) -> ClientNetwork:
+    """What a producer with *properties* takes as its network."""
+    config = reconcile(common_config.parse(ProducerConfig, properties), frozenset(properties))
+    client, metadata = create_client(config, client_id=config.client_id or "p", clock=clock, selectable=selectable)
+    return ClientNetwork(client, metadata, SelectorMetrics(), clock, start_thread)
 
-    def __init__(self, leaders: Sequence[int] = (1,), **properties: Any) -> None:
-        given = {"linger.ms": 0, **{name.replace("_", "."): value for name, value in properties.items()}}
-        config = common_config.parse(ProducerConfig, {"bootstrap.servers": "127.0.0.1:9000", **given})
-        self.config = producer_config.reconcile(config, frozenset(given))
-        super().__init__(leaders, ManualClock())
-        self.client, self.metadata = create_client(
-            self.config, client_id="p", clock=self.clock, selectable=self.network
-        )
-        log = ContextLogger(__name__, "p")
-        self.transactions = (
-            make_transactions(self.config, self.client.api_versions, self.clock, log)
-            if self.config.enable_idempotence
-            else None
-        )
-        self.idempotence = None if self.transactions is None else self.transactions.sequences
-        self.accumulator = RecordAccumulator(
-            batch_size_bytes=self.config.batch_size_bytes,
-            compression=Compression(CompressionType.from_name(self.config.compression_type), None),
-            pool=BufferPool(
-                self.config.buffer_memory_bytes, self.config.batch_size_bytes, self.clock, on_wait=self.client.wakeup
-            ),
-            clock=self.clock,
-        )
-        self.drain = BatchDrain(
-            self.accumulator,
-            linger_ms=self.config.linger_ms,
-            retry_backoff=ExponentialBackoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, jitter=0),
-            delivery_timeout_ms=self.config.delivery_timeout_ms,
-            idempotence=self.idempotence,
-        )
-        self.metrics = ProducerMetrics(self.accumulator.pool)
-        self.sender = Sender(
-            client=self.client,
-            metadata=self.metadata,
-            accumulator=self.accumulator,
-            drain=self.drain,
-            transactions=self.transactions,
-            config=self.config,
-            metrics=self.metrics,
-            clock=self.clock,
-            log=log,
-        )
-        self.metadata.add(TOPIC, self.now)
+
+def named(properties: dict[str, Any]) -> dict[str, Any]:
+    """Properties of a producer by their names, from arguments such as ``linger_ms``."""
+    given = {name.replace("_", "."): value for name, value in properties.items()}
+    return {"bootstrap.servers": "127.0.0.1:9000", "linger.ms": 0, **given}
+
+
+class StandingThread:
+    """Stands for the sender's thread; joining it runs it to its end."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self._run = run
+        self._is_alive = True
+        self.joined_ms: list[float | None] = []
+        self.is_stuck = False
+
+    def join(self, timeout: float | None = None) -> None:
+        self.joined_ms.append(None if timeout is None else timeout * 1000)
+        if self._is_alive and not (self.is_stuck and timeout is not None):
+            self._run()
+            self._is_alive = False
+
+    def is_alive(self) -> bool:
+        return self._is_alive
+
+
+class SenderWorld:
+    """A producer and its brokers; :meth:`step` is one pass of the sender's loop. Records are appended behind the
+    producer's back, so that no call waits.
+    """
+
+    def __init__(self, brokers: FakeBrokers | None = None, clock: FakeClock | None = None, **properties: Any) -> None:
+        self.clock = clock or FakeClock()
+        self.brokers = brokers or FakeBrokers()
+        self.network = self.brokers.attach(self.clock)
+        given = named({"batch_size": 1000, **properties})
+        self.producer = KafkaProducer(given, network=network_of(given, self.network, self.clock, self._start_thread))
+        # The producer hides its parts, and this is where tests look at them.
+        pipeline = self.producer._pipeline
+        self.config = self.producer._config
+        self.client, self.metadata = pipeline.network.client, pipeline.network.metadata
+        self.transactions = pipeline.identity
+        self.pool, self.accumulator = pipeline.pool, pipeline.accumulator
+        self.metrics, self.sender = pipeline.metrics, pipeline.sender
+        # Without jitter, so that tests know when a retry is due.
+        self.accumulator._settings.retry_backoff.rng.uniform = lambda low, high: 1.0  # type: ignore[method-assign]
+        self.deliveries: list[Delivery] = []
+        self.told_at: list[int] = []
+        self.metadata.add(TOPIC, self.clock.now_ms)
+
+    def _start_thread(self, name: str, run: Callable[[], None], *, at_exit: Callable[[], None]) -> StandingThread:
+        return StandingThread(run)
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def append(
+        self, partition: int = 0, value: bytes = b"v", callback: DeliveryCallback | None = None
+    ) -> FutureRecordMetadata:
+        """Stage one record; its future."""
+        result = append(self.accumulator, partition, value, callback=callback)
+        assert result.future is not None
+        return result.future
+
+    def send(self, *values: bytes, partition: int = 0, key: bytes | None = None) -> list[Any]:
+        """Stage a record for each of *values*, and take down what is told of them; their futures."""
+        return [append(self.accumulator, partition, value, key=key, callback=self._told).future for value in values]
+
+    def _told(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+        self.told_at.append(self.clock.now_ms)
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(delivery.count for delivery in self.deliveries if delivery.error is None)
+
+    @property
+    def failed(self) -> int:
+        return sum(delivery.count for delivery in self.deliveries if delivery.error is not None)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -78,8 +111,15 @@ class SenderWorld(PlayedBrokers):
     def now(self) -> int:
         return self.clock.now_ms
 
+    @property
+    def polls(self) -> list[int]:
+        return self.network.poll_timeouts
+
     def step(self, times: int = 1) -> None:
         for _ in range(times):
+            # A poll in which nothing happens moves the clock on, for ever if nothing is to come.
+            if not self.accumulator.has_incomplete:
+                self.network.wakeup()
             self.sender.run_once()
 
     def run_until(self, reached: Callable[[], object], steps: int = 200) -> None:
@@ -90,36 +130,46 @@ class SenderWorld(PlayedBrokers):
             self.step()
         raise AssertionError("never came")
 
-    def settle(self) -> None:
-        """Connect to all brokers, learn the topic, get the producer id."""
-        for partition in range(len(self.leaders)):
-            self.append(partition, b"first")
-        self.run_until(lambda: all(self.requests(node) for node in self.led_by))
-        for node in self.led_by:
-            self.answer(node)
-        self.run_until(lambda: not self.accumulator.has_incomplete)
+    def settle(self, at_most: int = 1000) -> None:
+        """Step until everything staged has its outcome."""
+        self.run_until(lambda: not self.accumulator.has_incomplete, at_most)
 
-    @property
-    def led_by(self) -> set[int]:
-        return {leader for leader in self.leaders if leader != NO_LEADER}
+    def connect(self) -> None:
+        """Get as far as being able to send: metadata, connections, producer id."""
+        self.step(20)
 
-    @property
-    def polls(self) -> list[int]:
-        return self.network.poll_timeouts
-
-    # --- records -----------------------------------------------------------------------------------------------------
-
-    def append(
-        self, partition: int = 0, value: bytes = b"v", callback: DeliveryCallback | None = None
-    ) -> FutureRecordMetadata:
-        result = append(self.accumulator, partition, value, callback=callback)
-        assert result.future is not None
-        return result.future
+    # --- what is left ------------------------------------------------------------------------------------------------
 
     @property
     def memory_in_use(self) -> int:
-        return self.accumulator.pool.total_memory - self.accumulator.pool.available_memory
+        return self.pool.total_memory - self.pool.available_memory
+
+    def assert_memory_is_back(self) -> None:
+        assert self.memory_in_use == 0
 
     def figure(self, name: str) -> float:
         """A figure of ``producer-metrics``."""
         return self.metrics.snapshot(self.now)[name]
+
+
+class PlayedWorld(SenderWorld):
+    """A world whose produce requests the test answers."""
+
+    brokers: PlayedBrokers
+
+    def __init__(self, leaders: Sequence[int] = (1,), **properties: Any) -> None:
+        super().__init__(PlayedBrokers(leaders), **{"batch_size": 16384, **properties})
+
+    def step(self, times: int = 1) -> None:
+        """Time goes on also while nothing is staged."""
+        for _ in range(times):
+            self.sender.run_once()
+
+    def prepare(self) -> None:
+        """Connect to all brokers, learn the topic, get the producer id."""
+        for partition in range(len(self.brokers.leaders)):
+            self.append(partition, b"first")
+        self.run_until(lambda: all(self.brokers.requests(node) for node in self.brokers.led_by))
+        for node in self.brokers.led_by:
+            self.brokers.answer(node)
+        self.run_until(lambda: not self.accumulator.has_incomplete)

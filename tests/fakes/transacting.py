@@ -27,7 +27,8 @@ from kafka_sink.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from kafka_sink.protocol.schema import Struct
-from tests.fakes.sending import SILENCE, FakeBrokers, SenderWorld
+from tests.fakes.brokers import SILENCE, FakeBrokers
+from tests.fakes.sender_world import SenderWorld
 
 TRANSACTIONAL_ID = "orders-writer"
 PRODUCER_ID = 9

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kafka_sink.common.errors import BufferExhaustedError
 from kafka_sink.producer.batching.buffer_pool import BufferPool, Memory
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 from tests.fakes.memory import allocate, try_allocate
 
 _TOTAL = 100
@@ -22,7 +22,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @initialize(poolable=st.sampled_from([1, 7, 10, 33, 100]))
     def make(self, poolable: int) -> None:
-        self.clock = ManualClock()
+        self.clock = FakeClock()
         self.pool = BufferPool(_TOTAL, poolable, self.clock, on_wait=lambda: None)
         self.poolable = poolable
         self.out: list[Memory] = []

@@ -21,7 +21,8 @@ from kafka_sink.protocol.messages.produce import ProduceResponse
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import Struct
 from tests.conftest import Figure
-from tests.fakes.sending import FakeBrokers, SenderWorld
+from tests.fakes.brokers import FakeBrokers
+from tests.fakes.sender_world import SenderWorld
 from tests.support import amounts
 
 EPISODES = amounts.FUZZ_EPISODES

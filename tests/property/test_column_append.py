@@ -20,8 +20,8 @@ from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.reader import Record
 from tests.fakes.batches import on_the_wire, read_wire
 from tests.fakes.chunks import Row
-from tests.fakes.manual_clock import ManualClock
-from tests.fakes.producing import NODES, DrainedAccumulator, append, append_columns, make_accumulator, make_cluster
+from tests.fakes.clock import FakeClock
+from tests.fakes.producing import NODES, MadeAccumulator, append, append_columns, make_accumulator, make_cluster
 
 _MEMORY = 10**8
 
@@ -64,9 +64,9 @@ events = st.lists(
 class Producer:
     """An accumulator and everything that was drained from it."""
 
-    def __init__(self, clock: ManualClock, batch_size: int, codec: CompressionType) -> None:
+    def __init__(self, clock: FakeClock, batch_size: int, codec: CompressionType) -> None:
         self.clock = clock
-        self.accumulator: DrainedAccumulator = make_accumulator(
+        self.accumulator: MadeAccumulator = make_accumulator(
             clock, batch_size=batch_size, memory=_MEMORY, compression=Compression(codec, None)
         )
         self.cluster: Cluster = make_cluster([0] * 301)
@@ -77,7 +77,7 @@ class Producer:
         self.told += delivery.count
 
     def drain(self) -> None:
-        while drained := self.accumulator.drain_side.drain(self.cluster, NODES[:1], 10**9, self.clock.now_ms)[0]:
+        while drained := self.accumulator.drain(self.cluster, NODES[:1], 10**9, self.clock.now_ms)[0]:
             for batch in drained:
                 self.batches[batch.topic_partition.partition].append(batch)
 
@@ -149,7 +149,7 @@ def test_columns_make_the_batches_that_single_records_make(
 
 
 def compare(happenings: list[Any], batch_size: int, codec: CompressionType) -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     columns, singles = Producer(clock, batch_size, codec), Producer(clock, batch_size, codec)
     expected: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for event in happenings:

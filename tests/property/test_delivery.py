@@ -25,10 +25,10 @@ from kafka_sink.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from kafka_sink.records.reader import RecordBatchView
-from tests.fakes.played_brokers import batches_of
+from tests.fakes.brokers import batches_of
 from tests.fakes.producing import TOPIC
 from tests.fakes.selectable import FakeConnection
-from tests.fakes.sender_world import SenderWorld
+from tests.fakes.sender_world import PlayedWorld
 
 PARTITIONS = 3
 #: How many batches a broker remembers of each producer (Kafka's number).
@@ -92,9 +92,9 @@ class Log:
 
 
 class Brokers:
-    """Plays both brokers of a :class:`SenderWorld`; *trouble* is the share of requests that something happens to."""
+    """Plays both brokers of a :class:`PlayedWorld`; *trouble* is the share of requests that something happens to."""
 
-    def __init__(self, world: SenderWorld, rng: random.Random, trouble: float, *, may_refuse: bool, may_forget: bool):
+    def __init__(self, world: PlayedWorld, rng: random.Random, trouble: float, *, may_refuse: bool, may_forget: bool):
         self.world = world
         self.rng = rng
         self.trouble = trouble
@@ -104,7 +104,7 @@ class Brokers:
         # Connections themselves, because a new one of the same name does not share the old one's fate.
         self.silent: list[FakeConnection] = []
         self.delayed: list[tuple[FakeConnection, str, list[ProduceResponse]]] = []
-        world.on_produce = self.produce
+        world.brokers.on_produce = self.produce
 
     def produce(self, node: str, request: ProduceRequest) -> ProduceResponse | None:
         connection = self.world.network.connections[node]
@@ -127,7 +127,7 @@ class Brokers:
         return body
 
     def _partition(self, node: int, index: int, view: RecordBatchView, kind: str) -> PartitionProduceResponse:
-        if self.world.leaders[index] != node:
+        if self.world.brokers.leaders[index][0] != node:
             return PartitionProduceResponse(index=index, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, base_offset=-1)
         if kind in ("lose", "silent"):
             return PartitionProduceResponse(index=index)
@@ -154,10 +154,10 @@ class Brokers:
         self.delayed = kept
 
     def move_a_leader(self) -> None:
-        self.world.leaders[self.rng.randrange(PARTITIONS)] = self.rng.choice([1, 2])
+        self.world.brokers.leaders[self.rng.randrange(PARTITIONS)] = self.rng.choice([1, 2]), 0
 
 
-def _make_repeatable(world: SenderWorld, seed: int) -> None:
+def _make_repeatable(world: PlayedWorld, seed: int) -> None:
     """Draw the client's own choices and jitters from *seed*, too."""
     random.seed(seed)
     rng = random.Random(seed)
@@ -172,7 +172,7 @@ class Run:
 
     def __init__(self, seed: int, *, may_refuse: bool = True, may_forget: bool = False, **properties: Any) -> None:
         self.rng = random.Random(seed)
-        self.world = SenderWorld(
+        self.world = PlayedWorld(
             [1, 2, 1],
             linger_ms=self.rng.choice([0, 5]),
             batch_size=self.rng.choice([80, 200, 16384]),

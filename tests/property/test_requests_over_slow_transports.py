@@ -175,16 +175,15 @@ class Client:
         self.clock = clock
         self.node = Node(1, "127.0.0.1", broker.listener.address.port)
         builder = channel_builder(way, rng, server=False, authenticators=self._authenticator if sasl else None)
-        config = ClientConfig(bootstrap_servers=("127.0.0.1:1",), request_timeout_ms=2**31 - 1)
+        config = ClientConfig(
+            bootstrap_servers=("127.0.0.1:1",), request_timeout_ms=2**31 - 1, metadata_recovery_strategy="none"
+        )
         metadata = Metadata(clock, 100, 2**40, 2**40)
         metadata.bootstrap([("127.0.0.1", self.node.port)])
         metadata.update(
             answer(nodes=(self.node,)), metadata.next_request(clock.now_ms), version=12, now_ms=clock.now_ms
         )
-        updater = DefaultMetadataUpdater(
-            metadata, allow_auto_topic_creation=False, request_timeout_ms=30_000, reconnect_backoff_ms=50,
-            rebootstrap=False, rebootstrap_trigger_ms=300_000,
-        )  # fmt: skip
+        updater = DefaultMetadataUpdater(metadata, config, allow_auto_topic_creation=False)
         self.client = NetworkClient(
             config, selectable=KSelector(builder, clock), metadata_updater=updater, clock=clock, client_id="me"
         )

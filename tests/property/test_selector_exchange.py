@@ -18,7 +18,7 @@ from kafka_sink.network.channel_builder import ChannelBuilder
 from kafka_sink.network.listener import Listener
 from kafka_sink.network.memory_pool import SimpleMemoryPool
 from kafka_sink.network.receive import NetworkReceive
-from kafka_sink.network.selector import KSelector
+from kafka_sink.network.selector import KSelector, SelectorLimits
 from kafka_sink.network.send import NetworkSend
 from tests.fakes.clock import FakeClock
 from tests.fakes.hesitant import WAYS, channel_builder
@@ -35,7 +35,7 @@ class End:
     def __init__(self, rng: random.Random, builder: ChannelBuilder) -> None:
         self.rng = rng
         self.pool = SimpleMemoryPool(MEMORY_BYTES)
-        self.selector = KSelector(builder, FakeClock(), memory_pool=self.pool)
+        self.selector = KSelector(builder, FakeClock(), SelectorLimits(memory_pool=self.pool))
         self.outbox: dict[str, deque[bytes]] = {name: deque() for name in CONNECTIONS}
         self.sent: dict[str, list[bytes]] = {name: [] for name in CONNECTIONS}
         self.reported = dict.fromkeys(CONNECTIONS, 0)

@@ -17,8 +17,8 @@ from kafka_sink.client.in_flight_requests import InFlightRequests
 from kafka_sink.client.metadata import Metadata
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.producer.batching.accumulator import RecordAccumulator
+from kafka_sink.producer.batching.partition_queue import PartitionQueue
 from kafka_sink.producer.batching.producer_batch import NO_SEQUENCE, ProducerBatch
-from kafka_sink.producer.sending.batch_drain import BatchDrain
 from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager
 from tests.sim.network import SimNetwork
@@ -88,17 +88,15 @@ def _free_when_sent(true: Any, self: InFlightBatches, drained: dict[int, list[Pr
     true(self, drained)
     for batches in drained.values():
         for batch in batches:
-            buffer, batch._buffer = batch._buffer, None
-            if buffer is not None:
-                self._accumulator.pool.deallocate(buffer)
+            self._accumulator._pool.deallocate(batch.memory)
 
 
-def _to_the_front(true: Any, self: BatchDrain, queue: Any, batch: ProducerBatch) -> None:
-    queue.batches.appendleft(batch)
+def _to_the_front(true: Any, self: PartitionQueue, batch: ProducerBatch) -> None:
+    self.batches.appendleft(batch)
 
 
-def _to_the_back(true: Any, self: BatchDrain, queue: Any, batch: ProducerBatch) -> None:
-    queue.batches.append(batch)
+def _to_the_back(true: Any, self: PartitionQueue, batch: ProducerBatch) -> None:
+    self.batches.append(batch)
 
 
 def _nothing(true: Any, *args: Any, **options: Any) -> None:
@@ -198,11 +196,13 @@ MUTATIONS = (
     Mutation(
         "a buffer is freed as soon as it is handed over", InFlightBatches, "track", _free_when_sent, likely_seed=1
     ),
-    Mutation("retries go to the front, whatever their order", BatchDrain, "_put_back", _to_the_front, likely_seed=69),
-    Mutation("retries go behind what is new", BatchDrain, "_put_back", _to_the_back, likely_seed=1),
+    Mutation(
+        "retries go to the front, whatever their order", PartitionQueue, "put_back", _to_the_front, likely_seed=69
+    ),
+    Mutation("retries go behind what is new", PartitionQueue, "put_back", _to_the_back, likely_seed=1),
     Mutation(
         "no mute with one request in flight",
-        BatchDrain,
+        RecordAccumulator,
         "mute",
         _nothing,
         _one_in_flight_and_moving_leaders,

@@ -14,15 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from unittest import mock
 
-from kafka_sink.client.factory import create_client
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.producer import kafka_producer, pipeline
 from kafka_sink.producer.batching.buffer_pool import BufferPool, Memory
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
+from tests.fakes.sender_world import network_of
 from tests.sim.cluster import SimCluster
 from tests.sim.fault_calendar import FaultCalendar
 from tests.sim.ledger import Ledger, Sending, Staged
@@ -211,19 +209,13 @@ class Simulation:
         )
 
     def _make_producer(self) -> KafkaProducer:
-        def connect(*args: object, **options: object) -> object:
-            return create_client(*args, **options, selectable=self.network)  # type: ignore[arg-type]
-
-        def thread(name: str, run: Callable[[], None], at_exit: Callable[[], None]) -> SimThread:
+        def start_thread(name: str, run: Callable[[], None], *, at_exit: Callable[[], None]) -> SimThread:
             self._thread = SimThread(run)
             return self._thread
 
-        with (
-            mock.patch.object(pipeline, "create_client", connect),
-            mock.patch.object(kafka_producer, "start_thread", thread),
-        ):
-            producer = KafkaProducer(self.plan.properties, clock=self.world)
-        PoisonedPool(producer._accumulator.pool)
+        network = network_of(self.plan.properties, self.network, self.world, start_thread)
+        producer = KafkaProducer(self.plan.properties, network=network)
+        PoisonedPool(producer._pipeline.pool)
         seed_all_dice(producer, self.world.rng)
         return producer
 
@@ -366,7 +358,7 @@ class Simulation:
             pass
         else:
             raise ViolationError("a closed producer took a record")
-        if self._producer._accumulator.has_incomplete:
+        if self._producer._pipeline.accumulator.has_incomplete:
             raise ViolationError("batches are incomplete after the close")
 
     def _faults_ended(self) -> None:
@@ -374,13 +366,13 @@ class Simulation:
 
     def _settle(self) -> None:
         """Nothing is left to do within bounded time, and nothing is left behind."""
-        accumulator, client = self._producer._accumulator, self._producer._network.client
+        accumulator, client = self._producer._pipeline.accumulator, self._producer._network.client
         limit_ms = self.world.now_ms + self.plan.properties["delivery.timeout.ms"] + _GRACE_MS
         while accumulator.has_incomplete or client.in_flight_request_count():
             if self.world.now_ms > limit_ms:
                 raise ViolationError(f"not settled {_GRACE_MS} ms after everything should have expired")
             self._step(limit_ms + 1)
-        pool = accumulator.pool
+        pool = self._producer._pipeline.pool
         if pool.available_memory != pool.total_memory:
             raise ViolationError(f"{pool.total_memory - pool.available_memory} bytes never came back to the pool")
 

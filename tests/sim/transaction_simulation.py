@@ -10,16 +10,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Generator
 from functools import partial
-from unittest import mock
 
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
-from kafka_sink.client.factory import create_client
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ApiError, KafkaError, KafkaTimeoutError, TransactionAbortableError
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.producer import kafka_producer, pipeline
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer
+from tests.fakes.sender_world import network_of
 from tests.sim.cluster import SimCluster
 from tests.sim.fault_calendar import FaultCalendar
 from tests.sim.ledger import Sending
@@ -153,21 +151,13 @@ class TransactionSimulation:
         self.calendar.add_network(network)
         threads: list[SimThread] = []
 
-        def connect(*args: object, **options: object) -> object:
-            return create_client(*args, **options, selectable=network)  # type: ignore[arg-type]
-
-        def thread(name: str, run: Callable[[], None], at_exit: Callable[[], None]) -> SimThread:
+        def start_thread(name: str, run: Callable[[], None], *, at_exit: Callable[[], None]) -> SimThread:
             threads.append(SimThread(run))
             return threads[0]
 
-        with (
-            mock.patch.object(pipeline, "create_client", connect),
-            mock.patch.object(kafka_producer, "start_thread", thread),
-        ):
-            producer = KafkaProducer(
-                {**self.plan.base.properties, "transactional.id": writer}, clock=self.world, option_prefix=""
-            )
-        PoisonedPool(producer._accumulator.pool)
+        properties = {**self.plan.base.properties, "transactional.id": writer}
+        producer = KafkaProducer(properties, network=network_of(properties, network, self.world, start_thread))
+        PoisonedPool(producer._pipeline.pool)
         seed_all_dice(producer, self.world.rng)
         life = Life(producer, network, threads[0], number)
         self._lives.append(life)
@@ -195,7 +185,7 @@ class TransactionSimulation:
         life.producer.close(timeout_ms)
         if not life.network.is_closed:
             raise ViolationError("the network client was not closed")
-        if life.producer._accumulator.has_incomplete:
+        if life.producer._pipeline.accumulator.has_incomplete:
             raise ViolationError("batches are incomplete after the close")
 
     @property
@@ -452,6 +442,6 @@ class TransactionSimulation:
             if self.world.now_ms > limit_ms:
                 raise ViolationError("requests stay in flight")
             yield 10
-        pool = producer._accumulator.pool
+        pool = producer._pipeline.pool
         if pool.available_memory != pool.total_memory:
             raise ViolationError(f"{pool.total_memory - pool.available_memory} bytes never came back to the pool")

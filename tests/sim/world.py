@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 
 from kafka_sink.common.clock import FOREVER_MS
-from tests.fakes.manual_clock import on_another_thread
+from tests.fakes.clock import on_another_thread
 
 
 class ViolationError(BaseException):

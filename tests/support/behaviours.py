@@ -27,7 +27,7 @@ PARTS: Final = (
     "Metadata",
     "Partitioner",
     "RecordAccumulator",
-    "BatchDrain",
+    "Drain",
     "Delivery time-out",
     "ProducerBatch",
     "Record format",

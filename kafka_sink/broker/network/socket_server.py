@@ -27,7 +27,7 @@ from kafka_sink.common.metrics import Metric
 from kafka_sink.common.threads import start_thread
 from kafka_sink.network.listener import Listener
 from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
-from kafka_sink.network.selector import KSelector
+from kafka_sink.network.selector import KSelector, SelectorLimits
 
 CONTROL_PLANE_QUEUE_CAPACITY: Final = 20
 
@@ -46,15 +46,14 @@ def kselector_factory(
     security = ListenerSecurity(config, names, clock, answer_versions)
 
     def create(endpoint: EndPoint, memory_pool: MemoryPool) -> ServerSelectable:
-        return KSelector(
-            security.channel_builder(endpoint.listener_name, memory_pool),
-            clock,
+        limits = SelectorLimits(
             max_receive_bytes=config.socket_request_max_bytes,
-            connections_max_idle_ms=config.connections_max_idle_ms,
             memory_pool=memory_pool,
-            log_context=f"listener {endpoint.listener_name}",
+            connections_max_idle_ms=config.connections_max_idle_ms,
             failed_authentication_delay_ms=config.connection_failed_authentication_delay_ms,
         )
+        builder = security.channel_builder(endpoint.listener_name, memory_pool)
+        return KSelector(builder, clock, limits, log_context=f"listener {endpoint.listener_name}")
 
     return create
 

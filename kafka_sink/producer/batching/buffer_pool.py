@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from kafka_sink.common.clock import Clock
@@ -24,6 +24,8 @@ from kafka_sink.producer.batching.calls_in_progress import APPEND, refuse
 
 #: The initial capacity of a batch when batch.size is larger.
 _LEAST_CAPACITY_BYTES: Final = 16384
+
+_NS_PER_MS: Final = 1_000_000
 
 
 class Memory:
@@ -47,6 +49,14 @@ class Memory:
         return memoryview(self.buffer)
 
 
+class PoolMetrics:
+    """What one pool records: each wait for memory, ms, and each wait that failed."""
+
+    def __init__(self, samples: int = 2, window_ms: int = 30_000) -> None:
+        self.waits_ms = Sampled(samples, window_ms)
+        self.exhausted = Sampled(samples, window_ms)
+
+
 class BufferPool:
     """Bounded pool of byte buffers that serves waiters in order (apache/kafka ``BufferPool``).
 
@@ -62,9 +72,7 @@ class BufferPool:
         poolable_size: int,
         clock: Clock,
         on_wait: Callable[[], None],
-        *,
-        samples: int = 2,
-        window_ms: int = 30_000,
+        metrics: PoolMetrics | None = None,
         option_prefix: str = "",
     ) -> None:
         self.total_memory = total_memory
@@ -80,9 +88,7 @@ class BufferPool:
         self._non_pooled_available = total_memory
         self._closed = False
         self._option_prefix = option_prefix
-        #: Each wait for memory, ms, and each wait that failed.
-        self.waits_ms = Sampled(samples, window_ms)
-        self.exhausted = Sampled(samples, window_ms)
+        self._metrics = metrics or PoolMetrics()
 
     def allocate(self, memory: Memory, size: int, max_block_ms: int) -> None:
         """Allocate *size* bytes (contents undefined) for *memory*, waiting at most *max_block_ms*.
@@ -190,13 +196,13 @@ class BufferPool:
                 signalled = remaining > 0 and self._clock.wait(more_memory, remaining)
                 self._check_open()
                 if not signalled and self._clock.monotonic_ms() >= deadline:
-                    self.exhausted.record(1, self._clock.monotonic_ms())
+                    self._metrics.exhausted.record(1, self._clock.monotonic_ms())
                     raise BufferExhaustedError(self._exhausted_text(size, max_block_ms))
                 if self._gather(memory, size):
                     break
         finally:
             now_ms = self._clock.monotonic_ms()
-            self.waits_ms.record(now_ms - started, now_ms)
+            self._metrics.waits_ms.record(now_ms - started, now_ms)
         del self._waiters[memory]
         if self._available() > 0:
             self._signal_first()
@@ -270,6 +276,17 @@ class BufferPool:
         """Number of threads that wait for memory."""
         return len(self._waiters)
 
+    def figures(self, now_ms: int) -> Iterator[tuple[str, float]]:
+        """The pool's part of ``producer-metrics``: names and values."""
+        exhausted, waits_ms = self._metrics.exhausted, self._metrics.waits_ms
+        yield "buffer-total-bytes", self.total_memory
+        yield "buffer-available-bytes", self.available_memory
+        yield "buffer-exhausted-rate", exhausted.rate(now_ms)
+        yield "buffer-exhausted-total", exhausted.count
+        yield "waiting-threads", self.queued
+        yield "bufferpool-wait-ratio", waits_ms.rate(now_ms) / 1000
+        yield "bufferpool-wait-time-ns-total", waits_ms.total * _NS_PER_MS
+
     def _available(self) -> int:
         return self._non_pooled_available + len(self._free) * self.poolable_size
 
@@ -304,6 +321,10 @@ class BatchMemory:
         if size > self._batch_size_bytes:
             return size
         return min(max(2 * size, _LEAST_CAPACITY_BYTES), self._batch_size_bytes)
+
+    def limit_for(self, memory: Memory) -> int:
+        """Bytes that a batch in *memory* may grow to: batch.size, or more for a single large record."""
+        return max(self._batch_size_bytes, len(memory))
 
     def allocate_larger(self, larger: Memory, needed: int) -> bool:
         """Allocate *larger* for *needed* bytes; False when there is no memory for it now."""

@@ -1,9 +1,9 @@
 """Appends whole columns: plans the place of each row of a chunk first, then encodes all rows at once.
 
-Runs on the calling thread, with the same queues, pool and batches as single records. The encoding of a row depends on
-its place in its batch (offset delta, timestamp delta), so the plan reads the open batches. If open batches were drained
-meanwhile, the rows of all their partitions are planned and encoded again together. This module never loops over rows,
-and never holds a lock while it encodes or waits.
+Runs on the calling thread, and appends to the same batches as single records, through the accumulator. The encoding of
+a row depends on its place in its batch (offset delta, timestamp delta), so the plan reads the open batches. If open
+batches were drained meanwhile, the rows of all their partitions are planned and encoded again together. This module
+never loops over rows, never touches a queue and never holds a lock.
 """
 
 from __future__ import annotations
@@ -14,14 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.locks import release_left
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.producer.batching.accumulator import PartitionQueue, RecordAccumulator
-from kafka_sink.producer.batching.buffer_pool import Memory
-from kafka_sink.producer.batching.producer_batch import ProducerBatch
+from kafka_sink.producer.batching.accumulator import EncodedRows, OpenBatch, RecordAccumulator
 from kafka_sink.producer.futures import DeliveryCallback
 from kafka_sink.records.columns import ColumnChunk
-from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.vectorized import content_sizes, encode_records, sizes_from_content
 
 Int64s = NDArray[np.int64]
@@ -35,15 +31,38 @@ _LEAST_OVERHEAD = 3
 
 
 @dataclass(frozen=True, slots=True)
+class SortedRows:
+    """Rows for one topic, grouped by partition: run ``i`` is the rows ``run_starts[i]`` to ``run_starts[i+1] - 1`` of
+    ``chunk``, of partition ``run_partitions[i]``. Rows without a timestamp get ``wall_ms``.
+    """
+
+    topic: str
+    chunk: ColumnChunk
+    run_partitions: NDArray[np.int32]
+    run_starts: Int64s
+    wall_ms: int
+
+    @property
+    def topic_partitions(self) -> list[TopicPartition]:
+        """The partition of each run."""
+        return [TopicPartition(self.topic, int(partition)) for partition in self.run_partitions]
+
+    def of_runs(self, runs: list[int]) -> tuple[SortedRows, Int64s]:
+        """(the rows of *runs* alone, their positions among these rows)."""
+        lengths = np.diff(self.run_starts)[runs]
+        starts = np.concatenate(([0], np.cumsum(lengths)))
+        rows = np.arange(starts[-1]) + np.repeat(self.run_starts[runs] - starts[:-1], lengths)
+        return SortedRows(self.topic, self.chunk.take(rows), self.run_partitions[runs], starts, self.wall_ms), rows
+
+
+@dataclass(frozen=True, slots=True)
 class _Segment:
-    """Rows ``start … end - 1`` of the chunk, which go into one batch: *continued*, or a new batch if that is None."""
+    """Rows ``start … end - 1`` of the chunk, which go into one batch: ``place``, or a new batch if that has none."""
 
     run: int
-    queue: PartitionQueue
     start: int
     end: int
-    continued: ProducerBatch | None
-    records_before: int
+    place: OpenBatch
 
 
 class AppendedRows:
@@ -75,52 +94,35 @@ class ColumnAppender:
         self._clock = clock
 
     def append(
-        self,
-        topic: str,
-        chunk: ColumnChunk,
-        run_partitions: NDArray[np.int32],
-        run_starts: Int64s,
-        wall_ms: int,
-        callback: DeliveryCallback | None,
-        max_block_ms: int,
-        appended: AppendedRows,
+        self, rows: SortedRows, callback: DeliveryCallback | None, max_block_ms: int, appended: AppendedRows
     ) -> bool:
-        """Append *chunk*, whose rows are grouped by partition: run ``i`` is the rows ``run_starts[i]`` to
-        ``run_starts[i+1] - 1``, of partition ``run_partitions[i]``. Rows without a timestamp get *wall_ms*. *callback*
-        is called once per batch that received rows. Returns True when a batch became ready to be sent. After an error
-        *appended* holds the rows that were appended nevertheless.
+        """Append *rows*. *callback* is called once per batch that received rows. Returns True when a batch became ready
+        to be sent. After an error *appended* holds the rows that were appended nevertheless.
 
         :raises BufferExhaustedError: if no memory is available within *max_block_ms* (counted for the whole chunk).
         :raises KafkaError: if the producer was closed meanwhile, or needs a transaction and none is open.
         """
         deadline = self._clock.monotonic_ms() + max_block_ms
-        return self._accumulator.appending(
-            self._append, topic, chunk, run_partitions, run_starts, wall_ms, callback, deadline, appended
-        )
+        return self._accumulator.appending(self._append, rows, callback, deadline, appended)
 
     def _append(
-        self,
-        topic: str,
-        chunk: ColumnChunk,
-        run_partitions: NDArray[np.int32],
-        run_starts: Int64s,
-        wall_ms: int,
-        callback: DeliveryCallback | None,
-        deadline: int,
-        appended: AppendedRows,
+        self, rows: SortedRows, callback: DeliveryCallback | None, deadline: int, appended: AppendedRows
     ) -> bool:
         wake = False
-        self._accumulator.check_may_append()
+        accumulator = self._accumulator
+        accumulator.check_may_append()
         for continue_open in (True,) * _ROUNDS_WITH_OPEN_BATCHES + (False,):
-            self._accumulator.check_open()
-            plan = _Plan(self._accumulator, topic, chunk, run_partitions, run_starts, wall_ms, continue_open)
-            missed, ready = self._carry_out(plan, callback, deadline, appended)
+            accumulator.check_open()
+            if continue_open:
+                places = [accumulator.open_batch(topic_partition) for topic_partition in rows.topic_partitions]
+            else:
+                places = [accumulator.new_batch] * len(rows.run_partitions)
+            missed, ready = self._carry_out(_Plan(rows, places, accumulator.new_batch), callback, deadline, appended)
             wake |= ready
             if not missed:
                 break
-            rows, run_starts_left = _rows_of(run_starts, missed)
-            appended.go_on_with(rows)
-            chunk, run_partitions, run_starts = chunk.take(rows), run_partitions[missed], run_starts_left
+            rows, positions = rows.of_runs(missed)
+            appended.go_on_with(positions)
         return wake
 
     def _carry_out(
@@ -130,155 +132,87 @@ class ColumnAppender:
 
         No row of such a run is appended, so its rows stay in order when they are planned again.
         """
-        encoded = encode_records(plan.chunk, plan.offset_deltas, plan.timestamp_deltas)
+        encoded = encode_records(plan.rows.chunk, plan.offset_deltas, plan.timestamp_deltas)
         bounds = encoded.offsets
+        topic_partitions = plan.rows.topic_partitions
         missed: list[int] = []
         ready = False
         for segment in plan.segments:
             if missed and missed[-1] == segment.run:
                 continue
             records = encoded.data[int(bounds[segment.start]) : int(bounds[segment.end])]
-            first, newest = plan.timestamp_span(segment)
-            if segment.continued is None:
+            rows = EncodedRows(records, segment.end - segment.start, *plan.timestamp_span(segment), callback)
+            batch = segment.place.batch
+            if batch is None:
                 left = max(deadline - self._clock.monotonic_ms(), 0)
-                self._open_batch(segment, records, first, newest, callback, left)
+                self._accumulator.append_to_new_batch(topic_partitions[segment.run], rows, left)
                 ready = True
-            elif self._continue_batch(segment, segment.continued, records, first, newest, callback):
-                ready |= segment.continued.is_full
+            elif self._accumulator.continue_batch(batch, segment.place.record_count, rows):
+                ready |= batch.is_full
             else:
                 missed.append(segment.run)
                 continue
             appended.add(segment.start, segment.end)
         return missed, ready
 
-    def _continue_batch(
-        self,
-        segment: _Segment,
-        batch: ProducerBatch,
-        records: memoryview,
-        first: int,
-        newest: int,
-        callback: DeliveryCallback | None,
-    ) -> bool:
-        """Append to the batch that was open at the time of the plan; False when it has changed since."""
-        queue = segment.queue
-        try:
-            with queue.lock:
-                self._accumulator.check_open()
-                if not queue.batches or queue.batches[-1] is not batch or batch.record_count != segment.records_before:
-                    return False
-                count = segment.end - segment.start
-                if batch.append_encoded(records, count, first, newest, callback):
-                    return True
-                # There is no memory to let the batch grow: the rows wait for memory for a batch that holds only them.
-                batch.close_for_appends()
-                return False
-        except BaseException:
-            release_left(queue.lock)
-            raise
-
-    def _open_batch(
-        self,
-        segment: _Segment,
-        records: memoryview,
-        first: int,
-        newest: int,
-        callback: DeliveryCallback | None,
-        max_block_ms: int,
-    ) -> None:
-        accumulator, queue = self._accumulator, segment.queue
-        memory = Memory()
-        opened: list[ProducerBatch] = []
-        try:
-            accumulator.allocate(memory, HEADER_BYTES + len(records), max_block_ms)
-            with queue.lock:
-                accumulator.check_open()
-                if queue.batches:
-                    queue.batches[-1].close_for_appends()
-                batch = accumulator.new_batch(queue.topic_partition, memory)
-                opened.append(batch)
-                batch.append_encoded(records, segment.end - segment.start, first, newest, callback)
-                accumulator.add_batch(queue, batch)
-        except BaseException:
-            accumulator.give_up(queue, memory, opened)
-            raise
-
 
 class _Plan:
-    """Assigns every row of a chunk to a batch, with its offset delta and its timestamp delta."""
+    """Assigns every row to a batch, with its offset delta and its timestamp delta.
 
-    def __init__(
-        self,
-        accumulator: RecordAccumulator,
-        topic: str,
-        chunk: ColumnChunk,
-        run_partitions: NDArray[np.int32],
-        run_starts: Int64s,
-        wall_ms: int,
-        continue_open: bool,
-    ) -> None:
-        self.chunk = chunk
-        self._accumulator = accumulator
-        self._timestamps = chunk.timestamps
-        self._wall_ms = wall_ms
-        self._content = content_sizes(chunk)
+    :param places: where the first rows of each run go.
+    :param new_batch: where rows go that do not fit there.
+    """
+
+    def __init__(self, rows: SortedRows, places: list[OpenBatch], new_batch: OpenBatch) -> None:
+        self.rows = rows
+        self._places = places
+        self._new_batch = new_batch
+        self._timestamps = rows.chunk.timestamps
+        self._content = content_sizes(rows.chunk)
         self.segments: list[_Segment] = []
-        queues = [accumulator.queue(TopicPartition(topic, int(partition))) for partition in run_partitions]
-        room = accumulator.batch_room_bytes
-        open_batches = [_open_batch_of(queue, room) if continue_open else (None, 0, 0, room) for queue in queues]
+        run_starts = rows.run_starts
         lengths = np.diff(run_starts)
-        counts = np.array([before for _, before, _, _ in open_batches], dtype=np.int64)
+        counts = np.array([place.record_count for place in places], dtype=np.int64)
         self.offset_deltas: Int64s = np.arange(len(self._content), dtype=np.int64)
         self.offset_deltas -= np.repeat(run_starts[:-1] - counts, lengths)
-        self.timestamp_deltas = self._first_timestamp_deltas(run_starts, open_batches, lengths)
+        self.timestamp_deltas = self._first_timestamp_deltas(lengths)
         sizes = sizes_from_content(self._content, self.offset_deltas, self.timestamp_deltas)
         run_bytes = np.add.reduceat(sizes, run_starts[:-1]).tolist()
         starts: list[int] = run_starts.tolist()
-        for run, queue in enumerate(queues):
-            batch, before, _, room = open_batches[run]
-            if run_bytes[run] <= room:
-                self.segments.append(_Segment(run, queue, starts[run], starts[run + 1], batch, before))
+        for run, place in enumerate(places):
+            start, end = starts[run], starts[run + 1]
+            if run_bytes[run] <= place.room_bytes:
+                self.segments.append(_Segment(run, start, end, place))
             else:
-                self._roll_over(run, queue, starts[run], starts[run + 1], batch, before, room, sizes)
+                self._roll_over(run, start, end, sizes)
 
-    def _first_timestamp_deltas(
-        self, run_starts: Int64s, open_batches: list[tuple[ProducerBatch | None, int, int, int]], lengths: Int64s
-    ) -> Int64s:
+    def _first_timestamp_deltas(self, lengths: Int64s) -> Int64s:
         """The deltas if every run fits into its open batch (or into one new batch)."""
+        places, wall_ms = self._places, self.rows.wall_ms
         if self._timestamps is None:
-            bases = np.array([self._wall_ms if batch is None else base for batch, _, base, _ in open_batches])
-            return np.repeat(self._wall_ms - bases, lengths)
-        firsts = self._timestamps[run_starts[:-1]]
-        bases = np.array([base for _, _, base, _ in open_batches], dtype=np.int64)
-        is_new = np.array([batch is None for batch, _, _, _ in open_batches], dtype=np.bool_)
+            bases = np.array([wall_ms if place.batch is None else place.base_timestamp for place in places])
+            return np.repeat(wall_ms - bases, lengths)
+        firsts = self._timestamps[self.rows.run_starts[:-1]]
+        bases = np.array([place.base_timestamp for place in places], dtype=np.int64)
+        is_new = np.array([place.batch is None for place in places], dtype=np.bool_)
         return np.asarray(self._timestamps - np.repeat(np.where(is_new, firsts, bases), lengths), dtype=np.int64)
 
-    def _roll_over(
-        self,
-        run: int,
-        queue: PartitionQueue,
-        start: int,
-        end: int,
-        batch: ProducerBatch | None,
-        before: int,
-        room: int,
-        sizes: Int64s,
-    ) -> None:
+    def _roll_over(self, run: int, start: int, end: int, sizes: Int64s) -> None:
         """Split the run ``start … end - 1`` into the rest of the open batch and new batches behind it."""
+        place = self._places[run]
         least = np.cumsum(self._content[start:end] + _LEAST_OVERHEAD)
-        if batch is not None:
-            fitting = int(np.searchsorted(np.cumsum(sizes[start:end]), room, side="right"))
+        fitting = 0
+        if place.batch is not None:
+            fitting = int(np.searchsorted(np.cumsum(sizes[start:end]), place.room_bytes, side="right"))
             if fitting:
-                self.segments.append(_Segment(run, queue, start, start + fitting, batch, before))
-        else:
-            fitting = 0
+                self.segments.append(_Segment(run, start, start + fitting, place))
         position = start + fitting
         while position < end:
             done = int(least[position - start - 1]) if position > start else 0
-            window_end = start + int(np.searchsorted(least, done + self._accumulator.batch_room_bytes, side="right"))
+            window_end = start + int(np.searchsorted(least, done + self._new_batch.room_bytes, side="right"))
             window_end = min(max(window_end, position + 1), end)
             taken = self._place_in_new_batch(position, window_end)
-            self.segments.append(_Segment(run, queue, position, position + taken, None, 0))
+            self.segments.append(_Segment(run, position, position + taken, self._new_batch))
             position += taken
 
     def _place_in_new_batch(self, start: int, window_end: int) -> int:
@@ -294,33 +228,12 @@ class _Plan:
         sizes = sizes_from_content(
             self._content[start:window_end], offset_deltas, self.timestamp_deltas[start:window_end]
         )
-        fitting = int(np.searchsorted(np.cumsum(sizes), self._accumulator.batch_room_bytes, side="right"))
+        fitting = int(np.searchsorted(np.cumsum(sizes), self._new_batch.room_bytes, side="right"))
         return max(fitting, 1)
 
     def timestamp_span(self, segment: _Segment) -> tuple[int, int]:
         """The timestamp of the segment's first row, and the newest one."""
         if self._timestamps is None:
-            return self._wall_ms, self._wall_ms
+            return self.rows.wall_ms, self.rows.wall_ms
         rows = self._timestamps[segment.start : segment.end]
         return int(rows[0]), int(rows.max())
-
-
-def _open_batch_of(queue: PartitionQueue, new_batch_room: int) -> tuple[ProducerBatch | None, int, int, int]:
-    """(open batch or None for a new one, its record count, its base timestamp, bytes of records that fit)."""
-    try:
-        with queue.lock:
-            if queue.batches:
-                last = queue.batches[-1]
-                if last.room_bytes > 0:
-                    return last, last.record_count, last.base_timestamp, last.room_bytes
-    except BaseException:
-        release_left(queue.lock)
-        raise
-    return None, 0, 0, new_batch_room
-
-
-def _rows_of(run_starts: Int64s, runs: list[int]) -> tuple[Int64s, Int64s]:
-    """(the rows of *runs* alone, where each run starts among them)."""
-    lengths = np.diff(run_starts)[runs]
-    starts = np.concatenate(([0], np.cumsum(lengths)))
-    return np.arange(starts[-1]) + np.repeat(run_starts[runs] - starts[:-1], lengths), starts

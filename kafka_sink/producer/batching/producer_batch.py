@@ -90,23 +90,22 @@ class ProducerBatch:
     encoded.
 
     :param memory: room for the 61-byte header and the uncompressed records; the batch owns it once it is queued.
-    :param limit: maximum size in bytes, header included.
-    :param more_memory: allocates larger memory when *memory* is full before *limit* is reached.
+    :param more_memory: how large the batch may become, and the larger memory when *memory* is full before that.
     """
 
     def __init__(
         self,
         topic_partition: TopicPartition,
         memory: Memory,
-        limit: int,
         more_memory: BatchMemory,
         compression: Compression,
         clock: Clock,
         created_ms: int,
     ) -> None:
+        # One list of all that a batch knows of itself, from its first record to its end.
         self.topic_partition = topic_partition
         self.memory = memory
-        self._limit = limit
+        self._limit = more_memory.limit_for(memory)
         self._capacity = len(memory)
         self._more_memory = more_memory
         self.created_ms = created_ms
@@ -173,9 +172,10 @@ class ProducerBatch:
         """Append one record, or return None when the record does not fit into the batch or into the available memory,
         when the batch is closed, or when the record would fill the batch and *may_fill* is False.
 
-        The record is encoded when the batch is closed. Its exact size is computed inline here, because this method runs
-        once per record and dominates the cost of an append.
+        The record is encoded when the batch is closed.
         """
+        # One function, with the exact size computed inline, because it runs once per record and dominates the cost of
+        # an append.
         if self._closed_for_appends:
             return None
         entries = header_entries(headers) if headers else b""
@@ -447,13 +447,7 @@ class ProducerBatch:
             ends.append(len(encoded))
         memory = Memory(bytearray(HEADER_BYTES + len(encoded)))
         piece = ProducerBatch(
-            self.topic_partition,
-            memory,
-            len(memory),
-            self._more_memory,
-            self._compression,
-            self._clock,
-            self.created_ms,
+            self.topic_partition, memory, self._more_memory, self._compression, self._clock, self.created_ms
         )
         piece.may_be_stored = self.may_be_stored or self.attempts > 0
         stamps = [self.base_timestamp + record.timestamp_delta for record in records[start:end]]

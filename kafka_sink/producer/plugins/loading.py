@@ -34,18 +34,25 @@ class Plugins:
     close: Callable[[], None]
 
 
+@dataclass(frozen=True, slots=True)
+class GivenPlugins:
+    """The plugins that were passed to the producer as objects; None for those that the configuration names."""
+
+    key_serializer: Any = None
+    value_serializer: Any = None
+    interceptors: Sequence[Any] | None = None
+    partitioner: Any = None
+
+    @property
+    def are_any(self) -> bool:
+        plugins = (self.key_serializer, self.value_serializer, self.interceptors, self.partitioner)
+        return any(plugin is not None for plugin in plugins)
+
+
 def make_plugins(
-    config: ProducerConfig,
-    configs: Mapping[str, Any],
-    log: ContextLogger,
-    undo: ExitStack,
-    *,
-    partitioner: Any,
-    key_serializer: Any,
-    value_serializer: Any,
-    interceptors: Sequence[Any] | None,
+    config: ProducerConfig, configs: Mapping[str, Any], given: GivenPlugins, log: ContextLogger, undo: ExitStack
 ) -> Plugins:
-    """The plugins that were passed as objects, and those that *config* names for arguments that are None.
+    """The *given* plugins, and those that *config* names for the others.
 
     :param configs: the properties that the plugins are configured with.
     :param undo: closes the plugins if the producer cannot be created.
@@ -54,7 +61,7 @@ def make_plugins(
     closers = ExitStack()
     undo.callback(closers.close)
     built_in: BuiltInPartitioner | None = None
-    chosen = config.partitioner_class if partitioner is None else partitioner
+    chosen = config.partitioner_class if given.partitioner is None else given.partitioner
     if chosen is None:
         built_in = BuiltInPartitioner(config.batch_size_bytes, ignore_keys=config.partitioner_ignore_keys)
     else:
@@ -63,16 +70,16 @@ def make_plugins(
         configure = getattr(chosen, "configure", None)
         if configure is not None:
             configure(configs)
-    keys = FieldSerializer(
-        "key.serializer", config.key_serializer if key_serializer is None else key_serializer, configs
-    )
-    closers.callback(_close, keys, log)
-    values = FieldSerializer(
-        "value.serializer", config.value_serializer if value_serializer is None else value_serializer, configs
-    )
-    closers.callback(_close, values, log)
-    given = config.interceptor_classes if interceptors is None else interceptors
-    chain = ProducerInterceptors(given, configs, log) if given else None
+
+    def serializer(option: str, named: Any, passed: Any) -> FieldSerializer:
+        made = FieldSerializer(option, named if passed is None else passed, configs)
+        closers.callback(_close, made, log)
+        return made
+
+    keys = serializer("key.serializer", config.key_serializer, given.key_serializer)
+    values = serializer("value.serializer", config.value_serializer, given.value_serializer)
+    interceptors = config.interceptor_classes if given.interceptors is None else given.interceptors
+    chain = ProducerInterceptors(interceptors, configs, log) if interceptors else None
     if chain is not None:
         closers.callback(_close, chain, log)
     return Plugins(built_in, chosen, keys, values, chain, closers.close)

@@ -6,20 +6,15 @@ module never performs I/O, and handles the answers for batches, not requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
-from kafka_sink.client.connection_states import ConnectionFailure
-from kafka_sink.client.metadata import Metadata
-from kafka_sink.common.clock import Clock
+from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.common.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_for
-from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from kafka_sink.producer.batching.accumulator import RecordAccumulator
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
-from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.context import ProducerContext
 from kafka_sink.producer.futures import NO_RECORD_ERRORS
-from kafka_sink.producer.metrics import ProducerMetrics
-from kafka_sink.producer.sending.batch_drain import BatchDrain
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.protocol.messages.produce import PartitionProduceResponse
 
@@ -43,40 +38,30 @@ _REMEDIES: dict[ErrorCode, str] = {
 class InFlightBatches:
     """The drained batches, by partition.
 
-    :param connection_failures: which brokers could not be reached, for the error of a batch that expires.
+    :param transactions: None for a producer that is not idempotent.
     """
 
     def __init__(
         self,
-        *,
-        metadata: Metadata,
+        context: ProducerContext,
+        network: ClientNetwork,
         accumulator: RecordAccumulator,
-        drain: BatchDrain,
         transactions: TransactionManager | None,
-        config: ProducerConfig,
-        metrics: ProducerMetrics,
-        clock: Clock,
-        log: ContextLogger,
-        connection_failures: Callable[[], Sequence[ConnectionFailure]],
     ) -> None:
-        self._metadata = metadata
+        self._config = context.config
+        self._clock = context.clock
+        self._metrics = context.metrics
+        self._log = context.log
+        self._metadata = network.metadata
+        # Which brokers could not be reached, for the error of a batch that expires.
+        self._connection_failures = network.client.connection_failures
         self._accumulator = accumulator
-        self._drain = drain
         self._transactions = transactions
         self._idempotence = None if transactions is None else transactions.sequences
-        self._config = config
-        self._metrics = metrics
-        self._clock = clock
-        self._log = log
-        self._connection_failures = connection_failures
-        self._guarantee_order = config.max_in_flight_requests_per_connection == 1
+        self._guarantee_order = self._config.max_in_flight_requests_per_connection == 1
         self._batches: dict[TopicPartition, list[ProducerBatch]] = {}
         #: No batch expires before this time, monotonic ms.
         self.next_expiry_ms = 0
-
-    def clear(self) -> None:
-        """Forget all batches, which were aborted."""
-        self._batches.clear()
 
     def track(self, drained: dict[int, list[ProducerBatch]]) -> None:
         """Add batches that are about to be sent, by node."""
@@ -85,13 +70,13 @@ class InFlightBatches:
             for batch in batches:
                 self._batches.setdefault(batch.topic_partition, []).append(batch)
                 if self._guarantee_order:
-                    self._drain.mute(batch.topic_partition)
+                    self._accumulator.mute(batch.topic_partition)
 
     def expire(self, now_ms: int) -> None:
         """Fail the batches that have waited longer than delivery.timeout.ms, queued or in flight."""
         if now_ms < self.next_expiry_ms:
             return
-        expired, next_expiry_ms = self._drain.expired_batches(now_ms)
+        expired, next_expiry_ms = self._accumulator.expired_batches(now_ms)
         timeout_ms = self._config.delivery_timeout_ms
         for batch in (batch for batches in self._batches.values() for batch in batches):
             if batch.has_reached_delivery_timeout(timeout_ms, now_ms):
@@ -130,7 +115,7 @@ class InFlightBatches:
         if code.is_invalid_metadata:
             self._metadata.request_update()
         if self._guarantee_order:
-            self._drain.unmute(batch.topic_partition)
+            self._accumulator.unmute(batch.topic_partition)
 
     def _can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int, now_ms: int) -> bool:
         if batch.has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms):
@@ -153,12 +138,12 @@ class InFlightBatches:
         batch.last_failure = f"{code.name}: {message}" if message else code.name
         self._metrics.retried(batch.topic_partition.topic, batch.record_count, now_ms)
         self._forget(batch)
-        self._drain.reenqueue(batch, now_ms)
+        self._accumulator.reenqueue(batch, now_ms)
 
     def _split(self, batch: ProducerBatch, code: ErrorCode) -> None:
         self._forget(batch)
         try:
-            self._drain.split_and_reenqueue(batch)
+            self._accumulator.split_and_reenqueue(batch)
         except Exception as error:
             self._log.exception("a batch of %s could not be split", batch.topic_partition)
             reason = error_for(code, f"{self._explain(batch, code, None)} (not split: {error!r})")
@@ -213,6 +198,40 @@ class InFlightBatches:
         self._metrics.failed(batch.topic_partition.topic, batch.record_count, self._clock.monotonic_ms())
         batch.done(NO_OFFSET, NO_TIMESTAMP, error, record_errors)
         self._accumulator.deallocate(batch)
+
+    def not_sent(self, batches: Iterable[ProducerBatch], error: Exception) -> None:
+        """Fail drained batches, because their request could not be sent."""
+        for batch in batches:
+            reason = KafkaError(f"{batch.record_count} record(s) for {batch.topic_partition} not sent: {error!r}")
+            self.fail(batch, reason)
+            self._accumulator.unmute(batch.topic_partition)
+
+    def abort_all(self, error: Exception) -> None:
+        """Fail every batch, queued or in flight."""
+        aborted = self._accumulator.abort_batches(lambda _: error)
+        if self._idempotence is not None:
+            for batch in aborted:
+                # Batches that stay in flight there would block their partition after an error that is not fatal.
+                self._idempotence.failed(batch)
+        self._count_failed(aborted)
+        self._batches.clear()
+
+    def abort_undrained(self, error: Exception) -> None:
+        """Fail the batches that were never drained."""
+        self._count_failed(self._accumulator.abort_undrained(error))
+
+    def give_up(self, reason_for: Callable[[ProducerBatch], Exception]) -> list[ProducerBatch]:
+        """Fail every batch at the end of the producer, also those of appends that are still in progress, and return
+        them.
+        """
+        given_up = self._accumulator.abort_incomplete(reason_for)
+        self._count_failed(given_up)
+        return given_up
+
+    def _count_failed(self, batches: Iterable[ProducerBatch]) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for batch in batches:
+            self._metrics.failed(batch.topic_partition.topic, batch.record_count, now_ms)
 
     def _explain(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> str:
         what = f"{batch.record_count} record(s) for {batch.topic_partition} were refused"

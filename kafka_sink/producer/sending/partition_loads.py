@@ -1,7 +1,6 @@
 """The load of the brokers for the built-in partitioner: queue lengths, and nodes that accept nothing (KIP-794).
 
-The sender thread calls it in every pass. It only reads: queue lengths are read without their locks, because a slightly
-outdated value does no harm.
+The sender thread calls it in every pass. It only reads.
 """
 
 from __future__ import annotations
@@ -44,14 +43,12 @@ class PartitionLoads:
             return
         self._due_ms = now_ms + _LOADS_EVERY_MS
         for topic in self._partitioner.topics:
-            queues = self._accumulator.queues_by_topic.get(topic, {})
+            lengths = self._accumulator.queue_lengths(topic)
             partitions: list[int] = []
             # Until every partition has been used once, the loads of the others are unknown.
-            if queues and len(queues) >= (cluster.partition_count(topic) or 0):
-                partitions = [number for number in tuple(queues) if self._is_available(cluster, topic, number)]
-            self._partitioner.update_loads(
-                topic, partitions, [len(queues[number].batches) for number in partitions], len(queues)
-            )
+            if lengths and len(lengths) >= (cluster.partition_count(topic) or 0):
+                partitions = [number for number in lengths if self._is_available(cluster, topic, number)]
+            self._partitioner.update_loads(topic, partitions, [lengths[number] for number in partitions], len(lengths))
 
     def _is_available(self, cluster: Cluster, topic: str, partition: int) -> bool:
         leader = cluster.leader_for(TopicPartition(topic, partition))

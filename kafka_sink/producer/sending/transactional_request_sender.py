@@ -1,19 +1,19 @@
-"""Sends the requests of the transaction manager, one at a time, and passes it the answers.
+"""Keeps the identity of an idempotent producer, and its transaction: settles what batches did to the sequences, and
+sends the requests of the transaction manager, one at a time, and passes it the answers.
 
-It is part of the sender thread's step. It finds the broker for a request, and waits for the connection and for pauses
-between attempts without blocking. The manager and its requests interpret the answers.
+It is one part of the sender thread's step. It finds the broker for a request, and waits for the connection and for
+pauses between attempts without blocking. The manager and its requests interpret the answers.
 """
 
 from __future__ import annotations
 
 from kafka_sink.client.client_request import ClientResponse
-from kafka_sink.client.metadata import Metadata
-from kafka_sink.client.network_client import NetworkClient
+from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.common.clock import FOREVER_MS
-from kafka_sink.common.errors import KafkaError
-from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.errors import KafkaError, TransactionAbortableError
 from kafka_sink.producer.batching.accumulator import RecordAccumulator
-from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.context import ProducerContext
+from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.producer.transactions.requests import TransactionalRequest
 
@@ -23,24 +23,63 @@ class TransactionalRequestSender:
 
     def __init__(
         self,
-        *,
-        client: NetworkClient,
-        metadata: Metadata,
+        context: ProducerContext,
+        network: ClientNetwork,
         accumulator: RecordAccumulator,
+        in_flight: InFlightBatches,
         transactions: TransactionManager,
-        config: ProducerConfig,
-        log: ContextLogger,
     ) -> None:
-        self._client = client
-        self._metadata = metadata
+        self._config = context.config
+        self._log = context.log
+        self._client = network.client
+        self._metadata = network.metadata
         self._accumulator = accumulator
+        self._batches = in_flight
         self._transactions = transactions
-        self._config = config
-        self._log = log
         self._in_flight: TransactionalRequest | None = None
 
     def run_once(self, now_ms: int) -> int:
-        """Send the next request if possible; returns how long the following poll may last, ms."""
+        """Resolve sequences, fail the batches that cannot be sent any more, and send the next request if possible;
+        returns how long the following poll may last, ms.
+        """
+        transactions = self._transactions
+        with_gap = transactions.sequences.resolve_sequences()
+        if with_gap and transactions.is_transactional:
+            transactions.sequences_have_gap(with_gap)
+        if transactions.has_fatal_error:
+            self._batches.abort_all(self._reason())
+            return FOREVER_MS
+        denied = transactions.take_denial()
+        if denied is not None:
+            self._batches.abort_all(denied)
+        if transactions.is_given_up:
+            self._batches.abort_undrained(self._reason())
+        transactions.ensure_producer_id(is_needed=self._accumulator.has_incomplete, now_ms=now_ms)
+        return self._send_next(now_ms)
+
+    def _reason(self) -> Exception:
+        return self._transactions.last_error or TransactionAbortableError("the transaction was aborted")
+
+    def abort_open_transaction(self) -> bool:
+        """Abort a transaction that can no longer be committed; otherwise brokers and readers would wait for its
+        time-out. False if none is open, or it cannot be aborted.
+        """
+        if not self._transactions.has_ongoing_transaction:
+            return False
+        if not self._transactions.is_completing:
+            self._log.info("aborting the open transaction, because the producer is closed")
+            try:
+                self._transactions.begin_abort()
+            except KafkaError:
+                self._log.exception("the open transaction could not be aborted")
+                return False
+        return True
+
+    def close(self) -> None:
+        """Fail the calls that still wait for a result."""
+        self._transactions.close()
+
+    def _send_next(self, now_ms: int) -> int:
         while self._in_flight is None:
             request = self._transactions.next_request(has_incomplete=self._accumulator.has_incomplete_or_appends)
             if request is None:

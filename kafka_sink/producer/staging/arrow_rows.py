@@ -57,6 +57,21 @@ def rows_of(batch: pa.RecordBatch, wall_ms: int) -> ArrowRows:
     return ArrowRows(chunk, _partitions(batch.column("partition")) if "partition" in present else None)
 
 
+def parts_to_send(
+    rows: pa.RecordBatch | pa.Table | ColumnChunk, partitions: NDArray[np.int32] | None, wall_ms: int
+) -> list[ArrowRows]:
+    """All of *rows*, in parts, with *partitions* if they are given.
+
+    :raises SerializationError: as for :func:`rows_to_send`.
+    :raises RowSerializationError: as for :func:`rows_to_send`.
+    :raises ValueError: if partitions are given twice.
+    """
+    if isinstance(rows, ColumnChunk):
+        return [ArrowRows(rows, partitions)]
+    parts = rows_to_send(rows, wall_ms)
+    return parts if partitions is None else with_partitions(parts, partitions)
+
+
 def rows_to_send(rows: pa.RecordBatch | pa.Table, wall_ms: int) -> list[ArrowRows]:
     """All of *rows*, in their record batches.
 

@@ -8,19 +8,18 @@ rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kafka_sink.client.cluster import Cluster
-from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import RowSerializationError, RowTooLargeError
-from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender
+from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender, SortedRows
 from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.context import ProducerContext
 from kafka_sink.producer.futures import DeliveryCallback, PartlyStagedError
-from kafka_sink.producer.metrics import ProducerMetrics
-from kafka_sink.producer.plugins.built_in_partitioner import BuiltInPartitioner
+from kafka_sink.producer.plugins.loading import Plugins
 from kafka_sink.producer.plugins.partitioner import check_choice, check_choices, partition_count, row_by_row
 from kafka_sink.producer.staging.arrow_rows import ArrowRows
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION, TopicMetadata
@@ -43,28 +42,25 @@ RECORD_OVERHEAD_BYTES: Final = 10
 class ColumnStaging:
     """Stages rows for one topic at a time.
 
-    :param built_in: the built-in partitioner; None if *partitioner* chooses.
     :param wake: called when a batch has become ready to be sent.
     """
 
     def __init__(
         self,
-        config: ProducerConfig,
-        clock: Clock,
+        context: ProducerContext,
         topics: TopicMetadata,
         appender: ColumnAppender,
-        metrics: ProducerMetrics,
-        built_in: BuiltInPartitioner | None,
-        partitioner: Any,
+        plugins: Plugins,
         wake: Callable[[], None],
     ) -> None:
-        self._config = config
-        self._clock = clock
+        self._config = context.config
+        self._clock = context.clock
+        self._metrics = context.metrics
         self._topics = topics
         self._appender = appender
-        self._metrics = metrics
-        self._built_in = built_in
-        self._partitioner = partitioner
+        # One of the two is None.
+        self._built_in = plugins.built_in
+        self._partitioner = plugins.partitioner
         self._wake = wake
 
     def stage(self, topic: str, parts: Sequence[ArrowRows], wall_ms: int, on_delivery: DeliveryCallback) -> None:
@@ -129,11 +125,10 @@ class ColumnStaging:
             rows = self._partition_rows(topic, piece, sizes[start:end], given, cluster)
             order, run_partitions, run_starts = partition_order(rows)
             sorted_piece = piece if order is None else piece.take(order)
+            sorted_rows = SortedRows(topic, sorted_piece, run_partitions, run_starts, wall_ms)
             left = max(deadline - self._clock.monotonic_ms(), 0)
             appended = staged.begin(order, end - start)
-            if self._appender.append(
-                topic, sorted_piece, run_partitions, run_starts, wall_ms, on_delivery, left, appended
-            ):
+            if self._appender.append(sorted_rows, on_delivery, left, appended):
                 self._wake()
             staged.end()
             start = end

@@ -10,14 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kafka_sink.client.cluster import Cluster
-from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, KafkaError, RecordTooLargeError
-from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
 from kafka_sink.producer.batching.accumulator import RecordAccumulator
-from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.context import ProducerContext
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture, FutureRecordMetadata
-from kafka_sink.producer.metrics import ProducerMetrics
 from kafka_sink.producer.plugins.interceptors import ProducerInterceptors
 from kafka_sink.producer.plugins.loading import Plugins
 from kafka_sink.producer.plugins.partitioner import check_choice
@@ -39,23 +36,20 @@ class RecordStaging:
 
     def __init__(
         self,
-        config: ProducerConfig,
-        clock: Clock,
+        context: ProducerContext,
         topics: TopicMetadata,
         accumulator: RecordAccumulator,
-        metrics: ProducerMetrics,
         plugins: Plugins,
         transactions: TransactionManager | None,
         wake: Callable[[], None],
-        log: ContextLogger,
     ) -> None:
-        self._config = config
+        config = self._config = context.config
+        self._metrics = context.metrics
+        self._log = context.log
         self._topics = topics
         self._accumulator = accumulator
-        self._metrics = metrics
         self._transactions = transactions
         self._wake = wake
-        self._log = log
         self._built_in = plugins.built_in
         self._partitioner = plugins.partitioner
         self._on_new_batch: Callable[[str, Cluster, int], None] | None = getattr(
@@ -66,7 +60,7 @@ class RecordStaging:
         self._takes_bytes = plugins.key_serializer.is_plain and plugins.value_serializer.is_plain
         self._hashes_keys = plugins.built_in is not None and not plugins.built_in.ignore_keys
         # Bound once, because a lookup would cost time for every record.
-        self._monotonic_ms, self._wall_ms = clock.monotonic_ms, clock.wall_ms
+        self._monotonic_ms, self._wall_ms = context.clock.monotonic_ms, context.clock.wall_ms
         self._known_topics = topics.known
         self._append_to_open_batch: Callable[..., FutureRecordMetadata | None] = accumulator.append_to_open_batch
         if config.batch_size_bytes + MAX_RECORD_OVERHEAD_BYTES > min(
@@ -86,7 +80,7 @@ class RecordStaging:
             range.
         :raises KafkaError: if the producer was closed meanwhile, or needs a transaction and none is open.
         """
-        # Every call and every lookup in this method is paid for once per record.
+        # One function, because every call and every lookup in it is paid for once per record.
         interceptors = self._interceptors
         if interceptors is not None:
             record = self._intercept(interceptors, record)
@@ -206,13 +200,7 @@ class RecordStaging:
                 abort_on_new_batch=abort_on_new_batch,
             )
             if result.abort_for_new_batch:
-                if self._built_in is not None:
-                    size = _sticky_bytes(key, value, headers)
-                    self._built_in.needs_new_batch(topic, partition, size, cluster)
-                    partition = self._built_in.partition(topic, None, cluster)
-                elif self._on_new_batch is not None:
-                    self._on_new_batch(topic, cluster, partition)
-                    partition = self._ask_partitioner(record, key, value, cluster)
+                partition = self._choose_again(record, staged, partition, cluster)
                 # The batch without enough room is full now, although the record goes to another partition.
                 left_full_batch = True
                 continue
@@ -221,6 +209,17 @@ class RecordStaging:
             if result.future is not None:
                 return result.future, partition
         raise RuntimeError("an append that may open a batch ended without a future")
+
+    def _choose_again(self, record: ProducerRecord, staged: _Staged, partition: int, cluster: Cluster) -> int:
+        """The partition for a record that would need a new batch in *partition*."""
+        _, key, value, headers, _ = staged
+        if self._built_in is not None:
+            self._built_in.needs_new_batch(record.topic, partition, _sticky_bytes(key, value, headers), cluster)
+            return self._built_in.partition(record.topic, None, cluster)
+        if self._on_new_batch is not None:
+            self._on_new_batch(record.topic, cluster, partition)
+            return self._ask_partitioner(record, key, value, cluster)
+        return partition
 
 
 class _Staged(NamedTuple):

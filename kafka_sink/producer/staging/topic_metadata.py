@@ -6,16 +6,13 @@ of the metadata, wakes the sender thread and waits for the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kafka_sink.client.cluster import Cluster
-from kafka_sink.client.connection_states import ConnectionFailure
-from kafka_sink.client.metadata import Metadata
-from kafka_sink.common.clock import Clock
+from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.common.errors import (
     ApiError,
     BrokersUnreachableError,
@@ -26,8 +23,7 @@ from kafka_sink.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafka_sink.producer.batching.calls_in_progress import APPEND, CallsInProgress
-from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.metrics import ProducerMetrics
+from kafka_sink.producer.context import ProducerContext
 from kafka_sink.producer.producer_record import check_topic
 from kafka_sink.producer.sending.sender import Sender
 
@@ -58,26 +54,19 @@ class TopicMetadata:
     """Finds topics within max.block.ms, or raises the reason (apache/kafka ``KafkaProducer.waitOnMetadata``)."""
 
     def __init__(
-        self,
-        metadata: Metadata,
-        sender: Sender,
-        metrics: ProducerMetrics,
-        clock: Clock,
-        config: ProducerConfig,
-        connection_failures: Callable[[], tuple[ConnectionFailure, ...]],
-        calls: CallsInProgress,
+        self, context: ProducerContext, network: ClientNetwork, sender: Sender, calls: CallsInProgress
     ) -> None:
-        self._metadata = metadata
+        self._config = context.config
+        self._clock = context.clock
+        self._metrics = context.metrics
+        self._metadata = network.metadata
+        self._connection_failures = network.client.connection_failures
         self._sender = sender
-        self._metrics = metrics
-        self._clock = clock
-        self._config = config
-        self._max_block_ms = config.max_block_ms
-        self._connection_failures = connection_failures
         self._calls = calls
+        self._max_block_ms = self._config.max_block_ms
         #: Topics by name as recent records found them, all in the same cluster.
         self.known: dict[str, KnownTopic] = {}
-        self._cluster = metadata.fetch()
+        self._cluster = self._metadata.fetch()
 
     def find(self, topic: str, partition: int | None, now_ms: int) -> KnownTopic:
         """*topic* in a cluster that contains it (and *partition*), usually as a recent record found it.

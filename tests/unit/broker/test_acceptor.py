@@ -11,7 +11,7 @@ import pytest
 from kafka_sink.broker.network.acceptor import SELECT_TIMEOUT_MS, Acceptor
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from kafka_sink.broker.network.processor import AcceptedConnection
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 
 
 class Listening:
@@ -59,7 +59,7 @@ class Queue:
 
 class Bench:
     def __init__(self, processors: int = 3, room: int = 1000, **limits: object) -> None:
-        self.clock = ManualClock()
+        self.clock = FakeClock()
         self.listener = Listening()
         self.queues = [Queue(room) for _ in range(processors)]
         self.quotas = ConnectionQuotas(ConnectionLimits(**limits), 1, self.clock)  # type: ignore[arg-type]

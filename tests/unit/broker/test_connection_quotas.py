@@ -22,11 +22,11 @@ from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.threads import start_thread
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 from tests.support.living import living
 
 
-class OneWait(ManualClock):
+class OneWait(FakeClock):
     """Runs *meanwhile* when somebody waits for a slot, instead of waiting."""
 
     def __init__(self, meanwhile: Callable[[], object]) -> None:
@@ -40,8 +40,8 @@ class OneWait(ManualClock):
         return True
 
 
-def quotas(clock: ManualClock | None = None, listeners: int = 1, **limits: object) -> ConnectionQuotas:
-    return ConnectionQuotas(ConnectionLimits(**limits), listeners, clock or ManualClock())  # type: ignore[arg-type]
+def quotas(clock: FakeClock | None = None, listeners: int = 1, **limits: object) -> ConnectionQuotas:
+    return ConnectionQuotas(ConnectionLimits(**limits), listeners, clock or FakeClock())  # type: ignore[arg-type]
 
 
 @pytest.mark.behaviour(
@@ -101,7 +101,7 @@ def test_full_node_or_listener_makes_the_acceptor_wait(limits: dict[str, object]
 
 @pytest.mark.behaviour("ConnectionQuotas", "A listener's limit holds for that listener")
 def test_connection_limit_of_a_listener_is_its_own() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     counted = quotas(clock, per_listener={"A": 1})
     counted.inc("A", "1.1.1.1")
     counted.inc("B", "1.1.1.1")
@@ -111,7 +111,7 @@ def test_connection_limit_of_a_listener_is_its_own() -> None:
 
 @pytest.mark.behaviour("ConnectionQuotas", "The listener between brokers is not held back by max.connections")
 def test_protected_listener_is_exempt_from_max_connections() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     counted = quotas(clock, listeners=2, total=1, protected_listener="INTERNAL")
     counted.inc("CLIENTS", "1.1.1.1")
     assert not counted.max_connections_exceeded("CLIENTS")
@@ -131,7 +131,7 @@ def test_a_single_listener_is_not_protected() -> None:
 
 @pytest.mark.behaviour("ConnectionQuotas", "Connections that come too fast wait (max.connection.creation.rate)")
 def test_connections_that_come_too_fast_wait() -> None:
-    clock = ManualClock(1_000_000)
+    clock = FakeClock(1_000_000)
     counted = quotas(clock, creation_rate=10)
     for _ in range(100):
         counted.inc("A", "1.1.1.1")
@@ -143,7 +143,7 @@ def test_connections_that_come_too_fast_wait() -> None:
 
 @pytest.mark.behaviour("ConnectionQuotas", "A connection of an address that is too fast is throttled and not counted")
 def test_address_over_its_rate_is_throttled_and_not_counted() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     counted = quotas(clock, creation_rate_per_ip=1, total=11)
     for _ in range(10):
         counted.inc("A", "1.1.1.1")
@@ -157,7 +157,7 @@ def test_address_over_its_rate_is_throttled_and_not_counted() -> None:
 
 
 def test_retrying_address_is_admitted_at_its_rate() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     counted = quotas(clock, creation_rate_per_ip=1)
     for _ in range(200):
         # What was refused was no connection, so it does not count.
@@ -169,7 +169,7 @@ def test_retrying_address_is_admitted_at_its_rate() -> None:
 
 @pytest.mark.behaviour("ConnectionQuotas", "A listener's rate holds for that listener")
 def test_a_listeners_rate_holds_for_that_listener() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     counted = quotas(clock, creation_rate_per_listener={"A": 1})
     for _ in range(100):
         counted.inc("B", "1.1.1.1")
@@ -181,7 +181,7 @@ def test_a_listeners_rate_holds_for_that_listener() -> None:
 
 @pytest.mark.behaviour("ConnectionQuotas", "The listener between brokers is not held back by the node's rate")
 def test_node_rate_does_not_hold_back_the_protected_listener() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     counted = quotas(clock, listeners=2, creation_rate=1, protected_listener="INTERNAL")
     for _ in range(100):
         counted.inc("INTERNAL", "1.1.1.1")
@@ -216,7 +216,7 @@ def test_raised_connection_limit_ends_the_wait_of_an_acceptor() -> None:
 )
 @pytest.mark.parametrize("limit", [{"creation_rate": 1000}, {"creation_rate_per_listener": {"A": 1000}}])
 def test_lowered_rate_waits_no_longer_than_the_measured_time(limit: dict[str, object]) -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     counted = quotas(clock, **limit)
     for _ in range(1000):
         counted.inc("A", "1.1.1.1")
@@ -241,7 +241,7 @@ def test_lowered_address_rate_throttles_no_longer_than_measured() -> None:
 )
 @pytest.mark.parametrize("change", ["a connection goes", "the limit is raised"])
 def test_acceptor_waiting_for_a_slot_is_woken_when_one_is_free(change: str) -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     counted = quotas(clock, total=1)
     counted.inc("A", "1.1.1.1")
     waiting = start_thread("waits for a slot", lambda: counted.inc("A", "2.2.2.2"))
@@ -273,7 +273,7 @@ def test_addresses_without_a_connection_are_forgotten() -> None:
 
 
 def test_rates_of_silent_addresses_are_forgotten() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     counted = quotas(clock, creation_rate_per_ip=1)
     before = living(RateQuota)
     for number in range(1024):

@@ -18,7 +18,7 @@ from kafka_sink.broker.purgatory import DelayedOperation, DelayedOperationPurgat
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -27,7 +27,7 @@ class Process:
     """What one process of a cluster has: its view of the cluster, and its logs."""
 
     def __init__(self, directory: Path, node_id: int, *, shared: bool = True) -> None:
-        clock = ManualClock()
+        clock = FakeClock()
         self.purgatory = DelayedOperationPurgatory(Timer(clock))
         self.state = ClusterState(directory, OsFileSystem(), BrokerConfig(), [node_id], shared=shared)
         self.logs = LogManager(directory / "logs", OsFileSystem(), clock, shared=shared)

@@ -28,7 +28,7 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_request
 from kafka_sink.protocol.messages.metadata import MetadataRequest
 from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 from tests.fakes.server_selectable import FakeServerSelectable
 
 STEPS = [
@@ -52,8 +52,8 @@ class Bench:
     def __init__(self, **limits: int) -> None:
         self.selectable = FakeServerSelectable()
         self.channel = RequestChannel(100, "test")
-        self.quotas = ConnectionQuotas(ConnectionLimits(**limits), 1, ManualClock())  # type: ignore[arg-type]
-        self.processor = Processor(0, "PLAINTEXT", self.selectable, self.channel, self.quotas, ManualClock())
+        self.quotas = ConnectionQuotas(ConnectionLimits(**limits), 1, FakeClock())  # type: ignore[arg-type]
+        self.processor = Processor(0, "PLAINTEXT", self.selectable, self.channel, self.quotas, FakeClock())
         self.channel.add_processor(0, self.processor)
         self.sockets: list[socket.socket] = []
 

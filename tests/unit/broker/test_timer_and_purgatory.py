@@ -11,13 +11,13 @@ from kafka_sink.broker.purgatory import DelayedOperation, DelayedOperationPurgat
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.model import TopicPartition
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 
 KEY, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_actions_run_when_they_are_due_in_order_of_time() -> None:
-    timer, ran = Timer(ManualClock()), []
+    timer, ran = Timer(FakeClock()), []
     for at_ms in (30, 10, 20, 10):
         timer.schedule(at_ms, lambda at_ms=at_ms: ran.append(at_ms))  # type: ignore[misc]
     assert timer.run_due(9) == 10
@@ -28,7 +28,7 @@ def test_actions_run_when_they_are_due_in_order_of_time() -> None:
 
 
 def test_failing_timer_action_does_not_stop_the_next(caplog: pytest.LogCaptureFixture) -> None:
-    timer, ran = Timer(ManualClock()), []
+    timer, ran = Timer(FakeClock()), []
 
     def fail() -> None:
         raise ValueError("a mistake")
@@ -53,7 +53,7 @@ class Waiting:
 
 
 def test_check_completes_a_satisfied_operation_once() -> None:
-    purgatory = DelayedOperationPurgatory(timer := Timer(ManualClock()))
+    purgatory = DelayedOperationPurgatory(timer := Timer(FakeClock()))
     waiting = Waiting()
     purgatory.watch(waiting.operation, [KEY, OTHER], deadline_ms=100)
     purgatory.check(KEY)
@@ -66,7 +66,7 @@ def test_check_completes_a_satisfied_operation_once() -> None:
 
 
 def test_completed_operation_is_watched_under_no_key() -> None:
-    purgatory = DelayedOperationPurgatory(Timer(ManualClock()))
+    purgatory = DelayedOperationPurgatory(Timer(FakeClock()))
     cold = [TopicPartition("cold", number) for number in range(100)]
     for _ in range(5):
         waiting = Waiting()
@@ -77,7 +77,7 @@ def test_completed_operation_is_watched_under_no_key() -> None:
 
 
 def test_deadline_completes_an_unsatisfied_operation() -> None:
-    purgatory = DelayedOperationPurgatory(timer := Timer(ManualClock()))
+    purgatory = DelayedOperationPurgatory(timer := Timer(FakeClock()))
     waiting = Waiting()
     purgatory.watch(waiting.operation, [KEY], deadline_ms=100)
     timer.run_due(99)
@@ -90,7 +90,7 @@ def test_deadline_completes_an_unsatisfied_operation() -> None:
 
 
 def test_operation_satisfied_before_its_watch_completes_at_once() -> None:
-    purgatory = DelayedOperationPurgatory(Timer(ManualClock()))
+    purgatory = DelayedOperationPurgatory(Timer(FakeClock()))
     waiting = Waiting()
     waiting.ready = True
     purgatory.watch(waiting.operation, [KEY], deadline_ms=100)
@@ -98,7 +98,7 @@ def test_operation_satisfied_before_its_watch_completes_at_once() -> None:
 
 
 def test_a_check_of_another_key_changes_nothing() -> None:
-    purgatory = DelayedOperationPurgatory(Timer(ManualClock()))
+    purgatory = DelayedOperationPurgatory(Timer(FakeClock()))
     first, second = Waiting(), Waiting()
     purgatory.watch(first.operation, [KEY], deadline_ms=100)
     purgatory.watch(second.operation, [KEY], deadline_ms=100)
@@ -110,7 +110,7 @@ def test_a_check_of_another_key_changes_nothing() -> None:
 
 
 def test_completed_operation_is_released_before_its_deadline() -> None:
-    purgatory = DelayedOperationPurgatory(Timer(ManualClock()))
+    purgatory = DelayedOperationPurgatory(Timer(FakeClock()))
     waiting = Waiting()
     purgatory.watch(waiting.operation, [KEY, OTHER], deadline_ms=60_000)
     waiting.ready = True

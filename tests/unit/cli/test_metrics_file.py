@@ -10,7 +10,7 @@ import pytest
 from kafka_sink.cli import metrics_file
 from kafka_sink.cli.metrics_file import MetricsFile
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 
 
 def test_the_file_has_the_newest_figures_at_the_end(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_it_is_written_again_and_again(tmp_path: Path) -> None:
     rounds: list[int] = []
     written_thrice = threading.Event()
 
-    class Clock(ManualClock):
+    class Clock(FakeClock):
         def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
             if len(rounds) < 3:
                 return super().wait(condition, timeout_ms)

@@ -11,7 +11,7 @@ from kafka_sink.client.factory import bootstrap_addresses, create_client
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.version import VERSION
-from kafka_sink.network.selector import KSelector
+from kafka_sink.network.selector import KSelector, SelectorLimits
 from tests.fakes.selectable import FakeSelectable
 
 
@@ -94,15 +94,14 @@ def test_without_a_network_given_it_makes_a_real_one(monkeypatch: pytest.MonkeyP
     init = KSelector.__init__
 
     def note(self: KSelector, *args: object, **options: object) -> None:
-        made.append(options)
+        made.append((args[2], options))
         init(self, *args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(KSelector, "__init__", note)
     client, _ = create_client(config(connections_max_idle_ms="7", receive_message_max_bytes="5000"), client_id="me")
     client.close()
-    assert made == [
-        {"max_receive_bytes": 5000, "connections_max_idle_ms": 7, "metrics": None, "log_context": "client.id=me"}
-    ]
+    limits = SelectorLimits(max_receive_bytes=5000, connections_max_idle_ms=7)
+    assert made == [(limits, {"metrics": None, "log_context": "client.id=me"})]
 
 
 def test_the_version_told_to_brokers_is_that_of_the_package() -> None:

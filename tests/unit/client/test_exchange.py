@@ -13,7 +13,7 @@ from kafka_sink.common.errors import DisconnectError, KafkaTimeoutError
 from kafka_sink.common.model import Node
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataRequest
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 
 ONE, TWO = Node(1, "127.0.0.1", 9092), Node(2, "127.0.0.1", 9093)
 METADATA = RequestSpec(ApiKey.METADATA, lambda version: MetadataRequest())
@@ -23,7 +23,7 @@ class Client:
     """Notes what is asked together; node 1 answers with its name, node 2 is lost, and nobody else is there."""
 
     def __init__(self) -> None:
-        self.clock = ManualClock()
+        self.clock = FakeClock()
         self.did: list[object] = []
 
     def request_all(self, questions: Sequence[tuple[Node, RequestSpec]], *, timeout_ms: int) -> list[object]:

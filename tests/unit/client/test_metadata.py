@@ -28,7 +28,7 @@ BACKOFF_MS, MAX_AGE_MS, MAX_IDLE_MS = 100, 300_000, 60_000
 
 
 def make(clock: FakeClock | None = None) -> Metadata:
-    metadata = Metadata(clock or FakeClock(NOW), BACKOFF_MS, MAX_AGE_MS, MAX_IDLE_MS)
+    metadata = Metadata(clock or FakeClock(NOW, shared=True), BACKOFF_MS, MAX_AGE_MS, MAX_IDLE_MS)
     metadata.bootstrap([("127.0.0.1", 9092)])
     return metadata
 
@@ -262,7 +262,7 @@ def test_await_update_returns_for_a_past_version() -> None:
     ],
 )
 def test_waiters_are_woken(act: Callable[[Metadata], None], expected: type[Exception] | None) -> None:
-    clock = FakeClock(NOW)
+    clock = FakeClock(NOW, shared=True)
     metadata = make(clock)
     thread, outcome = waiting(metadata)
     clock.until_somebody_waits()
@@ -273,7 +273,7 @@ def test_waiters_are_woken(act: Callable[[Metadata], None], expected: type[Excep
 
 @pytest.mark.behaviour("Metadata", "Waiting for a topic that is unknown ends at its deadline")
 def test_waiting_ends_at_its_deadline() -> None:
-    clock = FakeClock(NOW)
+    clock = FakeClock(NOW, shared=True)
     thread, outcome = waiting(make(clock), 500)
     clock.until_somebody_waits()
     clock.advance(500)

@@ -59,14 +59,7 @@ class World:
         self.client = NetworkClient(
             self.config,
             selectable=self.network,
-            metadata_updater=DefaultMetadataUpdater(
-                self.metadata,
-                allow_auto_topic_creation=True,
-                request_timeout_ms=self.config.request_timeout_ms,
-                reconnect_backoff_ms=self.config.reconnect_backoff_ms,
-                rebootstrap=self.config.metadata_recovery_strategy == "rebootstrap",
-                rebootstrap_trigger_ms=self.config.metadata_recovery_rebootstrap_trigger_ms,
-            ),
+            metadata_updater=DefaultMetadataUpdater(self.metadata, self.config, allow_auto_topic_creation=True),
             clock=self.clock,
             client_id="me",
             resolver=lambda host, port: [SocketAddress(2, f"{host}-ip", port)],
@@ -240,7 +233,9 @@ def test_a_broker_that_stays_away_is_reported_aloud_once(world: World, caplog: p
         world.network.lose("1", "connection refused", state=ChannelState.NOT_CONNECTED)
         world.poll()
         world.clock.advance(2_000)
-    assert [record.getMessage() for record in caplog.records] == ["broker 1 at one:9092: connection refused"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "[client.id=me] broker 1 at one:9092: connection refused"
+    ]
 
 
 # -- sending and receiving

@@ -11,7 +11,7 @@ import pytest
 from kafka_sink.common import threads as common_threads
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.threads import EXIT_LIMIT_MS, ProcessThreads, start_thread
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 
 
 def test_thread_has_its_name_and_is_a_daemon() -> None:
@@ -44,7 +44,7 @@ def test_failing_fork_callback_does_not_stop_the_others(caplog: pytest.LogCaptur
         def note(self) -> None:
             self.told = True
 
-    threads = ProcessThreads(ManualClock())
+    threads = ProcessThreads(FakeClock())
     owners = [Owner() for _ in range(3)]
     for owner, tell in zip(owners, (Owner.note, Owner.fail, Owner.note), strict=True):
         threads.at_fork(owner, tell)
@@ -86,7 +86,7 @@ def test_stubborn_thread_delays_exit_only_up_to_the_limit(
 
 
 def test_exit_waits_for_one_limit_however_many_threads_are_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = ManualClock()
+    clock = FakeClock()
 
     class Stuck:
         """A thread that never ends; joining it takes as long as it is given, on the clock of the test."""
@@ -130,7 +130,7 @@ def test_a_thread_that_cannot_be_told_keeps_no_other_from_ending(caplog: pytest.
 
 
 def test_a_thread_that_is_about_to_start_does_not_break_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = ProcessThreads(ManualClock())
+    threads = ProcessThreads(FakeClock())
     told: list[str] = []
 
     class Slow(threading.Thread):

@@ -15,8 +15,8 @@ from kafka_sink.exactly_once.model import FencedError, Flow, OpenTransaction, Pr
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan, _is_committed
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from tests.fakes.clock import FakeClock
 from tests.fakes.immediate import ImmediateClient, immediate
-from tests.fakes.manual_clock import ManualClock
 
 DRIVER = Transaction("s/t.driver", 8, 0)
 TASKS = Transaction("s/t.000000000000.1", 9, 3)
@@ -72,7 +72,7 @@ class Coordinators(ImmediateClient):
 def test_changed_task_transaction_is_aborted_and_nothing_decided(
     known: TransactionDescription | None, age_ms: int, text: str, flow: Flow
 ) -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     coordinators = Coordinators(known)
     sink = ParallelSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
     plan = Plan("s", "s/t", DRIVER, flow, 20_000, Moment.now(clock), None, 1)
@@ -94,7 +94,7 @@ def test_changed_task_transaction_is_aborted_and_nothing_decided(
     ],
 )
 def test_unconfirmed_decision_commits_no_task(code: ErrorCode, error: type[Exception], protocol: str) -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     coordinators = Coordinators(GOOD, code)
     plan = Plan("s", "s/t", DRIVER, Flow.V2, 20_000, Moment.now(clock), None, 1)
     with pytest.raises(error, match="batch 0"):
@@ -109,7 +109,7 @@ def test_unconfirmed_decision_commits_no_task(code: ErrorCode, error: type[Excep
 
 @pytest.mark.parametrize(("age_s", "is_written"), [(3600, False), (3601, True)])
 def test_empty_batch_rewrites_old_progress_before_it_expires(age_s: int, is_written: bool) -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     coordinators = Coordinators(None, ErrorCode.NONE)
     known = Progress(3, "query", Flow.V2, clock.wall_ms() // 1000 - age_s)
     plan = Plan("s", "s/t", DRIVER, Flow.V2, 20_000, Moment.now(clock), known, 1)

@@ -29,7 +29,7 @@ from kafka_sink.protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from kafka_sink.protocol.schema import Struct
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 
 TIMEOUT_MS = 10_000
 ONE, TWO, THREE = (Node(number, "127.0.0.1", 9000 + number) for number in (1, 2, 3))
@@ -42,7 +42,7 @@ KAFKA_3_5, KAFKA_3_6, KAFKA_4_3 = (3, None), (4, "true"), (5, "true")
 class Brokers:
     """Each node's newest AddPartitionsToTxn, and its setting: None where it knows none, or the error that it gives."""
 
-    clock: ManualClock
+    clock: FakeClock
     known: dict[Node, tuple[int, str | ErrorCode | ApiError | None]]
     asked: list[list[Node]] = field(default_factory=list)
 
@@ -85,7 +85,7 @@ def verification(brokers: Brokers) -> TransactionVerification:
 def require(**setting_of: tuple[int, str | ErrorCode | ApiError | None]) -> Brokers:
     """Of brokers *one*, *two* and *three*."""
     nodes = {"one": ONE, "two": TWO, "three": THREE}
-    brokers = Brokers(ManualClock(), {nodes[name]: known for name, known in setting_of.items()})
+    brokers = Brokers(FakeClock(), {nodes[name]: known for name, known in setting_of.items()})
     verification(brokers).require(brokers.nodes())
     return brokers
 
@@ -128,7 +128,7 @@ def test_broker_with_verification_off_is_named_with_setting(version: int) -> Non
 def test_hidden_verification_setting_is_warned_of_once(
     hidden: ErrorCode | ApiError, caplog: pytest.LogCaptureFixture
 ) -> None:
-    brokers = Brokers(ManualClock(), {ONE: (4, hidden), TWO: KAFKA_3_6})
+    brokers = Brokers(FakeClock(), {ONE: (4, hidden), TWO: KAFKA_3_6})
     asked = verification(brokers)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -144,7 +144,7 @@ def test_hidden_verification_setting_is_warned_of_once(
     "Brokers are asked again after five minutes, and new ones at once",
 )
 def test_known_brokers_are_asked_every_five_minutes_new_at_once() -> None:
-    brokers = Brokers(ManualClock(), {ONE: KAFKA_4_3})
+    brokers = Brokers(FakeClock(), {ONE: KAFKA_4_3})
     asked = verification(brokers)
     for _ in range(1000):
         asked.require([ONE])
@@ -166,7 +166,7 @@ def test_known_brokers_are_asked_every_five_minutes_new_at_once() -> None:
     "A broker that dies is waited for until the cluster has let go of it",
 )
 def test_dead_broker_is_waited_for_until_it_leaves_the_cluster() -> None:
-    brokers = Brokers(ManualClock(), {ONE: KAFKA_4_3, TWO: (5, DisconnectError("connection refused"))})
+    brokers = Brokers(FakeClock(), {ONE: KAFKA_4_3, TWO: (5, DisconnectError("connection refused"))})
     asked = verification(brokers)
 
     def idle(duration_ms: int) -> None:

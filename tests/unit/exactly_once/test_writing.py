@@ -11,8 +11,8 @@ from kafka_sink.exactly_once.model import Flow, Progress, Transaction
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.writing import WriterTransactions
+from tests.fakes.clock import FakeClock
 from tests.fakes.immediate import ImmediateClient, immediate
-from tests.fakes.manual_clock import ManualClock
 
 DECIDED = Progress(3, "query", Flow.V2, 0, (Transaction("s/t.000000000000.9", 1, 1),))
 
@@ -112,7 +112,7 @@ def test_id_seen_as_finished_is_not_reused_with_older_progress() -> None:
 def test_transaction_continues_from_the_epoch_the_last_end_began(
     flow: Flow, state: str | None, producer_id: int, epoch: int, timeout_ms: int, later_ms: int, goes_on: bool
 ) -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     ids, coordinators = WriterTransactions(clock), Coordinators(state)
     plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), flow, timeout_ms, 0, DECIDED, 1)
     # Two are looked at together; the second description is older when it is used.

@@ -20,7 +20,7 @@ from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, Si
 from kafka_sink.network.receive import UNLIMITED, FrameReader
 from kafka_sink.network.resolver import SocketAddress
 from kafka_sink.network.selectable import ChannelState, Disconnect
-from kafka_sink.network.selector import KSelector
+from kafka_sink.network.selector import KSelector, SelectorLimits
 from kafka_sink.network.send import NetworkSend
 from kafka_sink.network.transport import READ, PlaintextTransport, Socket, TransportLayer
 from tests.fakes.clock import FakeClock
@@ -38,9 +38,7 @@ class Harness:
         self.selector = KSelector(
             PlaintextChannelBuilder(),
             self.clock,
-            max_receive_bytes=max_receive_bytes,
-            connections_max_idle_ms=max_idle_ms,
-            memory_pool=pool,
+            SelectorLimits(max_receive_bytes=max_receive_bytes, connections_max_idle_ms=max_idle_ms, memory_pool=pool),
         )
         self.peers: list[socket.socket] = []
 
@@ -615,7 +613,9 @@ def test_refused_client_is_told_and_closed_after_the_delay() -> None:
             transport = PlaintextTransport(sock, connected=connected)
             return KafkaChannel(connection_id, transport, Doorkeeper(transport, clock, told_ms), reader)
 
-    with contextlib.closing(KSelector(Builder(), clock, failed_authentication_delay_ms=100)) as selector:
+    with contextlib.closing(
+        KSelector(Builder(), clock, SelectorLimits(failed_authentication_delay_ms=100))
+    ) as selector:
         ours, theirs = socket.socketpair()
         selector.register("a", ours)
         theirs.sendall(b"password")

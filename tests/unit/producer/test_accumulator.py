@@ -8,26 +8,26 @@ import pytest
 
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import NO_TIMESTAMP
-from kafka_sink.producer.batching.calls_in_progress import APPEND, _Call
+from kafka_sink.producer.batching.buffer_pool import BatchMemory
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size
 from tests.fakes.batches import read_wire
 from tests.fakes.clock import FakeClock
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory import allocate
 from tests.fakes.producing import (
     LARGE,
-    DrainedAccumulator,
+    MadeAccumulator,
+    Straggler,
     append,
     append_record,
     drain,
     is_ready,
     make_accumulator,
     make_cluster,
+    queue_of,
     queued,
-    tp,
     values,
 )
 
@@ -35,7 +35,7 @@ from tests.fakes.producing import (
 
 
 def test_records_of_a_partition_share_a_batch_until_it_is_full() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     first = append(accumulator)
     assert (first.new_batch_created, first.batch_is_full, first.abort_for_new_batch) == (True, False, False)
     second = append(accumulator)
@@ -49,14 +49,14 @@ def test_records_of_a_partition_share_a_batch_until_it_is_full() -> None:
 
 def test_the_record_that_fills_a_batch_says_so() -> None:
     size = record_size(0, 0, None, b"v")
-    accumulator = make_accumulator(ManualClock(), batch_size=HEADER_BYTES + 2 * size)
+    accumulator = make_accumulator(FakeClock(), batch_size=HEADER_BYTES + 2 * size)
     assert not append(accumulator).batch_is_full
     assert append(accumulator).batch_is_full
 
 
 @pytest.mark.behaviour("RecordAccumulator", "Only the newest batch of a partition takes records")
 def test_only_the_newest_batch_takes_records() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     for value in (LARGE, LARGE, b"small"):
         append(accumulator, value=value)
     assert [batch.record_count for batch in queued(accumulator)] == [1, 2]
@@ -64,7 +64,7 @@ def test_only_the_newest_batch_takes_records() -> None:
 
 @pytest.mark.behaviour("KafkaProducer", "A full batch moves records without a key on to another partition")
 def test_append_with_abort_on_new_batch_allocates_nothing() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     result = append(accumulator, abort_on_new_batch=True)
     assert result.abort_for_new_batch
     assert result.future is None
@@ -79,7 +79,7 @@ def test_append_with_abort_on_new_batch_allocates_nothing() -> None:
 
 
 def test_record_larger_than_batch_size_gets_its_own_batch() -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=100)
+    accumulator = make_accumulator(FakeClock(), batch_size=100)
     result = append(accumulator, value=b"x" * 500)
     assert result.batch_is_full
     append(accumulator, value=b"")
@@ -94,7 +94,7 @@ def test_record_larger_than_batch_size_gets_its_own_batch() -> None:
     "RecordAccumulator", "A batch that another thread opened meanwhile is used, and the memory given back"
 )
 def test_batch_opened_meanwhile_is_used_and_memory_given_back() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, memory=2000)
     hold = allocate(accumulator.pool, 2000, 0)
 
@@ -112,14 +112,14 @@ def test_batch_opened_meanwhile_is_used_and_memory_given_back() -> None:
 
 @pytest.mark.behaviour("RecordAccumulator", "No lock is held while memory is awaited")
 def test_no_lock_is_held_while_memory_is_awaited() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, memory=2000)
     append(accumulator, partition=0)
     append(accumulator, partition=1)
 
     def other_thread() -> None:
-        assert accumulator.queue(tp(0)).lock.acquire(blocking=False)
-        accumulator.queue(tp(0)).lock.release()
+        assert queue_of(accumulator, 0).lock.acquire(blocking=False)
+        queue_of(accumulator, 0).lock.release()
         assert append(accumulator, partition=1).future is not None
 
     clock.actions.append(other_thread)
@@ -129,7 +129,7 @@ def test_no_lock_is_held_while_memory_is_awaited() -> None:
 
 
 def test_batch_age_counts_from_memory_not_from_the_wait_for_it() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, memory=1000)
     hold = allocate(accumulator.pool, 1000, 0)
 
@@ -143,7 +143,7 @@ def test_batch_age_counts_from_memory_not_from_the_wait_for_it() -> None:
 
 
 def test_append_without_memory_in_time_raises_and_leaves_nothing() -> None:
-    accumulator = make_accumulator(ManualClock(), memory=1000)
+    accumulator = make_accumulator(FakeClock(), memory=1000)
     append(accumulator, partition=0)
     with pytest.raises(BufferExhaustedError):
         append(accumulator, partition=1, max_block_ms=50)
@@ -153,7 +153,7 @@ def test_append_without_memory_in_time_raises_and_leaves_nothing() -> None:
 
 @pytest.mark.behaviour("RecordAccumulator", "A closed accumulator takes nothing")
 def test_a_closed_accumulator_takes_nothing() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     append(accumulator)
     accumulator.close()
     with pytest.raises(KafkaError, match="producer closed while send in progress"):
@@ -162,7 +162,7 @@ def test_a_closed_accumulator_takes_nothing() -> None:
 
 
 def test_closing_while_memory_is_awaited_ends_the_append() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, memory=1000)
     append(accumulator)
     clock.actions.append(accumulator.close)
@@ -172,7 +172,7 @@ def test_closing_while_memory_is_awaited_ends_the_append() -> None:
 
 
 def test_closing_between_memory_and_append_gives_the_memory_back() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, memory=1000)
     hold = allocate(accumulator.pool, 1000, 0)
 
@@ -199,12 +199,12 @@ def test_closing_between_memory_and_append_gives_the_memory_back() -> None:
     ],
 )
 def test_large_batches_begin_small(batch_size: int, size: int, capacity: int) -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=batch_size)
-    assert accumulator.memory.capacity_for(size) == capacity
+    accumulator = make_accumulator(FakeClock(), batch_size=batch_size)
+    assert BatchMemory(accumulator.pool, batch_size).capacity_for(size) == capacity
 
 
 def test_a_batch_that_grows_gives_its_old_memory_back() -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=100_000)
+    accumulator = make_accumulator(FakeClock(), batch_size=100_000)
     future = append_record(accumulator, value=b"x" * 10_000)
     used = []
     for _ in range(5):
@@ -225,7 +225,7 @@ def test_a_batch_that_grows_gives_its_old_memory_back() -> None:
 
 
 def test_a_batch_that_cannot_grow_is_complete() -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=40_000, memory=70_000)
+    accumulator = make_accumulator(FakeClock(), batch_size=40_000, memory=70_000)
     append(accumulator, value=b"x" * 10_000)
     allocate(accumulator.pool, 25_000, 0)
     result = append(accumulator, value=b"y" * 10_500)
@@ -234,7 +234,7 @@ def test_a_batch_that_cannot_grow_is_complete() -> None:
 
 
 def test_many_threads_lose_no_record() -> None:
-    accumulator = make_accumulator(FakeClock(), batch_size=200, memory=10**7)
+    accumulator = make_accumulator(FakeClock(shared=True), batch_size=200, memory=10**7)
     start = threading.Barrier(4)
 
     def send(number: int) -> None:
@@ -263,7 +263,7 @@ def test_many_threads_lose_no_record() -> None:
 
 
 def test_memory_comes_back_when_a_batch_is_done() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     append(accumulator)
     (batch,) = drain(accumulator)
     assert accumulator.has_incomplete
@@ -275,7 +275,7 @@ def test_memory_comes_back_when_a_batch_is_done() -> None:
 
 
 def test_memory_stays_while_a_request_points_into_it() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     append(accumulator, value=b"on its way")
     (batch,) = drain(accumulator)
     batch.unanswered_sends += 1
@@ -296,13 +296,13 @@ def test_memory_stays_while_a_request_points_into_it() -> None:
 # --- flush and close -------------------------------------------------------------------------------------------------
 
 
-def finish(accumulator: DrainedAccumulator, batch: ProducerBatch) -> None:
+def finish(accumulator: MadeAccumulator, batch: ProducerBatch) -> None:
     batch.done(0, NO_TIMESTAMP, None)
     accumulator.deallocate(batch)
 
 
 def test_flush_waits_only_for_batches_incomplete_at_its_start() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock)
     for partition in range(2):
         append(accumulator, partition)
@@ -322,7 +322,7 @@ def test_flush_waits_only_for_batches_incomplete_at_its_start() -> None:
 
 
 def test_timed_out_flush_ends_and_stops_hurrying_batches() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, linger_ms=5000)
     for partition in range(2):
         append(accumulator, partition)
@@ -333,7 +333,7 @@ def test_timed_out_flush_ends_and_stops_hurrying_batches() -> None:
 
 
 def test_the_time_of_a_flush_is_that_of_all_batches_together() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock)
     for partition in range(2):
         append(accumulator, partition)
@@ -355,7 +355,7 @@ def test_the_time_of_a_flush_is_that_of_all_batches_together() -> None:
 
 
 def test_a_flush_that_cannot_wake_the_sender_does_not_stay_open() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     append(accumulator)
 
     def fail() -> None:
@@ -367,7 +367,7 @@ def test_a_flush_that_cannot_wake_the_sender_does_not_stay_open() -> None:
 
 
 def test_forced_end_fails_all_queued_and_in_flight_batches() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     seen: list[Delivery] = []
     for partition in range(3):
         append(accumulator, partition, callback=seen.append)
@@ -383,22 +383,11 @@ def test_forced_end_fails_all_queued_and_in_flight_batches() -> None:
 
 
 def test_forced_end_waits_for_appends_in_progress() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock)
-    straggler = _Call(APPEND)
-    accumulator.calls._calls[straggler] = None
-    buffer = allocate(accumulator.pool, 1000, 0)
+    straggler = Straggler(accumulator, 1000)
     accumulator.close()
-
-    def straggler_ends() -> None:
-        queue = accumulator.queue(tp(0))
-        with queue.lock:
-            batch = accumulator.new_batch(tp(0), buffer)
-            batch.try_append(0, None, b"late", (), None)
-            accumulator.add_batch(queue, batch)
-        del accumulator.calls._calls[straggler]
-
-    clock.actions.append(straggler_ends)
+    clock.actions.append(lambda: straggler.end(b"late"))
     accumulator.abort_incomplete(lambda _: KafkaError("closed by force"))
     assert not accumulator.has_incomplete
     assert accumulator.pool.available_memory == accumulator.pool.total_memory

@@ -15,12 +15,12 @@ from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size
 from tests.fakes.batches import read_wire
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 from tests.fakes.producing import (
     LARGE,
     NODES,
     ONE,
-    DrainedAccumulator,
+    MadeAccumulator,
     append,
     append_record,
     drain,
@@ -28,6 +28,7 @@ from tests.fakes.producing import (
     make_accumulator,
     make_cluster,
     make_idempotence,
+    queue_of,
     queued,
     tp,
     values,
@@ -37,43 +38,43 @@ from tests.fakes.producing import (
 
 
 def test_nothing_is_ready_without_data() -> None:
-    accumulator = make_accumulator(ManualClock())
-    accumulator.queue(tp(0))
-    result = accumulator.drain_side.ready(ONE, 0)
+    accumulator = make_accumulator(FakeClock())
+    queue_of(accumulator, 0)
+    result = accumulator.ready(ONE, 0)
     assert not result.ready_nodes
     assert not result.unknown_leader_topics
     assert result.next_ready_check_delay_ms == FOREVER_MS
 
 
 def test_a_young_batch_with_room_waits_for_its_linger() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, linger_ms=10)
     append(accumulator)
     clock.advance(4)
-    result = accumulator.drain_side.ready(ONE, clock.now_ms)
+    result = accumulator.ready(ONE, clock.now_ms)
     assert not result.ready_nodes
     assert result.next_ready_check_delay_ms == 6
 
 
-@pytest.mark.behaviour("BatchDrain", "A partition is ready when linger.ms has passed")
+@pytest.mark.behaviour("Drain", "A partition is ready when linger.ms has passed")
 def test_the_linger_makes_ready() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, linger_ms=10)
     append(accumulator)
     clock.advance(10)
     assert is_ready(accumulator)
 
 
-@pytest.mark.behaviour("BatchDrain", "A partition is ready when a batch is full")
+@pytest.mark.behaviour("Drain", "A partition is ready when a batch is full")
 def test_a_full_batch_makes_ready() -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=HEADER_BYTES + record_size(0, 0, None, b"v"))
+    accumulator = make_accumulator(FakeClock(), batch_size=HEADER_BYTES + record_size(0, 0, None, b"v"))
     append(accumulator)
     assert len(queued(accumulator)) == 1
     assert is_ready(accumulator)
 
 
 def test_a_second_batch_makes_ready() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     append(accumulator, value=LARGE)
     assert not is_ready(accumulator)
     append(accumulator, value=LARGE)
@@ -81,15 +82,15 @@ def test_a_second_batch_makes_ready() -> None:
 
 
 def test_a_batch_that_a_record_did_not_fit_into_is_ready() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     append(accumulator, value=LARGE)
     append(accumulator, value=LARGE, abort_on_new_batch=True)
     assert is_ready(accumulator)
 
 
-@pytest.mark.behaviour("BatchDrain", "Everything is ready while a thread waits for memory")
+@pytest.mark.behaviour("Drain", "Everything is ready while a thread waits for memory")
 def test_a_thread_waiting_for_memory_makes_everything_ready() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, memory=1000)
     append(accumulator)
     seen: list[bool] = []
@@ -99,9 +100,9 @@ def test_a_thread_waiting_for_memory_makes_everything_ready() -> None:
     assert seen == [True]
 
 
-@pytest.mark.behaviour("BatchDrain", "Everything is ready during a flush")
+@pytest.mark.behaviour("Drain", "Everything is ready during a flush")
 def test_a_flush_makes_everything_ready() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     append(accumulator)
     seen: list[bool] = []
     with pytest.raises(KafkaTimeoutError):
@@ -109,23 +110,23 @@ def test_a_flush_makes_everything_ready() -> None:
     assert seen == [True]
 
 
-@pytest.mark.behaviour("BatchDrain", "Everything is ready while the producer closes")
+@pytest.mark.behaviour("Drain", "Everything is ready while the producer closes")
 def test_closing_makes_everything_ready() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     append(accumulator)
     accumulator.close()
     assert is_ready(accumulator)
 
 
-@pytest.mark.behaviour("BatchDrain", "A batch that backs off is not ready, for whatever reason")
+@pytest.mark.behaviour("Drain", "A batch that backs off is not ready, for whatever reason")
 @pytest.mark.parametrize("reason", ["linger", "second batch", "memory", "flush", "closed"])
 def test_batch_in_backoff_is_not_ready_for_any_reason(reason: str) -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, linger_ms=10, retry_backoff_ms=100, memory=2000)
     append(accumulator, value=LARGE)
     clock.advance(10)
     (batch,) = drain(accumulator)
-    accumulator.drain_side.reenqueue(batch, clock.now_ms)
+    accumulator.reenqueue(batch, clock.now_ms)
     clock.advance(40)
     seen: list[bool] = []
 
@@ -145,7 +146,7 @@ def test_batch_in_backoff_is_not_ready_for_any_reason(reason: str) -> None:
     elif reason == "closed":
         accumulator.close()
     assert seen in ([], [False])
-    result = accumulator.drain_side.ready(ONE, clock.now_ms)
+    result = accumulator.ready(ONE, clock.now_ms)
     assert not result.ready_nodes
     assert result.next_ready_check_delay_ms == 60 - (clock.now_ms - 1_000_050)
     assert not drain(accumulator)
@@ -154,54 +155,54 @@ def test_batch_in_backoff_is_not_ready_for_any_reason(reason: str) -> None:
     assert drain(accumulator) == [batch]
 
 
-@pytest.mark.behaviour("BatchDrain", "A muted partition is neither ready nor a reason to look again")
+@pytest.mark.behaviour("Drain", "A muted partition is neither ready nor a reason to look again")
 def test_muted_partition_is_not_ready_and_sets_no_ready_check() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock)
     append(accumulator)
-    accumulator.drain_side.mute(tp(0))
-    assert accumulator.drain_side.ready(ONE, clock.now_ms).next_ready_check_delay_ms == FOREVER_MS
+    accumulator.mute(tp(0))
+    assert accumulator.ready(ONE, clock.now_ms).next_ready_check_delay_ms == FOREVER_MS
     clock.advance(10)
     assert not is_ready(accumulator)
     assert not drain(accumulator)
-    accumulator.drain_side.unmute(tp(0))
+    accumulator.unmute(tp(0))
     assert is_ready(accumulator)
     assert len(drain(accumulator)) == 1
 
 
-@pytest.mark.behaviour("BatchDrain", "Topics with records but without a known leader are reported")
+@pytest.mark.behaviour("Drain", "Topics with records but without a known leader are reported")
 def test_topics_with_data_but_no_leader_are_reported() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     append(accumulator, partition=0)
     append(accumulator, partition=1)
-    result = accumulator.drain_side.ready(make_cluster([None, 1]), 0)
+    result = accumulator.ready(make_cluster([None, 1]), 0)
     assert result.unknown_leader_topics == {"orders"}
-    assert accumulator.drain_side.ready(make_cluster([0, 1]), 0).unknown_leader_topics == set()
-    assert accumulator.drain_side.ready(Cluster(), 0).unknown_leader_topics == {"orders"}
+    assert accumulator.ready(make_cluster([0, 1]), 0).unknown_leader_topics == set()
+    assert accumulator.ready(Cluster(), 0).unknown_leader_topics == {"orders"}
 
 
 def test_next_ready_check_is_the_least_remaining_linger() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, linger_ms=50)
     append(accumulator, partition=0)
     clock.advance(20)
     append(accumulator, partition=1)
-    assert accumulator.drain_side.ready(make_cluster([0, 1]), clock.now_ms).next_ready_check_delay_ms == 30
+    assert accumulator.ready(make_cluster([0, 1]), clock.now_ms).next_ready_check_delay_ms == 30
 
 
 def test_ready_node_still_reports_the_linger_of_other_partitions() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, linger_ms=50)
     append(accumulator, partition=0)
     clock.advance(50)
     append(accumulator, partition=1)
-    result = accumulator.drain_side.ready(make_cluster([0, 0]), clock.now_ms)
+    result = accumulator.ready(make_cluster([0, 0]), clock.now_ms)
     assert result.ready_nodes == {NODES[0]}
     assert result.next_ready_check_delay_ms == 50
 
 
 def test_ready_check_changes_nothing() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock)
     append(accumulator)
     clock.advance(10)
@@ -214,24 +215,24 @@ def test_ready_check_changes_nothing() -> None:
 
 
 def test_no_nodes_no_batches() -> None:
-    assert make_accumulator(ManualClock()).drain_side.drain(ONE, [], 1000, 0) == {}
-    assert make_accumulator(ManualClock()).drain_side.drain(make_cluster([0]), [NODES[1]], 1000, 0) == {1: []}
+    assert make_accumulator(FakeClock()).drain(ONE, [], 1000, 0) == {}
+    assert make_accumulator(FakeClock()).drain(make_cluster([0]), [NODES[1]], 1000, 0) == {1: []}
 
 
 def test_a_node_gets_the_batches_of_the_partitions_it_leads() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     for partition in range(4):
         append(accumulator, partition)
-    drained = accumulator.drain_side.drain(make_cluster([0, 1, 0, None]), NODES, 10**6, 0)
+    drained = accumulator.drain(make_cluster([0, 1, 0, None]), NODES, 10**6, 0)
     assert {node: [batch.topic_partition.partition for batch in batches] for node, batches in drained.items()} == {
         0: [0, 2],
         1: [1],
     }
 
 
-@pytest.mark.behaviour("BatchDrain", "A request takes one batch of a partition at most, the oldest first")
+@pytest.mark.behaviour("Drain", "A request takes one batch of a partition at most, the oldest first")
 def test_one_batch_of_a_partition_at_most_and_the_oldest_first() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     for index in range(3):
         append(accumulator, value=b"%d" % index + LARGE)
     for index in range(3):
@@ -241,7 +242,7 @@ def test_one_batch_of_a_partition_at_most_and_the_oldest_first() -> None:
 
 
 def test_a_drained_batch_takes_no_more_records() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock)
     append(accumulator)
     clock.advance(3)
@@ -251,9 +252,9 @@ def test_a_drained_batch_takes_no_more_records() -> None:
     assert batch.record_count == 1
 
 
-@pytest.mark.behaviour("BatchDrain", "A request is not larger than max.request.size, unless by its first batch")
+@pytest.mark.behaviour("Drain", "A request is not larger than max.request.size, unless by its first batch")
 def test_only_the_first_batch_may_exceed_max_request_size() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     for partition in range(3):
         append(accumulator, partition, LARGE)
     cluster = make_cluster([0, 0, 0])
@@ -263,7 +264,7 @@ def test_only_the_first_batch_may_exceed_max_request_size() -> None:
 
 
 def test_request_size_counts_batches_after_compression() -> None:
-    accumulator = make_accumulator(ManualClock(), compression=Compression(CompressionType.GZIP, None))
+    accumulator = make_accumulator(FakeClock(), compression=Compression(CompressionType.GZIP, None))
     for partition in range(6):
         append(accumulator, partition, LARGE)
     cluster = make_cluster([0] * 6)
@@ -275,7 +276,7 @@ def test_request_size_counts_batches_after_compression() -> None:
 
 
 def test_batch_that_did_not_fit_stays_before_later_ones() -> None:
-    accumulator = make_accumulator(ManualClock(), idempotence=make_idempotence())
+    accumulator = make_accumulator(FakeClock(), idempotence=make_idempotence())
     cluster = make_cluster([0, 0])
     for partition, value in ((0, LARGE), (1, b"first" * 100)):
         append(accumulator, partition, value)
@@ -287,7 +288,7 @@ def test_batch_that_did_not_fit_stays_before_later_ones() -> None:
 
 
 def test_the_partition_that_did_not_fit_comes_first_next_time() -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=2000)
+    accumulator = make_accumulator(FakeClock(), batch_size=2000)
     cluster = make_cluster([0, 0])
     large = b"x" * 1500
     taken: list[int] = []
@@ -299,9 +300,9 @@ def test_the_partition_that_did_not_fit_comes_first_next_time() -> None:
     assert taken == [0, 1, 0]
 
 
-@pytest.mark.behaviour("BatchDrain", "Every partition gets its turn")
+@pytest.mark.behaviour("Drain", "Every partition gets its turn")
 def test_every_partition_gets_its_turn() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     cluster = make_cluster([0] * 5)
     counts = [0] * 5
     for _ in range(10):
@@ -313,7 +314,7 @@ def test_every_partition_gets_its_turn() -> None:
 
 
 def test_drain_starts_at_valid_place_after_partitions_shrank() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     for partition in range(4):
         append(accumulator, partition, LARGE)
     drain(accumulator, make_cluster([0] * 4), max_bytes=2000)
@@ -323,7 +324,7 @@ def test_drain_starts_at_valid_place_after_partitions_shrank() -> None:
 
 def test_a_batch_that_cannot_be_compressed_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     idempotence = make_idempotence()
-    accumulator = make_accumulator(ManualClock(), idempotence=idempotence)
+    accumulator = make_accumulator(FakeClock(), idempotence=idempotence)
     futures = [append_record(accumulator, partition) for partition in range(3)]
     broken = queued(accumulator, 1)[0]
 
@@ -344,7 +345,7 @@ def test_a_batch_that_cannot_be_compressed_fails_alone(monkeypatch: pytest.Monke
 
 
 def test_sequences_are_given_when_a_batch_leaves_its_queue() -> None:
-    accumulator = make_accumulator(ManualClock(), idempotence=make_idempotence())
+    accumulator = make_accumulator(FakeClock(), idempotence=make_idempotence())
     for _ in range(2):
         append(accumulator, value=LARGE)
     for expected in (0, 1):
@@ -355,7 +356,7 @@ def test_sequences_are_given_when_a_batch_leaves_its_queue() -> None:
 
 def test_unsettled_partition_is_skipped_and_the_drain_continues() -> None:
     idempotence = make_idempotence()
-    accumulator = make_accumulator(ManualClock(), idempotence=idempotence)
+    accumulator = make_accumulator(FakeClock(), idempotence=idempotence)
     append(accumulator, 0)
     (unknown,) = drain(accumulator, make_cluster([0, 0]))
     idempotence.failed(unknown)
@@ -368,7 +369,7 @@ def test_unsettled_partition_is_skipped_and_the_drain_continues() -> None:
 # --- retry -----------------------------------------------------------------------------------------------------------
 
 
-def drain_all(accumulator: DrainedAccumulator) -> list[ProducerBatch]:
+def drain_all(accumulator: MadeAccumulator) -> list[ProducerBatch]:
     found: list[ProducerBatch] = []
     while batches := drain(accumulator):
         found += batches
@@ -376,11 +377,11 @@ def drain_all(accumulator: DrainedAccumulator) -> list[ProducerBatch]:
 
 
 def test_a_batch_to_be_retried_goes_before_those_not_yet_sent() -> None:
-    accumulator = make_accumulator(ManualClock(), retry_backoff_ms=0)
+    accumulator = make_accumulator(FakeClock(), retry_backoff_ms=0)
     for index in range(3):
         append(accumulator, value=b"%d" % index + LARGE)
     (first,) = drain(accumulator)
-    accumulator.drain_side.reenqueue(first, 0)
+    accumulator.reenqueue(first, 0)
     assert first.attempts == 1
     assert queued(accumulator)[0] is first
     assert [batch is first for batch in drain_all(accumulator)] == [True, False, False]
@@ -390,7 +391,7 @@ def test_a_batch_to_be_retried_goes_before_those_not_yet_sent() -> None:
 @pytest.mark.parametrize("first_sequence", [0, 2**31 - 2])
 def test_retries_with_sequences_stand_in_their_order(order: Sequence[int], first_sequence: int) -> None:
     idempotence = make_idempotence()
-    accumulator = make_accumulator(ManualClock(), idempotence=idempotence, retry_backoff_ms=0)
+    accumulator = make_accumulator(FakeClock(), idempotence=idempotence, retry_backoff_ms=0)
     append(accumulator)
     drain(accumulator)
     idempotence._partitions[tp(0)].next_sequence = first_sequence
@@ -398,14 +399,14 @@ def test_retries_with_sequences_stand_in_their_order(order: Sequence[int], first
         append(accumulator, value=b"%d" % index + LARGE)
     sent = [drain(accumulator)[0] for _ in range(3)]
     for index in order:
-        accumulator.drain_side.reenqueue(sent[index], 0)
+        accumulator.reenqueue(sent[index], 0)
     assert queued(accumulator)[:3] == sent
     assert not queued(accumulator)[3].has_sequence
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_retries_without_sequences_are_ordered_by_age(order: Sequence[int]) -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, delivery_timeout_ms=100)
     sent = []
     for index in range(3):
@@ -414,21 +415,21 @@ def test_retries_without_sequences_are_ordered_by_age(order: Sequence[int]) -> N
         clock.advance(10)
     append(accumulator, value=b"new")
     for index in order:
-        accumulator.drain_side.reenqueue(sent[index], clock.now_ms)
+        accumulator.reenqueue(sent[index], clock.now_ms)
     assert queued(accumulator)[:3] == sent
     clock.advance(75)
-    assert accumulator.drain_side.expired_batches(clock.now_ms)[0] == sent[:1]
+    assert accumulator.expired_batches(clock.now_ms)[0] == sent[:1]
 
 
 def test_the_backoff_of_a_batch_is_drawn_once() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, retry_backoff_ms=100)
     append(accumulator)
     (batch,) = drain(accumulator)
-    accumulator.drain_side.reenqueue(batch, clock.now_ms)
+    accumulator.reenqueue(batch, clock.now_ms)
     assert batch.retry_backoff_ms == 100
     clock.advance(99)
-    assert accumulator.drain_side.ready(ONE, clock.now_ms).next_ready_check_delay_ms == 1
+    assert accumulator.ready(ONE, clock.now_ms).next_ready_check_delay_ms == 1
     clock.advance(1)
     assert drain(accumulator) == [batch]
 
@@ -438,7 +439,7 @@ def test_the_backoff_of_a_batch_is_drawn_once() -> None:
 
 @pytest.mark.behaviour("Delivery time-out", "Batches whose delivery.timeout.ms has passed are taken out of the queues")
 def test_expired_batches_are_taken_out_and_next_expiry_noted() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, delivery_timeout_ms=1000)
     for _ in range(2):
         append(accumulator, value=LARGE)
@@ -448,18 +449,18 @@ def test_expired_batches_are_taken_out_and_next_expiry_noted() -> None:
     clock.advance(100)
     append(accumulator, partition=1)
     clock.advance(500)
-    assert accumulator.drain_side.expired_batches(clock.now_ms) == (old, clock.now_ms + 400)
+    assert accumulator.expired_batches(clock.now_ms) == (old, clock.now_ms + 400)
     assert len(queued(accumulator)) == len(queued(accumulator, 1)) == 1
 
 
 def test_a_batch_lives_to_the_last_moment() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, delivery_timeout_ms=1000)
     append(accumulator)
     clock.advance(999)
-    assert accumulator.drain_side.expired_batches(clock.now_ms) == ([], clock.now_ms + 1)
+    assert accumulator.expired_batches(clock.now_ms) == ([], clock.now_ms + 1)
     clock.advance(1)
-    expired, next_expiry_ms = accumulator.drain_side.expired_batches(clock.now_ms)
+    expired, next_expiry_ms = accumulator.expired_batches(clock.now_ms)
     assert len(expired) == 1
     assert next_expiry_ms == FOREVER_MS
     assert append(accumulator).new_batch_created

@@ -16,9 +16,10 @@ from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager
 from kafka_sink.records.layout import HEADER_BYTES
 from tests.fakes.batches import append, make_batch, read_wire
+from tests.fakes.brokers import SILENCE
 from tests.fakes.chunks import Row
 from tests.fakes.producing import append_columns, queued
-from tests.fakes.sending import SILENCE, SenderWorld
+from tests.fakes.sender_world import SenderWorld
 
 ROOMY = 1_000_000
 

@@ -13,8 +13,8 @@ from kafka_sink.producer.sending.partition_loads import PartitionLoads
 from kafka_sink.records.murmur2 import murmur2, positive_murmur2, to_positive
 from kafka_sink.records.vectorized import content_sizes
 from tests.fakes.chunks import Row, make_chunk
-from tests.fakes.manual_clock import ManualClock
-from tests.fakes.producing import TOPIC, make_accumulator, make_cluster, tp
+from tests.fakes.clock import FakeClock
+from tests.fakes.producing import TOPIC, make_accumulator, make_cluster, queue_of, tp
 
 BATCH = 1061
 ROOM = 1000
@@ -115,16 +115,16 @@ def test_unavailable_partition_is_left_out_with_equal_queues() -> None:
 
 
 def test_queue_loads_are_reported_once_each_partition_was_used() -> None:
-    partitioner, clock = make(), ManualClock()
+    partitioner, clock = make(), FakeClock()
     accumulator = make_accumulator(clock, batch_size=100)
     loads = PartitionLoads(accumulator, partitioner, availability_timeout_ms=50)
     cluster = make_cluster([0, 0, 1])
     partitioner.partition(TOPIC, None, cluster)
     for partition in (0, 1):
-        accumulator.queue(tp(partition))
+        queue_of(accumulator, partition)
     loads.report(cluster, 10)
     assert TOPIC not in partitioner._loads
-    accumulator.queue(tp(2))
+    queue_of(accumulator, 2)
     for _ in range(3):
         accumulator.append(tp(0), 0, None, b"x" * 60, (), None, 0, abort_on_new_batch=False)
     loads.report(cluster, 20)
@@ -141,13 +141,13 @@ def test_queue_loads_are_reported_once_each_partition_was_used() -> None:
 
 def test_queues_are_looked_at_now_and_then_only() -> None:
     partitioner = make()
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     loads = PartitionLoads(accumulator, partitioner, availability_timeout_ms=0)
     cluster = make_cluster([0, 0])
     partitioner.partition(TOPIC, None, cluster)
     loads.report(cluster, 100)
     for partition in (0, 1):
-        accumulator.queue(tp(partition))
+        queue_of(accumulator, partition)
     accumulator.append(tp(0), 0, None, b"x", (), None, 0, abort_on_new_batch=False)
     loads.report(cluster, 109)
     assert TOPIC not in partitioner._loads

@@ -15,7 +15,7 @@ import pytest
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.producer.batching import column_append
-from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender
+from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender, SortedRows
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.layout import HEADER_BYTES
@@ -23,16 +23,16 @@ from kafka_sink.records.reference import record_size
 from kafka_sink.records.vectorized import partition_order
 from tests.fakes.batches import read_wire
 from tests.fakes.chunks import Row, make_chunk
-from tests.fakes.clock import FakeClock
-from tests.fakes.manual_clock import ManualClock, on_another_thread
+from tests.fakes.clock import FakeClock, on_another_thread
 from tests.fakes.memory import allocate
 from tests.fakes.producing import (
     NODES,
-    DrainedAccumulator,
+    MadeAccumulator,
     append,
     append_columns,
     make_accumulator,
     make_cluster,
+    queue_of,
     queued,
     tp,
 )
@@ -43,10 +43,10 @@ ROW = Row(VALUE)
 THREE_ROWS = HEADER_BYTES + 3 * record_size(0, 0, None, VALUE)
 
 
-def drain_all(accumulator: DrainedAccumulator, partitions: int = 1) -> list[ProducerBatch]:
+def drain_all(accumulator: MadeAccumulator, partitions: int = 1) -> list[ProducerBatch]:
     cluster = make_cluster([0] * partitions)
     found: list[ProducerBatch] = []
-    while drained := accumulator.drain_side.drain(cluster, NODES[:1], 10**9, accumulator._clock.monotonic_ms())[0]:
+    while drained := accumulator.drain(cluster, NODES[:1], 10**9, accumulator.clock.monotonic_ms())[0]:
         found += drained
     return found
 
@@ -80,7 +80,7 @@ def after_encoding(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]
     "Record format", "Rows without a timestamp get the time of their own call, also in a batch that is open"
 )
 def test_rows_without_timestamp_get_the_time_of_their_own_call() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock)
     append_columns(accumulator, [Row(VALUE)])
     clock.advance(70)
@@ -91,14 +91,14 @@ def test_rows_without_timestamp_get_the_time_of_their_own_call() -> None:
 
 
 def test_rows_fill_an_open_batch_to_its_last_byte() -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
+    accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS)
     for rows in (1, 5):
         append_columns(accumulator, [ROW] * rows)
     assert [batch.record_count for batch in queued(accumulator)] == [3, 3]
 
 
 def test_rows_fill_batches_and_only_the_last_stays_open() -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS + 5)
+    accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS + 5)
     assert append_columns(accumulator, [ROW] * 7)
     assert [batch.record_count for batch in queued(accumulator)] == [3, 3, 1]
     assert [batch.room_bytes > 0 for batch in queued(accumulator)] == [False, False, True]
@@ -107,14 +107,14 @@ def test_rows_fill_batches_and_only_the_last_stays_open() -> None:
 
 
 def test_sender_is_woken_only_for_something_new_to_send() -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
+    accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS)
     assert append_columns(accumulator, [ROW]), "a new batch: when to look again has changed"
     assert not append_columns(accumulator, [ROW])
     assert append_columns(accumulator, [ROW]), "full"
 
 
 def test_a_callback_is_told_once_for_each_batch() -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
+    accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS)
     seen: list[Delivery] = []
     append(accumulator)
     append_columns(accumulator, [ROW] * 5, callback=seen.append)
@@ -124,7 +124,7 @@ def test_a_callback_is_told_once_for_each_batch() -> None:
 
 
 def test_a_row_larger_than_a_batch_has_one_of_its_own() -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
+    accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS)
     large = Row(b"y" * 1000)
     append_columns(accumulator, [ROW, large, ROW, ROW])
     assert [batch.record_count for batch in queued(accumulator)] == [1, 1, 2]
@@ -138,7 +138,7 @@ def test_a_row_larger_than_a_batch_has_one_of_its_own() -> None:
 
 
 def test_rows_whose_batch_was_drained_meanwhile_open_a_new_one(after_encoding: list[Callable[[], object]]) -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
+    accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS)
     append_columns(accumulator, [Row(b"0"), Row(b"1")])
     drained: list[ProducerBatch] = []
     after_encoding.append(lambda: drained.extend(drain_all(accumulator)))
@@ -148,11 +148,11 @@ def test_rows_whose_batch_was_drained_meanwhile_open_a_new_one(after_encoding: l
 
 
 def test_only_the_rows_of_drained_batches_are_appended_anew(after_encoding: list[Callable[[], object]]) -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     rows = [Row(b"%d" % partition, partition=partition) for partition in range(4)]
     append_columns(accumulator, rows)
     led = make_cluster([None, 0, None, 0])
-    after_encoding.append(lambda: accumulator.drain_side.drain(led, NODES[:1], 10**9, 0))
+    after_encoding.append(lambda: accumulator.drain(led, NODES[:1], 10**9, 0))
     append_columns(accumulator, [row._replace(value=row.value * 2) for row in rows if row.value])
     assert [values(queued(accumulator, partition)) for partition in range(4)] == [
         [[b"0", b"00"]],
@@ -165,7 +165,7 @@ def test_only_the_rows_of_drained_batches_are_appended_anew(after_encoding: list
 def test_record_appended_meanwhile_stands_before_the_rows(
     after_encoding: list[Callable[[], object]],
 ) -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     append(accumulator, value=b"0")
     after_encoding.append(lambda: append(accumulator, value=b"theirs"))
     append_columns(accumulator, [Row(b"1"), Row(b"2")])
@@ -178,7 +178,7 @@ def test_record_appended_meanwhile_stands_before_the_rows(
 def test_rows_stay_in_order_when_their_first_batch_was_drained(
     after_encoding: list[Callable[[], object]],
 ) -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS)
+    accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS)
     append_columns(accumulator, [ROW, Row(b"a", partition=1)])
     after_encoding.append(lambda: drain_all(accumulator))
     rows = [Row(b"%d" % index + VALUE) for index in range(6)]
@@ -192,7 +192,7 @@ def test_rows_stay_in_order_when_their_first_batch_was_drained(
 
 
 def test_rows_are_appended_despite_repeatedly_outdated_plans(after_encoding: list[Callable[[], object]]) -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=10_000)
+    accumulator = make_accumulator(FakeClock(), batch_size=10_000)
     append(accumulator, value=b"first")
     after_encoding.extend([lambda: append(accumulator, value=b"theirs")] * 50)
     append_columns(accumulator, [Row(b"1"), Row(b"2")])
@@ -204,7 +204,7 @@ def test_rows_are_appended_despite_repeatedly_outdated_plans(after_encoding: lis
 def test_rows_of_drained_batches_are_encoded_again_together(
     after_encoding: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     rows = [Row(b"%d" % partition, partition=partition) for partition in range(20)]
     append_columns(accumulator, rows)
     calls: list[int] = []
@@ -243,7 +243,7 @@ def run_together(*works: Callable[[], None]) -> None:
     "Threads", "Threads that stage and the sender work apart from each other, and lose and reorder nothing"
 )
 def test_threads_and_a_sender_at_once_lose_and_reorder_nothing() -> None:
-    accumulator = make_accumulator(FakeClock(), batch_size=200, memory=10**7)
+    accumulator = make_accumulator(FakeClock(shared=True), batch_size=200, memory=10**7)
     cluster = make_cluster([0] * 3)
     drained: list[ProducerBatch] = []
     finished: list[int] = []
@@ -256,7 +256,7 @@ def test_threads_and_a_sender_at_once_lose_and_reorder_nothing() -> None:
 
     def drain() -> None:
         while len(finished) < 3:
-            drained.extend(accumulator.drain_side.drain(cluster, NODES[:1], 10**9, 0)[0])
+            drained.extend(accumulator.drain(cluster, NODES[:1], 10**9, 0)[0])
 
     run_together(drain, *(lambda number=number: send(number) for number in range(3)))  # type: ignore[misc]
     drained.extend(drain_all(accumulator, 3))
@@ -283,7 +283,7 @@ def acquired_for_a_moment(lock: threading.RLock) -> bool:
 
 
 def test_exhausted_memory_leaves_only_the_rows_appended_so_far() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, batch_size=THREE_ROWS, memory=2 * THREE_ROWS)
     told: list[Delivery] = []
     rows = [Row(b"%d" % index + VALUE[1:]) for index in range(9)]
@@ -306,7 +306,7 @@ def test_after_an_error_it_is_told_which_rows_are_in_batches(
     seed: int, after_encoding: list[Callable[[], object]]
 ) -> None:
     rng = random.Random(seed)
-    accumulator = make_accumulator(ManualClock(), batch_size=THREE_ROWS, memory=rng.randrange(3, 40) * THREE_ROWS)
+    accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS, memory=rng.randrange(3, 40) * THREE_ROWS)
     before = [Row(b"before %d" % number, partition=rng.randrange(4)) for number in range(rng.randrange(1, 4))]
     append_columns(accumulator, before)
     found: list[bytes | None] = []
@@ -314,7 +314,7 @@ def test_after_an_error_it_is_told_which_rows_are_in_batches(
     def some_leave() -> None:
         # Their batches move on between plan and append, but their memory does not come back.
         led = make_cluster([0 if rng.random() < 0.5 else None for _ in range(4)])
-        drained = accumulator.drain_side.drain(led, NODES[:1], 10**9, 0)[0]
+        drained = accumulator.drain(led, NODES[:1], 10**9, 0)[0]
         found.extend(value for batch in values(drained) for value in batch)
         for partition in range(rng.choice((0, 4))):
             with contextlib.suppress(BufferExhaustedError):
@@ -327,9 +327,8 @@ def test_after_an_error_it_is_told_which_rows_are_in_batches(
     appended = AppendedRows(len(rows))
     sorted_chunk = chunk if order is None else chunk.take(order)
     with contextlib.suppress(BufferExhaustedError):
-        ColumnAppender(accumulator, accumulator._clock).append(
-            "orders", sorted_chunk, runs, starts, 0, None, 0, appended
-        )
+        sorted_rows = SortedRows("orders", sorted_chunk, runs, starts, 0)
+        ColumnAppender(accumulator, accumulator.clock).append(sorted_rows, None, 0, appended)
     found += [value for batch in values(drain_all(accumulator, 4)) for value in batch]
     in_order = rows if order is None else [rows[place] for place in order]
     told = [row.value for row, is_appended in zip(in_order, appended.is_appended, strict=True) if is_appended]
@@ -338,7 +337,7 @@ def test_after_an_error_it_is_told_which_rows_are_in_batches(
 
 
 def test_rows_whose_batch_cannot_grow_get_one_of_their_own(after_encoding: list[Callable[[], object]]) -> None:
-    accumulator = make_accumulator(ManualClock(), batch_size=40_000, memory=70_000)
+    accumulator = make_accumulator(FakeClock(), batch_size=40_000, memory=70_000)
     append_columns(accumulator, [Row(b"x" * 10_000)])
     hold = allocate(accumulator.pool, 25_000, 0)
     after_encoding.extend([lambda: None] * 5)
@@ -355,7 +354,7 @@ def test_rows_whose_batch_cannot_grow_get_one_of_their_own(after_encoding: list[
 
 
 def test_the_wait_for_memory_is_counted_for_the_whole_chunk() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, batch_size=THREE_ROWS, memory=THREE_ROWS)
 
     def one_is_acknowledged() -> None:
@@ -372,19 +371,17 @@ def test_the_wait_for_memory_is_counted_for_the_whole_chunk() -> None:
 
 
 def test_while_memory_is_awaited_what_was_appended_can_be_sent() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     accumulator = make_accumulator(clock, batch_size=THREE_ROWS + 5, memory=THREE_ROWS + 5, linger_ms=5000)
     seen: list[bool] = []
-    clock.actions.append(
-        lambda: seen.append(bool(accumulator.drain_side.ready(make_cluster([0]), clock.now_ms).ready_nodes))
-    )
+    clock.actions.append(lambda: seen.append(bool(accumulator.ready(make_cluster([0]), clock.now_ms).ready_nodes)))
     with pytest.raises(BufferExhaustedError):
         append_columns(accumulator, [ROW] * 4)
     assert seen == [True]
 
 
 def test_a_closed_accumulator_takes_no_rows() -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     accumulator.close()
     with pytest.raises(KafkaError, match="producer closed while send in progress"):
         append_columns(accumulator, [ROW])
@@ -395,7 +392,7 @@ def test_a_closed_accumulator_takes_no_rows() -> None:
 def test_closing_between_plan_and_append_leaves_nothing_behind(
     after_encoding: list[Callable[[], object]], had_open_batch: bool
 ) -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     if had_open_batch:
         append(accumulator)
     before = accumulator.pool.available_memory
@@ -412,9 +409,9 @@ def test_closing_between_plan_and_append_leaves_nothing_behind(
 
 
 def test_no_lock_is_held_while_rows_are_encoded(after_encoding: list[Callable[[], object]]) -> None:
-    accumulator = make_accumulator(ManualClock())
+    accumulator = make_accumulator(FakeClock())
     append(accumulator)
     held: list[bool] = []
-    after_encoding.append(lambda: held.append(not acquired_for_a_moment(accumulator.queue(tp(0)).lock)))
+    after_encoding.append(lambda: held.append(not acquired_for_a_moment(queue_of(accumulator, 0).lock)))
     append_columns(accumulator, [ROW])
     assert held == [False]

@@ -27,7 +27,7 @@ from kafka_sink.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafka_sink.common.model import Header
-from kafka_sink.producer import kafka_producer, pipeline
+from kafka_sink.producer import kafka_producer
 from kafka_sink.producer.futures import Delivery, FailedFuture
 from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, PartlyStagedError, ProducerRecord
 from kafka_sink.producer.staging import column_staging
@@ -37,17 +37,12 @@ from kafka_sink.protocol.messages.produce import ProduceRequest
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size
+from tests.fakes.brokers import NO_LEADER, PlayedBrokers, batches_of, produce_answer
 from tests.fakes.chunks import Row, make_chunk
-from tests.fakes.driven_producer import DrivenProducer, DrivenThread
-from tests.fakes.played_brokers import NO_LEADER, batches_of, produce_answer
+from tests.fakes.clock import FakeClock
+from tests.fakes.driven_producer import DrivenProducer
 from tests.fakes.producing import TOPIC
-
-Make = Callable[..., DrivenProducer]
-
-
-@pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch) -> Make:
-    return lambda *args, **properties: DrivenProducer(monkeypatch, *args, **properties)
+from tests.fakes.sender_world import StandingThread, named, network_of
 
 
 class Stored:
@@ -75,8 +70,8 @@ def int32s(*values: int) -> NDArray[np.int32]:
 # --- one record ------------------------------------------------------------------------------------------------------
 
 
-def test_send_returns_at_once_and_future_gives_the_metadata(make: Make) -> None:
-    driven = make((1, 2))
+def test_send_returns_at_once_and_future_gives_the_metadata() -> None:
+    driven = DrivenProducer((1, 2))
     stored = Stored(driven)
     headers = [("trace", b"1")]
     future = driven.producer.send(ProducerRecord(TOPIC, b"v", key=b"abc", partition=1, timestamp=7000, headers=headers))
@@ -88,21 +83,21 @@ def test_send_returns_at_once_and_future_gives_the_metadata(make: Make) -> None:
     assert stored.headers == [(("trace", b"1"),)]
 
 
-def test_record_without_timestamp_gets_the_time_of_send(make: Make) -> None:
-    driven = make()
+def test_record_without_timestamp_gets_the_time_of_send() -> None:
+    driven = DrivenProducer()
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     before = driven.clock.wall_ms()
     assert driven.producer.send(ProducerRecord(TOPIC, b"v")).get().timestamp == before
 
 
-def test_keys_choose_the_partition(make: Make) -> None:
-    driven = make((1, 1, 1))
+def test_keys_choose_the_partition() -> None:
+    driven = DrivenProducer((1, 1, 1))
     # murmur2 of abc is 479470107.
     assert driven.producer.send(ProducerRecord(TOPIC, b"v", key=b"abc")).get().partition == 479470107 % 3
 
 
-def test_records_without_a_key_fill_a_batch_and_move_on(make: Make) -> None:
-    driven = make((1, 1, 1), batch_size=1000, linger_ms=1000)
+def test_records_without_a_key_fill_a_batch_and_move_on() -> None:
+    driven = DrivenProducer((1, 1, 1), batch_size=1000, linger_ms=1000)
     futures = [driven.producer.send(ProducerRecord(TOPIC, b"x" * 200)) for _ in range(80)]
     driven.producer.flush()
     partitions = [future.get().partition for future in futures]
@@ -111,8 +106,8 @@ def test_records_without_a_key_fill_a_batch_and_move_on(make: Make) -> None:
     assert len(set(partitions)) > 1
 
 
-def test_the_sender_is_woken_by_a_new_or_full_batch_only(make: Make) -> None:
-    driven = make(linger_ms=1000, batch_size=HEADER_BYTES + 3 * record_size(0, 0, None, b"v"))
+def test_the_sender_is_woken_by_a_new_or_full_batch_only() -> None:
+    driven = DrivenProducer(linger_ms=1000, batch_size=HEADER_BYTES + 3 * record_size(0, 0, None, b"v"))
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     network = driven.brokers.network
     woken = []
@@ -123,8 +118,8 @@ def test_the_sender_is_woken_by_a_new_or_full_batch_only(make: Make) -> None:
     assert woken == [True, False, True]
 
 
-def test_rows_wake_the_sender(make: Make) -> None:
-    driven = make(linger_ms=1000)
+def test_rows_wake_the_sender() -> None:
+    driven = DrivenProducer(linger_ms=1000)
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     for expected in (True, False):
         driven.brokers.network._woken = False
@@ -132,8 +127,8 @@ def test_rows_wake_the_sender(make: Make) -> None:
         assert driven.brokers.network._woken is expected
 
 
-def test_leaving_full_batch_for_another_open_one_wakes_sender(make: Make) -> None:
-    driven = make((1, 1), linger_ms=1000, batch_size=1000)
+def test_leaving_full_batch_for_another_open_one_wakes_sender() -> None:
+    driven = DrivenProducer((1, 1), linger_ms=1000, batch_size=1000)
     send = driven.producer.send
     for partition in (0, 1):
         send(ProducerRecord(TOPIC, b"v", partition=partition))
@@ -148,24 +143,24 @@ def test_leaving_full_batch_for_another_open_one_wakes_sender(make: Make) -> Non
 
 
 @pytest.mark.parametrize("field", ["key", "value"])
-def test_keys_and_values_must_be_bytes(make: Make, field: str) -> None:
+def test_keys_and_values_must_be_bytes(field: str) -> None:
     record = ProducerRecord(TOPIC, **{"value": b"", field: "text"})  # type: ignore[arg-type]
     with pytest.raises(SerializationError, match=rf"the record's {field} \(str\) .* expected bytes"):
-        make().producer.send(record)
+        DrivenProducer().producer.send(record)
 
 
 @pytest.mark.parametrize("field", ["partition", "timestamp"])
-def test_partitions_and_timestamps_must_not_be_negative(make: Make, field: str) -> None:
+def test_partitions_and_timestamps_must_not_be_negative(field: str) -> None:
     with pytest.raises(ValueError, match=f"the record's {field} must not be negative, got -1"):
-        make().producer.send(ProducerRecord(TOPIC, b"", **{field: -1}))
+        DrivenProducer().producer.send(ProducerRecord(TOPIC, b"", **{field: -1}))
 
 
 @pytest.mark.parametrize(
     ("name", "properties"),
     [("max.request.size", {"max_request_size": 500}), ("buffer.memory", {"buffer_memory": 500, "batch_size": 100})],
 )
-def test_too_large_record_fails_in_its_future_and_callback(make: Make, name: str, properties: dict[str, int]) -> None:
-    driven = make(**properties)
+def test_too_large_record_fails_in_its_future_and_callback(name: str, properties: dict[str, int]) -> None:
+    driven = DrivenProducer(**properties)
     told: list[Delivery] = []
     future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 500), told.append)
     assert future.done()
@@ -177,11 +172,11 @@ def test_too_large_record_fails_in_its_future_and_callback(make: Make, name: str
     assert driven.memory_in_use == 0
 
 
-def test_callback_error_for_unstaged_record_spares_the_caller(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_callback_error_for_unstaged_record_spares_the_caller(caplog: pytest.LogCaptureFixture) -> None:
     def fail(delivery: Delivery) -> None:
         raise RuntimeError("mine")
 
-    future = make(max_request_size=500).producer.send(ProducerRecord(TOPIC, b"x" * 500), fail)
+    future = DrivenProducer(max_request_size=500).producer.send(ProducerRecord(TOPIC, b"x" * 500), fail)
     assert isinstance(future, FailedFuture)
     assert "the delivery callback of a record for topic orders raised" in caplog.text
 
@@ -189,16 +184,16 @@ def test_callback_error_for_unstaged_record_spares_the_caller(make: Make, caplog
 # --- metadata --------------------------------------------------------------------------------------------------------
 
 
-def test_metadata_that_is_known_is_not_waited_for(make: Make) -> None:
-    driven = make()
+def test_metadata_that_is_known_is_not_waited_for() -> None:
+    driven = DrivenProducer()
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     waits = len(driven.clock.waits)
     driven.producer.send(ProducerRecord(TOPIC, b"v"))
     assert len(driven.clock.waits) == waits
 
 
-def test_a_topic_that_does_not_exist_fails_after_max_block(make: Make) -> None:
-    driven = make(max_block_ms=3000)
+def test_a_topic_that_does_not_exist_fails_after_max_block() -> None:
+    driven = DrivenProducer(max_block_ms=3000)
     started = driven.clock.now_ms
     future = driven.producer.send(ProducerRecord("nowhere", b"v"))
     assert isinstance(future, FailedFuture)
@@ -207,8 +202,8 @@ def test_a_topic_that_does_not_exist_fails_after_max_block(make: Make) -> None:
     assert 3000 <= driven.clock.now_ms - started < 4000
 
 
-def test_brokers_that_cannot_be_reached_are_named_with_the_cause(make: Make) -> None:
-    driven = make(max_block_ms=2000)
+def test_brokers_that_cannot_be_reached_are_named_with_the_cause() -> None:
+    driven = DrivenProducer(max_block_ms=2000)
     driven.brokers.network.refusals = {"-1": ConnectionRefusedError(111, "Connection refused")}
     with pytest.raises(BrokersUnreachableError) as caught:
         driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
@@ -216,21 +211,21 @@ def test_brokers_that_cannot_be_reached_are_named_with_the_cause(make: Make) -> 
     assert "127.0.0.1:9000: connection refused" in str(caught.value)
 
 
-def test_a_partition_out_of_range_is_waited_for_and_named(make: Make) -> None:
-    driven = make((1, 1), max_block_ms=2000)
+def test_a_partition_out_of_range_is_waited_for_and_named() -> None:
+    driven = DrivenProducer((1, 1), max_block_ms=2000)
     with pytest.raises(KafkaTimeoutError, match="partition 2 of topic orders with partition count 2 is not present"):
         driven.producer.send(ProducerRecord(TOPIC, b"v", partition=2)).get()
 
 
-def test_a_partition_that_was_added_meanwhile_is_found(make: Make) -> None:
-    driven = make((1, 1), max_block_ms=2000)
+def test_a_partition_that_was_added_meanwhile_is_found() -> None:
+    driven = DrivenProducer((1, 1), max_block_ms=2000)
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
-    driven.brokers.leaders = [1, 1, 2]
+    driven.brokers.move(1, 1, 2)
     assert driven.producer.send(ProducerRecord(TOPIC, b"v", partition=2)).get().partition == 2
 
 
-def test_the_time_to_block_is_that_of_all_attempts_together(make: Make) -> None:
-    driven = make(max_block_ms=1000)
+def test_the_time_to_block_is_that_of_all_attempts_together() -> None:
+    driven = DrivenProducer(max_block_ms=1000)
     given: list[int] = []
     await_update = driven.producer._network.metadata.await_update
 
@@ -246,8 +241,8 @@ def test_the_time_to_block_is_that_of_all_attempts_together(make: Make) -> None:
     assert given[-1] < 200
 
 
-def test_metadata_that_comes_at_the_very_end_is_too_late(make: Make) -> None:
-    driven = make(max_block_ms=1000)
+def test_metadata_that_comes_at_the_very_end_is_too_late() -> None:
+    driven = DrivenProducer(max_block_ms=1000)
     await_update = driven.producer._network.metadata.await_update
 
     def until_the_end(version: int, timeout_ms: int) -> None:
@@ -259,8 +254,8 @@ def test_metadata_that_comes_at_the_very_end_is_too_late(make: Make) -> None:
         driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
 
 
-def test_a_topic_that_is_forbidden_is_not_waited_for(make: Make) -> None:
-    driven = make(max_block_ms=60_000)
+def test_a_topic_that_is_forbidden_is_not_waited_for() -> None:
+    driven = DrivenProducer(max_block_ms=60_000)
     driven.brokers.topic_errors["secret"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     started = driven.clock.now_ms
     with pytest.raises(ApiError, match="TOPIC_AUTHORIZATION_FAILED: topic 'secret'"):
@@ -269,23 +264,23 @@ def test_a_topic_that_is_forbidden_is_not_waited_for(make: Make) -> None:
 
 
 @pytest.mark.behaviour("KafkaProducer", "Waiting for metadata and waiting for memory share max.block.ms")
-def test_metadata_and_memory_share_the_time_to_block(make: Make) -> None:
-    driven = make(max_block_ms=1000, buffer_memory=1000, batch_size=1000)
+def test_metadata_and_memory_share_the_time_to_block() -> None:
+    driven = DrivenProducer(max_block_ms=1000, buffer_memory=1000, batch_size=1000)
     driven.brokers.on_produce = lambda node, request: None
     driven.producer.send(ProducerRecord(TOPIC, b"x" * 600))
     waited: list[int] = []
-    allocate = driven.producer._accumulator.pool.allocate
-    driven.producer._accumulator.pool.allocate = (  # type: ignore[method-assign]
+    allocate = driven.producer._pipeline.pool.allocate
+    driven.producer._pipeline.pool.allocate = (  # type: ignore[method-assign]
         lambda memory, size, max_block_ms: (waited.append(max_block_ms), allocate(memory, size, max_block_ms))[1]
     )
-    wait_on_metadata = driven.producer._topics.wait_for
+    wait_on_metadata = driven.producer._pipeline.topics.wait_for
 
     def slow(*args: Any) -> Any:
         driven.clock.advance(400)
         return wait_on_metadata(*args)
 
-    driven.producer._topics.wait_for = slow  # type: ignore[method-assign]
-    driven.producer._topics.known.clear()
+    driven.producer._pipeline.topics.wait_for = slow  # type: ignore[method-assign]
+    driven.producer._pipeline.topics.known.clear()
     future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 600))
     assert waited[0] == 600
     assert all(later <= 600 for later in waited[1:])
@@ -294,37 +289,37 @@ def test_metadata_and_memory_share_the_time_to_block(make: Make) -> None:
 
 
 @pytest.mark.behaviour("KafkaProducer", "Waiting for metadata and waiting for memory share max.block.ms")
-def test_rows_await_unknown_partition_with_rest_of_max_block(make: Make) -> None:
-    driven = make((1, 1), max_block_ms=1000)
+def test_rows_await_unknown_partition_with_rest_of_max_block() -> None:
+    driven = DrivenProducer((1, 1), max_block_ms=1000)
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     waited: list[int] = []
     await_update = driven.producer._network.metadata.await_update
     driven.producer._network.metadata.await_update = (  # type: ignore[method-assign]
         lambda version, timeout_ms: (waited.append(timeout_ms), await_update(version, timeout_ms))[1]
     )
-    wait_for = driven.producer._topics.wait_for
+    wait_for = driven.producer._pipeline.topics.wait_for
 
     def slow(*args: Any) -> Any:
         driven.clock.advance(400)
         return wait_for(*args)
 
-    driven.producer._topics.wait_for = slow  # type: ignore[method-assign]
+    driven.producer._pipeline.topics.wait_for = slow  # type: ignore[method-assign]
     with pytest.raises(RowPartitionError, match="names partition 7"):
         driven.producer.send_columns(TOPIC, make_chunk([Row(b"x")]), int32s(7))
     assert waited[0] == 600
     assert all(later <= 600 for later in waited[1:])
 
 
-def test_the_partitions_of_a_topic_can_be_asked_for(make: Make) -> None:
-    infos = make((1, 2, NO_LEADER)).producer.partitions_for(TOPIC)
+def test_the_partitions_of_a_topic_can_be_asked_for() -> None:
+    infos = DrivenProducer((1, 2, NO_LEADER)).producer.partitions_for(TOPIC)
     assert [info.leader.id if info.leader else None for info in infos] == [1, 2, None]
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------
 
 
-def test_rows_go_to_their_partition_or_where_partitioner_says(make: Make) -> None:
-    driven = make((1, 1, 1))
+def test_rows_go_to_their_partition_or_where_partitioner_says() -> None:
+    driven = DrivenProducer((1, 1, 1))
     stored = Stored(driven)
     rows = [Row(b"%d" % index, key=b"abc") for index in range(6)]
     hashed = 479470107 % 3
@@ -336,8 +331,8 @@ def test_rows_go_to_their_partition_or_where_partitioner_says(make: Make) -> Non
     assert stored.values == expected
 
 
-def test_rows_without_a_timestamp_get_the_time_of_their_sending(make: Make) -> None:
-    driven = make()
+def test_rows_without_a_timestamp_get_the_time_of_their_sending() -> None:
+    driven = DrivenProducer()
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     stored = Stored(driven)
     now = driven.clock.wall_ms()
@@ -347,8 +342,8 @@ def test_rows_without_a_timestamp_get_the_time_of_their_sending(make: Make) -> N
     assert stored.timestamps == [now, now, 7]
 
 
-def test_callbacks_report_each_row_once(make: Make) -> None:
-    driven = make((1, 1, 1), batch_size=300)
+def test_callbacks_report_each_row_once() -> None:
+    driven = DrivenProducer((1, 1, 1), batch_size=300)
     told: list[Delivery] = []
     for _ in range(3):
         driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 50)] * 100), None, told.append)
@@ -357,14 +352,14 @@ def test_callbacks_report_each_row_once(make: Make) -> None:
     assert driven.memory_in_use == 0
 
 
-def test_sending_no_rows_does_not_wait_for_metadata(make: Make) -> None:
-    driven = make()
+def test_sending_no_rows_does_not_wait_for_metadata() -> None:
+    driven = DrivenProducer()
     driven.producer.send_columns("any topic", make_chunk([]))
     assert driven.clock.waits == []
 
 
-def test_arrow_rows_are_stored_and_future_gives_their_deliveries(make: Make) -> None:
-    driven = make((1, 1, 1))
+def test_arrow_rows_are_stored_and_future_gives_their_deliveries() -> None:
+    driven = DrivenProducer((1, 1, 1))
     stored = Stored(driven)
     first = pa.RecordBatch.from_pydict({"value": ["a", "b"], "partition": [2, 0]})
     second = pa.RecordBatch.from_pydict({"value": ["c"], "partition": [2]})
@@ -382,8 +377,8 @@ def test_arrow_rows_are_stored_and_future_gives_their_deliveries(make: Make) -> 
     assert list(deliveries) == told
 
 
-def test_no_row_of_a_table_is_staged_when_one_cannot_be_written(make: Make) -> None:
-    driven = make((1, 1))
+def test_no_row_of_a_table_is_staged_when_one_cannot_be_written() -> None:
+    driven = DrivenProducer((1, 1))
     stored = Stored(driven)
     good = pa.RecordBatch.from_pydict({"value": ["a"], "partition": [0]})
     bad = pa.RecordBatch.from_pydict({"value": ["b"], "partition": [7]})
@@ -393,8 +388,8 @@ def test_no_row_of_a_table_is_staged_when_one_cannot_be_written(make: Make) -> N
     assert stored.values == {}
 
 
-def test_rows_future_raises_the_error_and_times_out(make: Make) -> None:
-    driven = make(linger_ms=60_000)
+def test_rows_future_raises_the_error_and_times_out() -> None:
+    driven = DrivenProducer(linger_ms=60_000)
     future = driven.producer.send_columns(TOPIC, make_chunk([Row(b"a")]))
     with pytest.raises(KafkaTimeoutError, match=r"no answer for 1 of 1 rows for .* after waiting for 5 ms"):
         future.get(5)
@@ -403,9 +398,9 @@ def test_rows_future_raises_the_error_and_times_out(make: Make) -> None:
         future.get()
 
 
-def test_a_chunk_larger_than_the_memory_goes_through_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_larger_than_the_memory_goes_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_staging, "piece_bytes", lambda partitions: 3000)
-    driven = make((1, 1), buffer_memory=2000, batch_size=1000, linger_ms=60_000)
+    driven = DrivenProducer((1, 1), buffer_memory=2000, batch_size=1000, linger_ms=60_000)
     stored = Stored(driven)
     rows = [Row(b"%03d" % index * 50) for index in range(200)]
     driven.producer.send_columns(TOPIC, make_chunk(rows), int32s(*(index % 2 for index in range(200))))
@@ -415,9 +410,9 @@ def test_a_chunk_larger_than_the_memory_goes_through_it(make: Make, monkeypatch:
     assert driven.memory_in_use == 0
 
 
-def test_waits_for_memory_while_rows_flow_do_not_add_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_for_memory_while_rows_flow_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_staging, "piece_bytes", lambda partitions: 900)
-    driven = make(buffer_memory=1000, batch_size=1000, max_block_ms=400, enable_idempotence=False)
+    driven = DrivenProducer(buffer_memory=1000, batch_size=1000, max_block_ms=400, enable_idempotence=False)
 
     def slowly(node: str, request: ProduceRequest) -> Any:
         driven.clock.advance(150)
@@ -429,8 +424,8 @@ def test_waits_for_memory_while_rows_flow_do_not_add_up(make: Make, monkeypatch:
     assert driven.clock.now_ms > started + 1000
 
 
-def test_rows_staged_before_memory_ran_out_are_sent(make: Make) -> None:
-    driven = make(buffer_memory=1000, batch_size=1000, linger_ms=60_000, max_block_ms=200)
+def test_rows_staged_before_memory_ran_out_are_sent() -> None:
+    driven = DrivenProducer(buffer_memory=1000, batch_size=1000, linger_ms=60_000, max_block_ms=200)
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     driven.brokers.on_produce = lambda node, request: None
     with pytest.raises(PartlyStagedError, match="1 of 2 rows for topic orders were staged"):
@@ -438,9 +433,11 @@ def test_rows_staged_before_memory_ran_out_are_sent(make: Make) -> None:
     assert driven.brokers.requests()
 
 
-def test_rows_left_without_memory_are_told_from_staged_ones(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_left_without_memory_are_told_from_staged_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_staging, "piece_bytes", lambda partitions: 1500)
-    driven = make((1, 1), buffer_memory=4000, batch_size=1000, max_block_ms=200, delivery_timeout_ms=10_000_000)
+    driven = DrivenProducer(
+        (1, 1), buffer_memory=4000, batch_size=1000, max_block_ms=200, delivery_timeout_ms=10_000_000
+    )
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     stored = Stored(driven)
     take, driven.brokers.on_produce = driven.brokers.on_produce, lambda node, request: None
@@ -457,8 +454,8 @@ def test_rows_left_without_memory_are_told_from_staged_ones(make: Make, monkeypa
         assert stored.values[partition] == [rows["value"][row].as_py() for row in range(partition, 30, 2)]
 
 
-def test_transaction_rows_without_memory_can_only_be_aborted(make: Make) -> None:
-    driven = make(buffer_memory=1000, batch_size=1000, max_block_ms=200, transactional_id="writer")
+def test_transaction_rows_without_memory_can_only_be_aborted() -> None:
+    driven = DrivenProducer(buffer_memory=1000, batch_size=1000, max_block_ms=200, transactional_id="writer")
     driven.brokers.on_produce = lambda node, request: None
     driven.producer.join_transaction(9, 0, transaction_version=2)
     with pytest.raises(BufferExhaustedError):
@@ -467,7 +464,7 @@ def test_transaction_rows_without_memory_can_only_be_aborted(make: Make) -> None
         driven.producer.send_columns(TOPIC, make_chunk([Row(b"y")]))
 
 
-def test_late_partitioner_failure_says_which_rows_are_left(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_partitioner_failure_says_which_rows_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_staging, "piece_bytes", lambda partitions: 1000)
     stored_rows: list[int] = []
 
@@ -483,7 +480,7 @@ def test_late_partitioner_failure_says_which_rows_are_left(make: Make, monkeypat
                 raise LookupError("no route")
             return np.zeros(chunk.num_rows, dtype=np.int32)
 
-    driven = make(partitioner_class=FailsLate())
+    driven = DrivenProducer(partitioner_class=FailsLate())
     with pytest.raises(PartlyStagedError, match="no route") as caught:
         driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 300)] * 20))
     staged = sum(stored_rows[:2])
@@ -491,32 +488,32 @@ def test_late_partitioner_failure_says_which_rows_are_left(make: Make, monkeypat
     assert sum(delivery.count for delivery in caught.value.staged.get()) == staged
 
 
-def test_a_row_that_is_too_large_is_named_and_nothing_is_staged(make: Make) -> None:
-    driven = make(max_request_size=500)
+def test_a_row_that_is_too_large_is_named_and_nothing_is_staged() -> None:
+    driven = DrivenProducer(max_request_size=500)
     with pytest.raises(RecordTooLargeError, match="row 1 for topic orders needs up to"):
         driven.producer.send_columns(TOPIC, make_chunk([Row(b""), Row(b"x" * 500)]))
     assert driven.memory_in_use == 0
 
 
-def test_row_for_a_missing_partition_is_named_and_none_staged(make: Make) -> None:
-    driven = make((1, 1))
+def test_row_for_a_missing_partition_is_named_and_none_staged() -> None:
+    driven = DrivenProducer((1, 1))
     with pytest.raises(UnknownTopicOrPartitionError, match=r"row 1 names partition 2 .* has only 2 \(0 to 1\)"):
         driven.producer.send_columns(TOPIC, make_chunk([Row(), Row()]), int32s(0, 2))
     assert driven.memory_in_use == 0
 
 
-def test_a_row_for_a_partition_that_was_added_meanwhile_is_sent(make: Make) -> None:
-    driven = make((1, 1))
+def test_a_row_for_a_partition_that_was_added_meanwhile_is_sent() -> None:
+    driven = DrivenProducer((1, 1))
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
-    driven.brokers.leaders = [1, 1, 2]
+    driven.brokers.move(1, 1, 2)
     stored = Stored(driven)
     driven.producer.send_columns(TOPIC, make_chunk([Row(b"new")]), int32s(2))
     driven.producer.flush()
     assert stored.values == {2: [b"new"]}
 
 
-def test_row_for_partition_not_all_brokers_know_yet_is_sent(make: Make) -> None:
-    driven = make((1, 1))
+def test_row_for_partition_not_all_brokers_know_yet_is_sent() -> None:
+    driven = DrivenProducer((1, 1))
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     stored = Stored(driven)
     asked: list[int] = []
@@ -525,7 +522,7 @@ def test_row_for_partition_not_all_brokers_know_yet_is_sent(make: Make) -> None:
     def late(connection_id: str, header: RequestHeader, body: Struct) -> Struct | None:
         if isinstance(body, MetadataRequest):
             asked.append(driven.clock.now_ms)
-            driven.brokers.leaders = [1, 1, 2] if len(asked) == 3 else [1, 1]
+            driven.brokers.move(*([1, 1, 2] if len(asked) == 3 else [1, 1]))
         return answer(connection_id, header, body)
 
     driven.brokers.network.broker = late
@@ -534,8 +531,8 @@ def test_row_for_partition_not_all_brokers_know_yet_is_sent(make: Make) -> None:
     assert stored.values == {2: [b"new"]}
 
 
-def test_known_illegal_topic_name_is_refused_without_asking(make: Make) -> None:
-    driven = make()
+def test_known_illegal_topic_name_is_refused_without_asking() -> None:
+    driven = DrivenProducer()
     driven.brokers.topic_errors["bad topic!"] = ErrorCode.INVALID_TOPIC_EXCEPTION
     for number in range(3):
         version = driven.producer._network.metadata.update_version
@@ -544,22 +541,22 @@ def test_known_illegal_topic_name_is_refused_without_asking(make: Make) -> None:
         assert (driven.producer._network.metadata.update_version == version) is (number > 0)
 
 
-def test_a_row_with_a_negative_partition_is_named(make: Make) -> None:
+def test_a_row_with_a_negative_partition_is_named() -> None:
     with pytest.raises(ValueError, match="row 1 names partition -2"):
-        make().producer.send_columns(TOPIC, make_chunk([Row(), Row()]), int32s(0, -2))
+        DrivenProducer().producer.send_columns(TOPIC, make_chunk([Row(), Row()]), int32s(0, -2))
 
 
-def test_a_row_from_before_1970_is_named(make: Make) -> None:
+def test_a_row_from_before_1970_is_named() -> None:
     rows = [Row(timestamp=0), Row(timestamp=-1)]
     with pytest.raises(ValueError, match="row 1 has the timestamp -1"):
-        make().producer.send_columns(TOPIC, make_chunk(rows, has_timestamps=True))
+        DrivenProducer().producer.send_columns(TOPIC, make_chunk(rows, has_timestamps=True))
 
 
 # --- flush and close -------------------------------------------------------------------------------------------------
 
 
-def test_flush_sends_what_lingers_and_waits_for_the_outcome(make: Make) -> None:
-    driven = make(linger_ms=60_000)
+def test_flush_sends_what_lingers_and_waits_for_the_outcome() -> None:
+    driven = DrivenProducer(linger_ms=60_000)
     started = driven.clock.now_ms
     futures = [driven.producer.send(ProducerRecord(TOPIC, b"v")) for _ in range(3)]
     driven.producer.flush()
@@ -567,23 +564,23 @@ def test_flush_sends_what_lingers_and_waits_for_the_outcome(make: Make) -> None:
     assert driven.clock.now_ms < started + 5000
 
 
-def test_flush_gives_up_after_its_time(make: Make) -> None:
-    driven = make()
+def test_flush_gives_up_after_its_time() -> None:
+    driven = DrivenProducer()
     driven.brokers.on_produce = lambda node, request: None
     driven.producer.send(ProducerRecord(TOPIC, b"v"))
     with pytest.raises(KafkaTimeoutError, match="flush did not end within 500 ms"):
         driven.producer.flush(500)
 
 
-def test_flush_and_endless_waits_in_a_callback_are_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    driven = make()
+def test_flush_and_endless_waits_in_a_callback_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    driven = DrivenProducer()
     monkeypatch.setattr(kafka_producer.threading, "current_thread", lambda: driven.thread)
     with pytest.raises(KafkaError, match="flush in a delivery callback would wait for the very thread"):
         driven.producer.flush()
 
 
-def test_close_sends_what_is_staged_and_ends_the_thread(make: Make) -> None:
-    driven = make(linger_ms=60_000)
+def test_close_sends_what_is_staged_and_ends_the_thread() -> None:
+    driven = DrivenProducer(linger_ms=60_000)
     future = driven.producer.send(ProducerRecord(TOPIC, b"v"))
     driven.producer.close()
     assert future.get().offset == 100
@@ -592,8 +589,8 @@ def test_close_sends_what_is_staged_and_ends_the_thread(make: Make) -> None:
     driven.producer.close()
 
 
-def test_close_without_time_fails_what_is_not_acknowledged(make: Make) -> None:
-    driven = make()
+def test_close_without_time_fails_what_is_not_acknowledged() -> None:
+    driven = DrivenProducer()
     future = driven.producer.send(ProducerRecord(TOPIC, b"v"))
     driven.producer.close(0)
     with pytest.raises(KafkaError, match="closed before this record was sent"):
@@ -601,8 +598,8 @@ def test_close_without_time_fails_what_is_not_acknowledged(make: Make) -> None:
     assert not driven.thread.is_alive()
 
 
-def test_close_fails_the_rest_when_its_time_is_up(make: Make) -> None:
-    driven = make()
+def test_close_fails_the_rest_when_its_time_is_up() -> None:
+    driven = DrivenProducer()
     future = driven.producer.send(ProducerRecord(TOPIC, b"v"))
     driven.thread.is_stuck = True
     driven.producer.close(700)
@@ -611,16 +608,16 @@ def test_close_fails_the_rest_when_its_time_is_up(make: Make) -> None:
         future.get()
 
 
-def test_close_in_a_callback_does_not_wait_for_itself(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    driven = make()
+def test_close_in_a_callback_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    driven = DrivenProducer()
     monkeypatch.setattr(kafka_producer.threading, "current_thread", lambda: driven.thread)
     driven.producer.close()
     assert driven.thread.joined_ms == []
 
 
-def test_a_negative_time_to_close_is_refused(make: Make) -> None:
+def test_a_negative_time_to_close_is_refused() -> None:
     with pytest.raises(ValueError, match="must not be negative, got -1"):
-        make().producer.close(-1)
+        DrivenProducer().producer.close(-1)
 
 
 @pytest.mark.parametrize(
@@ -632,19 +629,19 @@ def test_a_negative_time_to_close_is_refused(make: Make) -> None:
         lambda producer: producer.partitions_for(TOPIC),
     ],
 )
-def test_closed_producer_refuses_every_call(make: Make, use: Callable[[KafkaProducer], object]) -> None:
-    driven = make()
+def test_closed_producer_refuses_every_call(use: Callable[[KafkaProducer], object]) -> None:
+    driven = DrivenProducer()
     driven.producer.close()
     with pytest.raises(KafkaError, match="after the producer has been closed"):
         use(driven.producer)
 
 
-def test_with_block_closes_and_does_not_wait_after_an_error(make: Make) -> None:
-    driven = make()
+def test_with_block_closes_and_does_not_wait_after_an_error() -> None:
+    driven = DrivenProducer()
     with driven.producer as producer:
         future = producer.send(ProducerRecord(TOPIC, b"v"))
     assert future.get().offset == 100
-    driven = make()
+    driven = DrivenProducer()
     with pytest.raises(KeyError), driven.producer as producer:
         future = producer.send(ProducerRecord(TOPIC, b"v"))
         raise KeyError
@@ -652,8 +649,8 @@ def test_with_block_closes_and_does_not_wait_after_an_error(make: Make) -> None:
         future.get()
 
 
-def test_a_callback_sees_its_records_outcome(make: Make) -> None:
-    driven = make()
+def test_a_callback_sees_its_records_outcome() -> None:
+    driven = DrivenProducer()
     told: list[Delivery] = []
     future = driven.producer.send(ProducerRecord(TOPIC, b"v"), told.append)
     future.get()
@@ -667,13 +664,13 @@ def test_a_callback_sees_its_records_outcome(make: Make) -> None:
 # --- processes and construction --------------------------------------------------------------------------------------
 
 
-def test_it_cannot_be_pickled(make: Make) -> None:
+def test_it_cannot_be_pickled() -> None:
     with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(make().producer)
+        pickle.dumps(DrivenProducer().producer)
 
 
-def test_it_cannot_be_used_after_a_fork(make: Make) -> None:
-    driven = make()
+def test_it_cannot_be_used_after_a_fork() -> None:
+    driven = DrivenProducer()
     driven.producer._forked()
     with pytest.raises(KafkaError, match="made before a fork"):
         driven.producer.send(ProducerRecord(TOPIC, b"v"))
@@ -681,33 +678,27 @@ def test_it_cannot_be_used_after_a_fork(make: Make) -> None:
     assert driven.thread.is_alive(), "the parent's thread is the parent's to close"
 
 
-def test_producers_without_a_name_are_told_apart(make: Make) -> None:
-    assert make().producer.client_id != make().producer.client_id
-    assert make(client_id="mine").producer.client_id == "mine"
+def test_producers_without_a_name_are_told_apart() -> None:
+    assert DrivenProducer().producer.client_id != DrivenProducer().producer.client_id
+    assert DrivenProducer(client_id="mine").producer.client_id == "mine"
 
 
 def test_wrong_options_are_refused_before_anything_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "create_client", lambda *args, **kw: pytest.fail("opened"))
+    monkeypatch.setattr(kafka_producer, "make_network", lambda *args: pytest.fail("opened"))
     with pytest.raises(ConfigError, match="acks"):
         KafkaProducer({"bootstrap.servers": "127.0.0.1:1", "acks": "2"})
 
 
-def test_without_a_thread_nothing_stays_open(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Any] = []
-    create = pipeline.create_client
-
-    def remember(*args: Any, **kw: Any) -> Any:
-        opened.append(create(*args, **kw))
-        return opened[0]
-
-    def fail(name: str, run: Callable[[], None], at_exit: Callable[[], None]) -> DrivenThread:
+def test_without_a_thread_nothing_stays_open() -> None:
+    def fail(name: str, run: Callable[[], None], *, at_exit: Callable[[], None]) -> StandingThread:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(pipeline, "create_client", remember)
-    monkeypatch.setattr(kafka_producer, "start_thread", fail)
+    clock = FakeClock()
+    given = named({})
+    network = network_of(given, PlayedBrokers((1,)).attach(clock), clock, fail)
     with pytest.raises(KafkaError, match="Failed to construct kafka producer: can't start new thread"):
-        KafkaProducer({"bootstrap.servers": "127.0.0.1:1"})
-    assert opened[0][0]._is_closed
+        KafkaProducer(given, network=network)
+    assert network.client.is_closed
 
 
 def test_the_real_thread_ends_with_its_producer() -> None:

@@ -11,7 +11,6 @@ from kafka_sink.common.errors import KafkaTimeoutError, RecordTooLargeError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata, TopicPartition
 from kafka_sink.producer.futures import FailedFuture, FutureRecordMetadata, ProduceRequestResult
 from tests.fakes.clock import FakeClock
-from tests.fakes.manual_clock import ManualClock
 
 TP = TopicPartition("orders", 3)
 
@@ -27,7 +26,7 @@ def finish(result: ProduceRequestResult, base_offset: int = 40, log_time: int = 
 
 @pytest.mark.behaviour("ProducerBatch", "The offset of a record is that of the batch plus its own")
 def test_the_offset_is_the_batchs_plus_the_records_own() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     result = ProduceRequestResult(TP, clock)
     future = make_future(result)
     assert not future.done()
@@ -37,21 +36,21 @@ def test_the_offset_is_the_batchs_plus_the_records_own() -> None:
 
 
 def test_the_brokers_timestamp_wins_over_the_records() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     result = ProduceRequestResult(TP, clock)
     finish(result, log_time=6000)
     assert make_future(result).get().timestamp == 6000
 
 
 def test_an_offset_the_broker_did_not_tell_stays_unknown() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     result = ProduceRequestResult(TP, clock)
     finish(result, base_offset=NO_OFFSET)
     assert make_future(result).get().offset == NO_OFFSET
 
 
 def test_future_timeout_error_says_how_long_it_waited() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     future = make_future(ProduceRequestResult(TP, clock))
     with pytest.raises(KafkaTimeoutError, match="no answer for orders-3 after waiting for 250 ms"):
         future.get(250)
@@ -59,7 +58,7 @@ def test_future_timeout_error_says_how_long_it_waited() -> None:
 
 
 def test_get_is_released_by_another_thread() -> None:
-    clock = FakeClock()
+    clock = FakeClock(shared=True)
     result = ProduceRequestResult(TP, clock)
     future = FutureRecordMetadata(result, 0, 5000, -1, 7)
     got: list[RecordMetadata] = []
@@ -73,11 +72,11 @@ def test_get_is_released_by_another_thread() -> None:
 
 def test_result_done_before_it_is_set_raises() -> None:
     with pytest.raises(RuntimeError, match="set"):
-        ProduceRequestResult(TP, ManualClock()).done()
+        ProduceRequestResult(TP, FakeClock()).done()
 
 
 def test_batch_error_is_raised_per_record_without_growing() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     result = ProduceRequestResult(TP, clock)
     error = RecordTooLargeError("too large")
     result.set(NO_OFFSET, NO_TIMESTAMP, error)

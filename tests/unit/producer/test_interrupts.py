@@ -189,7 +189,7 @@ def runs(
     scenario = ALL[name]
     stride = 1 if _ALL else stride * _STRIDE_OF_COLUMNS if name in COLUMNS else stride
     for point in range(0, _MOST_POINTS, stride):
-        episode = Episode(InterruptedProducer(monkeypatch, **dict(scenario.properties)), point)
+        episode = Episode(InterruptedProducer(**dict(scenario.properties)), point)
         scenario.prepare(episode)
         points = Points(point, lambda episode=episode: strike(episode), _OPCODES if _ALL else ())  # type: ignore[misc]
         with suppress(KeyboardInterrupt):
@@ -212,7 +212,7 @@ def goes_on(episode: Episode) -> None:
             assert episode.world.memory_in_use == 0
         else:
             assert "closed" in str(refused)
-            assert producer._accumulator._closed
+            assert producer._pipeline.accumulator._closed
     else:
         commits_or_aborts(episode)
     episode.world.end()
@@ -294,7 +294,7 @@ def test_a_signal_handler_may_send_at_every_line(name: str, monkeypatch: pytest.
 def test_what_a_delivery_callback_raises_stops_nobody(
     raised: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    episode = Episode(InterruptedProducer(monkeypatch))
+    episode = Episode(InterruptedProducer())
     producer = episode.world.producer
 
     def raise_it(_: Delivery) -> None:
@@ -324,7 +324,7 @@ def test_interceptor_error_on_sender_thread_stops_nobody(
         def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
             raise SystemExit(3)
 
-    episode = Episode(InterruptedProducer(monkeypatch, interceptors=[Exits()]))
+    episode = Episode(InterruptedProducer(interceptors=[Exits()]))
     for _ in range(3):
         episode.send(0)
     episode.world.producer.flush(60_000)

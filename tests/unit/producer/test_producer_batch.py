@@ -21,7 +21,7 @@ from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size, write_record
 from tests.fakes.batches import TP, UNCOMPRESSED, GivenMemory, append, make_batch, on_the_wire, read_wire
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 
 # --- appending -------------------------------------------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ def test_record_filling_last_byte_fits_and_one_more_does_not() -> None:
 def growing(limit: int, sizes: list[int | None]) -> ProducerBatch:
     """A batch of at most *limit* bytes that begins with 100 and then gets the memory that *sizes* say."""
 
-    return ProducerBatch(TP, Memory(bytearray(100)), limit, GivenMemory(sizes), UNCOMPRESSED, ManualClock(), 0)
+    return ProducerBatch(TP, Memory(bytearray(100)), GivenMemory(sizes, limit), UNCOMPRESSED, FakeClock(), 0)
 
 
 def test_a_batch_grows_up_to_its_limit() -> None:

@@ -53,7 +53,7 @@ def test_nothing_is_staged_outside_a_transaction(nobody: str) -> None:
     with KafkaProducer({"bootstrap.servers": nobody, "transactional.id": "a"}) as producer:
         with pytest.raises(TransactionStateError, match="call init_transactions once"):
             producer.send(ProducerRecord("orders", b"v"))
-        assert not producer._accumulator.has_incomplete
+        assert not producer._pipeline.accumulator.has_incomplete
 
 
 def test_init_timeout_names_unreachable_broker_and_is_repeatable(nobody: str) -> None:

@@ -11,9 +11,10 @@ from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError
 from kafka_sink.common.model import Node
 from kafka_sink.common.threads import start_thread
 from kafka_sink.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from tests.fakes.manual_clock import ManualClock
-from tests.fakes.producing import TOPIC, queued, tp
-from tests.fakes.sending import SILENCE, FakeBrokers, SenderWorld
+from tests.fakes.brokers import SILENCE, FakeBrokers
+from tests.fakes.clock import FakeClock
+from tests.fakes.producing import TOPIC, queue_of, queued, tp
+from tests.fakes.sender_world import SenderWorld
 
 #: What a broker may say of a partition that another attempt can cure.
 RETRIABLE = [
@@ -229,13 +230,13 @@ def test_moved_cluster_is_found_again_via_bootstrap_servers() -> None:
     assert [node for node, _, _ in world.brokers.produced] == ["1", "3"]
 
 
-@pytest.mark.behaviour("BatchDrain", "Work of a pass does not grow with the number of batches that wait")
+@pytest.mark.behaviour("Drain", "Work of a pass does not grow with the number of batches that wait")
 def test_pass_over_idle_partitions_takes_no_lock() -> None:
     world = SenderWorld(FakeBrokers(leaders=[1] * 200))
     world.connect()
     for partition in range(200):
-        world.accumulator.queue(tp(partition))
-    held = [world.accumulator.queue(tp(partition)).lock for partition in range(1, 200)]
+        queue_of(world.accumulator, partition)
+    held = [queue_of(world.accumulator, partition).lock for partition in range(1, 200)]
     for lock in held:
         assert lock.acquire(blocking=False)
     (future,) = world.send(b"v")
@@ -245,7 +246,7 @@ def test_pass_over_idle_partitions_takes_no_lock() -> None:
         lock.release()
 
 
-@pytest.mark.behaviour("BatchDrain", "Work of a pass does not grow with the number of batches that wait")
+@pytest.mark.behaviour("Drain", "Work of a pass does not grow with the number of batches that wait")
 def test_pass_looks_only_at_first_batch_of_a_partition() -> None:
     looks: list[int] = []
     for waiting in (1, 50):
@@ -261,8 +262,8 @@ def test_pass_looks_only_at_first_batch_of_a_partition() -> None:
             count += 1
             return 0
 
-        world.drain._backoff_left_ms = counting  # type: ignore[method-assign]
-        world.drain.ready(world.metadata.fetch(), world.clock.now_ms)
+        world.accumulator._backoff_left_ms = counting  # type: ignore[method-assign]
+        world.accumulator.ready(world.metadata.fetch(), world.clock.now_ms)
         looks.append(count)
         assert len(queued(world.accumulator)) == waiting
     assert looks == [1, 1]
@@ -318,12 +319,10 @@ def test_sender_pauses_after_unexpected_error_and_logs_it_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = SenderWorld(retry_backoff_ms=70)
-    clock = ManualClock()
-    monkeypatch.setattr(world.sender, "_clock", clock)
     step = _Broken(world, *[ValueError("a")] * 3, None, ValueError("a"), KeyError("b"), KeyError("b"))
     monkeypatch.setattr(world.sender, "run_once", step)
     world.sender.run()
-    assert clock.waits == [70] * 6
+    assert world.clock.waits == [70] * 6
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ValueError, ValueError, KeyError]
 
 
@@ -331,13 +330,11 @@ def test_unexpected_error_never_spins_and_close_ends_the_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = SenderWorld(retry_backoff_ms=0)
-    clock = ManualClock()
-    monkeypatch.setattr(world.sender, "_clock", clock)
     monkeypatch.setattr(world.sender, "run_once", _Broken(world, ValueError("a"), ValueError("a")))
     world.sender.run()
-    assert clock.waits == [1, 1]
+    assert world.clock.waits == [1, 1]
 
-    world = SenderWorld(retry_backoff_ms=100_000)
+    world = SenderWorld(clock=FakeClock(shared=True), retry_backoff_ms=100_000)
     monkeypatch.setattr(world.sender, "run_once", _Broken(world, *[ValueError("a")] * 1000))
     thread = start_thread("sender", world.sender.run)
     world.clock.until_somebody_waits()

@@ -15,28 +15,26 @@ from kafka_sink.common.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from kafka_sink.producer.batching.calls_in_progress import APPEND, _Call
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
 from kafka_sink.protocol.messages.produce import BatchIndexAndErrorMessage
+from tests.fakes.brokers import NO_LEADER, produce_answer
 from tests.fakes.chunks import Row
-from tests.fakes.memory import allocate
-from tests.fakes.played_brokers import NO_LEADER, produce_answer
-from tests.fakes.producing import append_columns
-from tests.fakes.sender_world import SenderWorld
+from tests.fakes.producing import Straggler, append_columns
+from tests.fakes.sender_world import PlayedWorld
 
 #: Too long for any test to wait out by chance.
 LONG_MS = 20_000
 
 
-def settled(leaders: tuple[int, ...] = (1,), **properties: Any) -> SenderWorld:
-    world = SenderWorld(leaders, **properties)
-    world.settle()
+def settled(leaders: tuple[int, ...] = (1,), **properties: Any) -> PlayedWorld:
+    world = PlayedWorld(leaders, **properties)
+    world.prepare()
     return world
 
 
-def plain(leaders: tuple[int, ...] = (1,), **properties: Any) -> SenderWorld:
+def plain(leaders: tuple[int, ...] = (1,), **properties: Any) -> PlayedWorld:
     """Without idempotence."""
     return settled(leaders, enable_idempotence=False, **properties)
 
@@ -45,13 +43,13 @@ def plain(leaders: tuple[int, ...] = (1,), **properties: Any) -> SenderWorld:
 
 
 def test_record_goes_to_its_leader_and_returns_with_its_offset() -> None:
-    world = SenderWorld((1, 2))
+    world = PlayedWorld((1, 2))
     futures = [world.append(partition, b"%d" % partition) for partition in (0, 1)]
-    world.run_until(lambda: world.requests(1) and world.requests(2))
-    assert world.values(1) == {0: [b"0"]}
-    assert world.values(2) == {1: [b"1"]}
-    world.answer(1, base_offset=40)
-    world.answer(2, base_offset=50)
+    world.run_until(lambda: world.brokers.requests(1) and world.brokers.requests(2))
+    assert world.brokers.sent_values(1) == {0: [b"0"]}
+    assert world.brokers.sent_values(2) == {1: [b"1"]}
+    world.brokers.answer(1, base_offset=40)
+    world.brokers.answer(2, base_offset=50)
     world.run_until(lambda: not world.accumulator.has_incomplete)
     assert [future.get(0).offset for future in futures] == [40, 50]
     assert world.memory_in_use == 0
@@ -62,9 +60,9 @@ def test_batches_of_several_partitions_of_a_node_share_a_request() -> None:
     for partition in range(3):
         world.append(partition)
     world.step()
-    assert len(world.requests()) == 1
-    assert sorted(world.batches()) == [0, 1, 2]
-    request = world.requests()[0]
+    assert len(world.brokers.requests()) == 1
+    assert sorted(world.brokers.sent_batches()) == [0, 1, 2]
+    request = world.brokers.requests()[0]
     assert (request.acks, request.timeout_ms, request.transactional_id) == (-1, 30_000, None)
 
 
@@ -75,7 +73,7 @@ def test_the_poll_does_not_wait_after_a_send_and_only_then() -> None:
     assert world.polls[-1] == 40, "nothing to send before the linger is over"
     world.step()
     assert world.polls[-1] == 0
-    assert len(world.requests()) == 1
+    assert len(world.brokers.requests()) == 1
     world.step()
     assert world.polls[-1] > 1000, "nothing to do but to wait for the answer"
 
@@ -107,20 +105,20 @@ def test_it_does_not_spin_while_a_node_is_being_connected() -> None:
     while world.now < started + 5000:
         world.step()
     assert len(world.polls) - polls < 130, "the client looks every 50 ms whether it may connect to another one"
-    assert not world.requests()
+    assert not world.brokers.requests()
 
 
 def test_it_does_not_spin_while_it_waits_for_a_producer_id() -> None:
-    world = SenderWorld()
-    world.producer_ids = [None] * 50
+    world = PlayedWorld()
+    world.brokers.producer_ids = [None] * 50
     world.append()
     started = world.now
     world.run_until(lambda: world.now >= started + LONG_MS, steps=60)
-    assert not world.requests()
+    assert not world.brokers.requests()
 
 
 def test_it_does_not_spin_while_no_broker_can_be_reached() -> None:
-    world = SenderWorld()
+    world = PlayedWorld()
     world.network.refusals = {"-1": ConnectionRefusedError(111, "Connection refused")}
     world.append()
     started = world.now
@@ -137,13 +135,13 @@ def test_it_does_not_spin_while_a_partition_may_not_leave() -> None:
 
 
 def test_records_without_leader_are_sent_once_there_is_one() -> None:
-    world = SenderWorld((NO_LEADER,))
+    world = PlayedWorld((NO_LEADER,))
     world.append()
     started = world.now
     world.run_until(lambda: world.now > started + 3000)
     assert len(world.polls) < 130, "a few for each time the metadata may be asked for, every 100 ms"
-    world.leaders = [2]
-    world.run_until(lambda: world.requests(2))
+    world.brokers.move(2)
+    world.run_until(lambda: world.brokers.requests(2))
     assert world.now < started + 5000
 
 
@@ -151,9 +149,9 @@ def test_partition_missing_in_metadata_is_asked_for() -> None:
     world = plain()
     world.append(1)
     world.step()
-    world.leaders = [1, 2]
+    world.brokers.move(1, 2)
     started = world.now
-    world.run_until(lambda: world.requests(2))
+    world.run_until(lambda: world.brokers.requests(2))
     assert world.now < started + 1000
 
 
@@ -162,8 +160,8 @@ def test_an_oversized_drain_goes_on_in_the_next_request() -> None:
     for partition in range(3):
         world.append(partition, b"x" * 800)
     started = world.now
-    world.run_until(lambda: len(world.requests()) == 3)
-    assert [sorted(world.batches(request=index)) for index in range(3)] == [[0], [1], [2]]
+    world.run_until(lambda: len(world.brokers.requests()) == 3)
+    assert [sorted(world.brokers.sent_batches(request=index)) for index in range(3)] == [[0], [1], [2]]
     assert world.now == started, "it did not sleep between them"
 
 
@@ -173,15 +171,15 @@ def test_an_oversized_drain_goes_on_in_the_next_request() -> None:
 def test_a_retriable_error_is_tried_again_after_its_backoff() -> None:
     world = plain(retry_backoff_ms=100)
     future = world.append(value=b"again")
-    world.run_until(world.requests)
-    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.run_until(world.brokers.requests)
+    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
     world.step()
     failed_at = world.now
     assert not future.done()
-    world.run_until(world.requests)
+    world.run_until(world.brokers.requests)
     assert world.now == failed_at + 100
-    assert world.values() == {0: [b"again"]}
-    world.answer(base_offset=7)
+    assert world.brokers.sent_values() == {0: [b"again"]}
+    world.brokers.answer(base_offset=7)
     world.run_until(future.done)
     assert future.get(0).offset == 7
     assert world.figure("record-retry-total") == 1
@@ -193,38 +191,38 @@ def test_backoffs_grow() -> None:
     world.append()
     gaps = []
     for _ in range(6):
-        world.run_until(world.requests)
+        world.run_until(world.brokers.requests)
         sent_at = world.now
-        world.fail(ErrorCode.REQUEST_TIMED_OUT)
+        world.brokers.fail(ErrorCode.REQUEST_TIMED_OUT)
         world.step()
-        world.run_until(world.requests)
+        world.run_until(world.brokers.requests)
         gaps.append(world.now - sent_at)
     assert gaps == [100, 200, 400, 800, 1000, 1000]
 
 
 def test_a_new_leader_gets_the_retry() -> None:
     world = plain((1, 2))
-    world.leaders = [2, 2]
+    world.brokers.move(2, 2)
     not_leader = {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
-    world.on_produce = lambda node, request: produce_answer(request, -1, not_leader) if node == "1" else None
+    world.brokers.on_produce = lambda node, request: produce_answer(request, -1, not_leader) if node == "1" else None
     future = world.append(0, b"moved")
     started = world.now
-    world.run_until(lambda: world.requests(2))
+    world.run_until(lambda: world.brokers.requests(2))
     assert world.now < started + 1000
-    assert world.values(2) == {0: [b"moved"]}
-    world.answer(2)
+    assert world.brokers.sent_values(2) == {0: [b"moved"]}
+    world.brokers.answer(2)
     world.run_until(future.done)
 
 
 def test_a_lost_connection_is_tried_again() -> None:
     world = plain()
     future = world.append(value=b"again")
-    world.run_until(world.requests)
-    world.lose()
+    world.run_until(world.brokers.requests)
+    world.brokers.lose()
     world.step()
-    world.run_until(world.requests)
-    assert world.values() == {0: [b"again"]}
-    world.answer()
+    world.run_until(world.brokers.requests)
+    assert world.brokers.sent_values() == {0: [b"again"]}
+    world.brokers.answer()
     world.run_until(future.done)
     assert future.get(0).offset == 100
     assert world.memory_in_use == 0
@@ -233,19 +231,19 @@ def test_a_lost_connection_is_tried_again() -> None:
 def test_an_answer_that_never_comes_is_tried_again() -> None:
     world = plain(request_timeout_ms=5000)
     world.append(value=b"again")
-    world.run_until(world.requests)
+    world.run_until(world.brokers.requests)
     sent_at = world.now
     world.run_until(lambda: world.now > sent_at + 5000)
-    world.run_until(world.requests)
-    assert world.values() == {0: [b"again"]}
+    world.run_until(world.brokers.requests)
+    assert world.brokers.sent_values() == {0: [b"again"]}
 
 
 def test_retries_end_with_their_number() -> None:
     world = plain(retries=2)
     future = world.append()
     for _ in range(3):
-        world.run_until(world.requests)
-        world.fail(ErrorCode.NOT_ENOUGH_REPLICAS, message="1 of 2")
+        world.run_until(world.brokers.requests)
+        world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS, message="1 of 2")
         world.step()
     assert future.done()
     with pytest.raises(ApiError, match=r"NOT_ENOUGH_REPLICAS: 1 record.* refused \(1 of 2\); fewer"):
@@ -256,16 +254,16 @@ def test_retries_end_with_their_number() -> None:
 def test_after_the_delivery_time_out_there_is_no_retry() -> None:
     world = plain(delivery_timeout_ms=3000, request_timeout_ms=2000)
     future = world.append()
-    world.run_until(world.requests)
+    world.run_until(world.brokers.requests)
     world.clock.advance(2400)
-    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
     # The answer comes in the poll in which the time passes.
     world.clock.advance(600)
     world.client.poll(0, world.now)
     with pytest.raises(ApiError, match="NOT_ENOUGH_REPLICAS"):
         future.get(0)
     world.step(3)
-    assert not world.requests()
+    assert not world.brokers.requests()
     assert world.memory_in_use == 0
 
 
@@ -273,8 +271,8 @@ def test_a_record_that_expires_between_two_attempts_fails_once() -> None:
     world = plain(delivery_timeout_ms=3000, request_timeout_ms=2000, retry_backoff_ms=5000, retry_backoff_max_ms=5000)
     told: list[Delivery] = []
     world.append(callback=told.append)
-    world.run_until(world.requests)
-    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.run_until(world.brokers.requests)
+    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
     world.run_until(lambda: told)
     world.step()
     assert len(told) == 1
@@ -285,8 +283,8 @@ def test_a_record_that_expires_between_two_attempts_fails_once() -> None:
 def test_a_record_that_failed_does_not_expire_later() -> None:
     world = plain(delivery_timeout_ms=3000, request_timeout_ms=2000)
     world.append()
-    world.run_until(world.requests)
-    world.fail(ErrorCode.MESSAGE_TOO_LARGE)
+    world.run_until(world.brokers.requests)
+    world.brokers.fail(ErrorCode.MESSAGE_TOO_LARGE)
     world.step()
     world.clock.advance(4000)
     world.step()
@@ -299,8 +297,8 @@ def test_a_record_that_failed_does_not_expire_later() -> None:
 def test_non_retriable_error_fails_at_once_and_says_what_to_do() -> None:
     world = plain()
     future = world.append()
-    world.run_until(world.requests)
-    world.fail(ErrorCode.MESSAGE_TOO_LARGE, message="the batch is larger than max.message.bytes")
+    world.run_until(world.brokers.requests)
+    world.brokers.fail(ErrorCode.MESSAGE_TOO_LARGE, message="the batch is larger than max.message.bytes")
     world.step()
     with pytest.raises(RecordTooLargeError) as caught:
         future.get(0)
@@ -314,8 +312,8 @@ def test_non_retriable_error_fails_at_once_and_says_what_to_do() -> None:
 def test_each_partition_of_an_answer_has_its_own_outcome() -> None:
     world = plain((1, 1, 1))
     futures = [world.append(partition) for partition in range(3)]
-    world.run_until(world.requests)
-    world.answer(p0=ErrorCode.TOPIC_AUTHORIZATION_FAILED, p1=ErrorCode.LEADER_NOT_AVAILABLE)
+    world.run_until(world.brokers.requests)
+    world.brokers.answer(p0=ErrorCode.TOPIC_AUTHORIZATION_FAILED, p1=ErrorCode.LEADER_NOT_AVAILABLE)
     world.step()
     with pytest.raises(ApiError, match="grant WRITE on the topic"):
         futures[0].get(0)
@@ -323,9 +321,9 @@ def test_each_partition_of_an_answer_has_its_own_outcome() -> None:
     assert futures[2].get(0).offset == 100
 
 
-def refuse_records(world: SenderWorld, code: ErrorCode, *named: tuple[int, str | None]) -> None:
+def refuse_records(world: PlayedWorld, code: ErrorCode, *named: tuple[int, str | None]) -> None:
     """Answer the oldest request with *code*, for the records of these numbers in their batch (KIP-467)."""
-    answer = produce_answer(world.requests()[0], -1, {0: code}, "One or more records have been rejected")
+    answer = produce_answer(world.brokers.requests()[0], -1, {0: code}, "One or more records have been rejected")
     answer.responses[0].partition_responses[0].record_errors = [
         BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message) for index, message in named
     ]
@@ -337,7 +335,7 @@ def test_invalid_record_gets_its_own_error_and_others_theirs() -> None:
     world = settled(linger_ms=10)
     told: list[Delivery] = []
     futures = [world.append(0, value, told.append) for value in (b"a", b"b", b"c")]
-    world.run_until(world.requests)
+    world.run_until(world.brokers.requests)
     refuse_records(world, ErrorCode.INVALID_TIMESTAMP, (1, "timestamp out of range"))
     with pytest.raises(
         ApiError, match=r"record 1 of 3 in its batch for orders-0 .* \(timestamp out of range\)"
@@ -354,7 +352,7 @@ def test_invalid_record_gets_its_own_error_and_others_theirs() -> None:
 def test_of_several_invalid_records_each_is_an_invalid_record() -> None:
     world = settled(linger_ms=10)
     futures = [world.append(0, value) for value in (b"a", b"b", b"c")]
-    world.run_until(world.requests)
+    world.run_until(world.brokers.requests)
     refuse_records(world, ErrorCode.INVALID_TIMESTAMP, (0, "too old"), (2, None))
     for index, said in ((0, "too old"), (2, "One or more records have been rejected")):
         with pytest.raises(ApiError, match=said) as caught:
@@ -369,7 +367,7 @@ def test_deliveries_of_rows_tell_which_row_was_invalid() -> None:
     told: list[Delivery] = []
     for _ in range(2):
         append_columns(world.accumulator, [Row(b"v")] * 3, callback=told.append)
-    world.run_until(world.requests)
+    world.run_until(world.brokers.requests)
     refuse_records(world, ErrorCode.INVALID_RECORD, (4, "no key"))
     assert [delivery.count for delivery in told] == [3, 3]
     assert "other records in its batch" in str(told[0].error)
@@ -379,8 +377,8 @@ def test_deliveries_of_rows_tell_which_row_was_invalid() -> None:
 def test_an_error_code_from_the_future_is_not_retried() -> None:
     world = plain()
     future = world.append()
-    world.run_until(world.requests)
-    world.fail(9999)  # type: ignore[arg-type]
+    world.run_until(world.brokers.requests)
+    world.brokers.fail(9999)  # type: ignore[arg-type]
     world.step()
     with pytest.raises(ApiError, match="error code 9999"):
         future.get(0)
@@ -389,8 +387,8 @@ def test_an_error_code_from_the_future_is_not_retried() -> None:
 def test_a_partition_that_the_answer_leaves_out_fails() -> None:
     world = plain((1, 1))
     futures = [world.append(partition) for partition in range(2)]
-    world.run_until(world.requests)
-    answer = produce_answer(world.requests()[0], 100, {})
+    world.run_until(world.brokers.requests)
+    answer = produce_answer(world.brokers.requests()[0], 100, {})
     del answer.responses[0].partition_responses[0]
     world.network.reply("1", answer)
     world.step()
@@ -403,9 +401,9 @@ def test_a_partition_that_the_answer_leaves_out_fails() -> None:
 def test_a_partition_nobody_asked_about_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     world = plain()
     future = world.append()
-    world.run_until(world.requests)
-    answer = produce_answer(world.requests()[0], 100, {})
-    stranger = produce_answer(world.requests()[0], 5, {}).responses[0].partition_responses[0]
+    world.run_until(world.brokers.requests)
+    answer = produce_answer(world.brokers.requests()[0], 100, {})
+    stranger = produce_answer(world.brokers.requests()[0], 5, {}).responses[0].partition_responses[0]
     stranger.index = 17
     answer.responses[0].partition_responses.insert(0, stranger)
     world.network.reply("1", answer)
@@ -415,8 +413,8 @@ def test_a_partition_nobody_asked_about_is_ignored(caplog: pytest.LogCaptureFixt
 
 
 def test_broker_without_common_produce_version_fails_records() -> None:
-    world = SenderWorld(enable_idempotence=False)
-    world.versions = {ApiKey.PRODUCE: (0, 1)}
+    world = PlayedWorld(enable_idempotence=False)
+    world.brokers.ranges = {ApiKey.PRODUCE: (0, 1)}
     future = world.append()
     world.run_until(future.done)
     with pytest.raises(UnsupportedVersionError, match="orders-0 were refused"):
@@ -425,17 +423,17 @@ def test_broker_without_common_produce_version_fails_records() -> None:
 
 
 def test_zstd_is_not_sent_to_a_broker_that_cannot_read_it() -> None:
-    world = SenderWorld(compression_type="zstd")
-    world.versions = {ApiKey.PRODUCE: (3, 6)}
+    world = PlayedWorld(compression_type="zstd")
+    world.brokers.ranges = {ApiKey.PRODUCE: (3, 6)}
     future = world.append()
-    world.run_until(lambda: future.done() or world.requests())
-    assert not world.requests()
+    world.run_until(lambda: future.done() or world.brokers.requests())
+    assert not world.brokers.requests()
     with pytest.raises(UnsupportedVersionError, match=r"zstd needs PRODUCE 7 .* up to 6; .*another compression\.type"):
         future.get(0)
 
 
 def test_acks_0_record_is_done_when_written_without_offset() -> None:
-    world = SenderWorld(acks="0")
+    world = PlayedWorld(acks="0")
     future = world.append()
     world.run_until(future.done)
     assert future.get(0).offset == -1
@@ -444,7 +442,7 @@ def test_acks_0_record_is_done_when_written_without_offset() -> None:
 
 
 def test_acks_0_memory_is_kept_until_the_last_byte_is_written() -> None:
-    world = SenderWorld(acks="0")
+    world = PlayedWorld(acks="0")
     world.append()
     world.run_until(lambda: world.memory_in_use == 0)
     world.network.held.add("1")
@@ -461,7 +459,7 @@ def test_acks_0_memory_is_kept_until_the_last_byte_is_written() -> None:
 
 
 def test_expired_record_error_says_count_partition_age_and_cause() -> None:
-    world = SenderWorld(delivery_timeout_ms=4000, request_timeout_ms=1000)
+    world = PlayedWorld(delivery_timeout_ms=4000, request_timeout_ms=1000)
     world.network.refusals = {"-1": ConnectionRefusedError(111, "Connection refused")}
     futures = [world.append(), world.append()]
     world.run_until(futures[0].done, steps=2000)
@@ -487,9 +485,11 @@ def test_it_wakes_up_for_what_expires_next() -> None:
 def test_queues_are_searched_for_expiry_only_when_it_is_possible(monkeypatch: pytest.MonkeyPatch) -> None:
     world = plain((1, 2), delivery_timeout_ms=3000, request_timeout_ms=2000)
     searched: list[int] = []
-    search = world.drain.expired_batches
-    monkeypatch.setattr(world.drain, "expired_batches", lambda now_ms: (searched.append(now_ms), search(now_ms))[1])
-    world.acknowledge_everything()
+    search = world.accumulator.expired_batches
+    monkeypatch.setattr(
+        world.accumulator, "expired_batches", lambda now_ms: (searched.append(now_ms), search(now_ms))[1]
+    )
+    world.brokers.acknowledge_everything()
     started = world.now
     while world.now < started + 12_000:
         world.append()
@@ -518,14 +518,14 @@ def test_late_answer_to_expired_record_frees_memory_silently() -> None:
     world = plain(delivery_timeout_ms=3000, request_timeout_ms=2900)
     told: list[Delivery] = []
     world.append(value=b"late", callback=told.append)
-    world.run_until(world.requests)
+    world.run_until(world.brokers.requests)
     world.clock.advance(2950)
     world.network.connections["1"].incoming.clear()
     world.clock.advance(50)
     world.sender._in_flight.expire(world.now)
     assert [type(delivery.error) for delivery in told] == [KafkaTimeoutError]
     assert world.memory_in_use > 0
-    world.answer()
+    world.brokers.answer()
     world.client.poll(0, world.now)
     assert len(told) == 1
     assert world.memory_in_use == 0
@@ -538,7 +538,7 @@ def test_what_expires_is_not_sent_in_the_same_pass() -> None:
     world.clock.advance(3000)
     world.step()
     assert future.done()
-    assert not world.requests()
+    assert not world.brokers.requests()
     assert world.memory_in_use == 0
 
 
@@ -549,14 +549,14 @@ def test_with_one_request_in_flight_nothing_overtakes_a_retry() -> None:
     world = plain(max_in_flight_requests_per_connection=1, batch_size=150)
     for value in (b"a", b"b", b"c"):
         world.append(value=value * 60)
-    world.run_until(world.requests)
-    assert world.values() == {0: [b"a" * 60]}
-    world.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    world.run_until(world.brokers.requests)
+    assert world.brokers.sent_values() == {0: [b"a" * 60]}
+    world.brokers.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     seen = []
     for _ in range(3):
-        world.run_until(world.requests)
-        seen += [value[:1] for value in world.values()[0] if value]
-        world.answer()
+        world.run_until(world.brokers.requests)
+        seen += [value[:1] for value in world.brokers.sent_values()[0] if value]
+        world.brokers.answer()
         world.step()
     assert seen == [b"a", b"b", b"c"]
 
@@ -564,29 +564,29 @@ def test_with_one_request_in_flight_nothing_overtakes_a_retry() -> None:
 def test_one_in_flight_makes_new_leader_wait_for_old_answer() -> None:
     world = plain((1, 2), max_in_flight_requests_per_connection=1)
     world.append(0, b"a")
-    world.run_until(world.requests)
-    world.leaders = [2, 2]
+    world.run_until(world.brokers.requests)
+    world.brokers.move(2, 2)
     world.metadata.request_update()
     world.append(0, b"b")
     known = world.metadata.update_version
     world.run_until(lambda: world.metadata.update_version > known)
     world.client.wakeup()
     world.step()
-    assert not world.requests(2)
-    world.answer(1)
-    world.run_until(lambda: world.requests(2))
-    assert world.values(2) == {0: [b"b"]}
+    assert not world.brokers.requests(2)
+    world.brokers.answer(1)
+    world.run_until(lambda: world.brokers.requests(2))
+    assert world.brokers.sent_values(2) == {0: [b"b"]}
 
 
 def test_muted_partition_does_not_hold_up_others_of_its_node() -> None:
     world = plain((1, 1), max_in_flight_requests_per_connection=1)
     world.append(0)
-    world.run_until(world.requests)
+    world.run_until(world.brokers.requests)
     world.append(0)
     world.append(1)
-    world.answer()
-    world.run_until(world.requests)
-    assert sorted(world.batches()) == [0, 1]
+    world.brokers.answer()
+    world.run_until(world.brokers.requests)
+    assert sorted(world.brokers.sent_batches()) == [0, 1]
 
 
 def test_partition_resumes_when_its_expired_request_has_ended() -> None:
@@ -598,7 +598,7 @@ def test_partition_resumes_when_its_expired_request_has_ended() -> None:
     world.step()
     future = world.append(value=b"next")
     world.network.held.clear()
-    world.acknowledge_everything()
+    world.brokers.acknowledge_everything()
     world.run_until(future.done)
     assert future.get(0).offset == 100
 
@@ -607,31 +607,31 @@ def test_partition_resumes_when_its_expired_request_has_ended() -> None:
 
 
 def test_batches_carry_id_epoch_and_contiguous_sequences() -> None:
-    world = SenderWorld()
+    world = PlayedWorld()
     world.append()
     world.append()
-    world.run_until(world.requests)
-    header = world.batches()[0].header
+    world.run_until(world.brokers.requests)
+    header = world.brokers.sent_batches()[0].header
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 0, 0)
-    world.answer()
+    world.brokers.answer()
     world.step()
     for sequence in (2, 3):
         world.append()
         world.step()
-        assert world.batches()[0].header.base_sequence == sequence
+        assert world.brokers.sent_batches()[0].header.base_sequence == sequence
 
 
 def test_a_duplicate_is_a_success() -> None:
     world = settled()
     future = world.append()
-    world.run_until(world.requests)
-    world.fail(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    world.run_until(world.brokers.requests)
+    world.brokers.fail(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
     world.step()
     assert future.get(0).offset == -1
     assert world.memory_in_use == 0
     world.append()
-    world.run_until(world.requests)
-    assert world.batches()[0].header.base_sequence == 2
+    world.run_until(world.brokers.requests)
+    assert world.brokers.sent_batches()[0].header.base_sequence == 2
 
 
 def test_batches_in_flight_are_retried_in_order_one_at_a_time() -> None:
@@ -639,21 +639,21 @@ def test_batches_in_flight_are_retried_in_order_one_at_a_time() -> None:
     for value in (b"a", b"b", b"c"):
         world.append(value=value)
         world.step()
-    assert len(world.requests()) == 3
-    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
-    world.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    world.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert len(world.brokers.requests()) == 3
+    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.brokers.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.brokers.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     world.step(3)
     seen = []
     for _ in range(3):
-        world.run_until(world.requests)
-        assert len(world.requests()) == 1
-        seen.append((world.values()[0], world.batches()[0].header.base_sequence))
-        world.answer()
+        world.run_until(world.brokers.requests)
+        assert len(world.brokers.requests()) == 1
+        seen.append((world.brokers.sent_values()[0], world.brokers.sent_batches()[0].header.base_sequence))
+        world.brokers.answer()
         world.step()
     assert seen == [([b"a"], 1), ([b"b"], 2), ([b"c"], 3)]
-    assert world.idempotence is not None
-    assert world.idempotence.identity.epoch == 0
+    assert world.transactions is not None
+    assert world.transactions.sequences.identity.epoch == 0
 
 
 def test_refused_batch_moves_those_behind_it_to_a_new_epoch() -> None:
@@ -662,20 +662,20 @@ def test_refused_batch_moves_those_behind_it_to_a_new_epoch() -> None:
     world.step()
     behind = world.append(value=b"b")
     world.step()
-    world.fail(ErrorCode.MESSAGE_TOO_LARGE)
-    world.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.brokers.fail(ErrorCode.MESSAGE_TOO_LARGE)
+    world.brokers.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     world.step(2)
     with pytest.raises(RecordTooLargeError):
         refused.get(0)
-    world.run_until(world.requests)
-    header = world.batches()[0].header
-    assert (world.values()[0], header.producer_epoch, header.base_sequence) == ([b"b"], 1, 0)
-    world.answer()
+    world.run_until(world.brokers.requests)
+    header = world.brokers.sent_batches()[0].header
+    assert (world.brokers.sent_values()[0], header.producer_epoch, header.base_sequence) == ([b"b"], 1, 0)
+    world.brokers.answer()
     world.run_until(behind.done)
     assert behind.get(0).offset == 100
 
 
-def flight(world: SenderWorld, *values: bytes, every_ms: int = 0) -> None:
+def flight(world: PlayedWorld, *values: bytes, every_ms: int = 0) -> None:
     """Send *values* in a request each."""
     for value in values:
         world.append(value=value)
@@ -683,21 +683,21 @@ def flight(world: SenderWorld, *values: bytes, every_ms: int = 0) -> None:
         world.clock.advance(every_ms)
 
 
-def next_attempt(world: SenderWorld) -> tuple[list[bytes | None], int, int]:
+def next_attempt(world: PlayedWorld) -> tuple[list[bytes | None], int, int]:
     """(values, epoch, base sequence) of what is sent next."""
-    world.run_until(world.requests)
-    header = world.batches()[0].header
-    return world.values()[0], header.producer_epoch, header.base_sequence
+    world.run_until(world.brokers.requests)
+    header = world.brokers.sent_batches()[0].header
+    return world.brokers.sent_values()[0], header.producer_epoch, header.base_sequence
 
 
 def test_retry_behind_refused_batch_keeps_sequence_until_gap() -> None:
     world = settled()
     flight(world, b"a", b"b")
-    world.fail(ErrorCode.MESSAGE_TOO_LARGE)
-    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.brokers.fail(ErrorCode.MESSAGE_TOO_LARGE)
+    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
     world.step(2)
     assert next_attempt(world) == ([b"b"], 0, 2)
-    world.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.brokers.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     world.step()
     assert next_attempt(world) == ([b"b"], 1, 0)
 
@@ -705,11 +705,11 @@ def test_retry_behind_refused_batch_keeps_sequence_until_gap() -> None:
 def test_retry_behind_batch_refused_later_keeps_its_sequence() -> None:
     world = settled()
     flight(world, b"a", b"b")
-    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     world.step(2)
     assert next_attempt(world) == ([b"a"], 0, 1)
-    world.fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    world.brokers.fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     world.step()
     assert next_attempt(world) == ([b"b"], 0, 2)
 
@@ -717,11 +717,11 @@ def test_retry_behind_batch_refused_later_keeps_its_sequence() -> None:
 def test_retry_behind_possibly_stored_batch_keeps_its_sequence() -> None:
     world = settled(retries=1)
     flight(world, b"a", b"b")
-    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     world.step(2)
     assert next_attempt(world) == ([b"a"], 0, 1)
-    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     world.step()
     assert next_attempt(world) == ([b"b"], 0, 2)
 
@@ -732,7 +732,7 @@ def test_retry_behind_batch_expired_in_flight_keeps_its_sequence() -> None:
     world.clock.advance(200)
     world.sender._in_flight.expire(world.now)
     for _ in range(2):
-        world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+        world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
         world.client.poll(0, world.now)
     assert next_attempt(world) == ([b"b"], 0, 2)
 
@@ -741,9 +741,9 @@ def test_retry_behind_batch_expired_at_answer_keeps_its_sequence() -> None:
     world = settled(delivery_timeout_ms=3000, request_timeout_ms=2900)
     flight(world, b"a", b"b", every_ms=1400)
     world.clock.advance(200)
-    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     world.client.poll(0, world.now)
-    world.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
     world.client.poll(0, world.now)
     assert next_attempt(world) == ([b"b"], 0, 2)
 
@@ -759,11 +759,11 @@ def test_idempotent_partition_resumes_at_once_after_expiry() -> None:
     world.network.held.clear()
     future = world.append(value=b"next")
     started = world.now
-    world.run_until(world.requests)
+    world.run_until(world.brokers.requests)
     assert world.now - started < 1000
-    header = world.batches()[0].header
-    assert (world.values()[0], header.producer_epoch, header.base_sequence) == ([b"next"], 1, 0)
-    world.answer()
+    header = world.brokers.sent_batches()[0].header
+    assert (world.brokers.sent_values()[0], header.producer_epoch, header.base_sequence) == ([b"next"], 1, 0)
+    world.brokers.answer()
     world.run_until(future.done)
 
 
@@ -772,29 +772,29 @@ def test_a_batch_that_expired_in_its_queue_leaves_no_gap() -> None:
     stuck = world.append(1)
     world.run_until(stuck.done)
     world.append(0)
-    world.run_until(world.requests)
-    assert world.batches()[0].header.producer_epoch == 0
+    world.run_until(world.brokers.requests)
+    assert world.brokers.sent_batches()[0].header.producer_epoch == 0
 
 
 def test_producer_id_is_requested_again_after_retriable_error() -> None:
-    world = SenderWorld(retry_backoff_ms=300)
-    world.producer_ids = [InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 3
+    world = PlayedWorld(retry_backoff_ms=300)
+    world.brokers.producer_ids = [InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 3
     future = world.append()
     started = world.now
-    world.acknowledge_everything()
+    world.brokers.acknowledge_everything()
     world.run_until(future.done)
     assert world.now == started + 900
     assert future.get(0).offset == 100
 
 
 def test_producer_id_is_requested_again_after_lost_connection() -> None:
-    world = SenderWorld()
-    world.producer_ids = [None]
+    world = PlayedWorld()
+    world.brokers.producer_ids = [None]
     future = world.append()
-    world.run_until(lambda: not world.producer_ids)
+    world.run_until(lambda: not world.brokers.producer_ids)
     for node in list(world.network.connections):
         world.network.lose(node)
-    world.acknowledge_everything()
+    world.brokers.acknowledge_everything()
     world.run_until(future.done)
     assert future.get(0).offset == 100
 
@@ -807,7 +807,7 @@ def test_later_refused_producer_id_fails_in_flight_records_once() -> None:
     assert world.transactions is not None
     world.transactions.fail_for_good(error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "revoked"))
     world.append(1, callback=told.append)
-    world.answer()
+    world.brokers.answer()
     world.step()
     assert [str(delivery.error) for delivery in told] == ["CLUSTER_AUTHORIZATION_FAILED: revoked"] * 2
     world.clock.advance(5000)
@@ -818,24 +818,24 @@ def test_later_refused_producer_id_fails_in_flight_records_once() -> None:
 
 def test_partition_with_gap_at_last_epoch_recovers_from_refusal() -> None:
     world = settled()
-    assert world.idempotence is not None
-    world.idempotence.assign_producer_id(77, 32767)
+    assert world.transactions is not None
+    world.transactions.sequences.assign_producer_id(77, 32767)
     refused = world.append(0, b"refused")
     world.step()
-    world.producer_ids.append(InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    world.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.brokers.producer_ids.append(InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    world.brokers.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     world.run_until(refused.done)
     with pytest.raises(ApiError, match="grant WRITE"):
         refused.get(0)
-    world.acknowledge_everything()
+    world.brokers.acknowledge_everything()
     later = world.append(0, b"later")
     world.run_until(later.done)
     assert later.get(0).offset == 100
 
 
 def test_a_refused_producer_id_fails_all_records_with_what_to_do() -> None:
-    world = SenderWorld((1, 2))
-    world.producer_ids = [InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)] * 2
+    world = PlayedWorld((1, 2))
+    world.brokers.producer_ids = [InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)] * 2
     futures = [world.append(0), world.append(1)]
     world.run_until(futures[1].done)
     for future in futures:
@@ -855,8 +855,8 @@ def test_a_refused_producer_id_fails_all_records_with_what_to_do() -> None:
 
 
 def test_brokers_too_old_for_idempotence_fail_all_records() -> None:
-    world = SenderWorld()
-    world.versions = {ApiKey.INIT_PRODUCER_ID: (90, 91)}
+    world = PlayedWorld()
+    world.brokers.ranges = {ApiKey.INIT_PRODUCER_ID: (90, 91)}
     future = world.append()
     world.run_until(future.done)
     with pytest.raises(UnsupportedVersionError, match=r"0\.11 or newer.*enable\.idempotence=false"):
@@ -866,18 +866,18 @@ def test_brokers_too_old_for_idempotence_fail_all_records() -> None:
 def test_without_idempotence_no_producer_id_is_asked_for() -> None:
     world = plain()
     world.append()
-    world.run_until(world.requests)
-    header = world.batches()[0].header
+    world.run_until(world.brokers.requests)
+    header = world.brokers.sent_batches()[0].header
     assert (header.producer_id, header.base_sequence) == (-1, -1)
-    assert world.producer_ids_given == 0
+    assert world.brokers.producer_ids_given == 0
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
 def test_close_sends_what_is_queued_and_waits_for_the_answers() -> None:
-    world = SenderWorld((1, 2), linger_ms=60_000, delivery_timeout_ms=120_000)
-    world.acknowledge_everything()
+    world = PlayedWorld((1, 2), linger_ms=60_000, delivery_timeout_ms=120_000)
+    world.brokers.acknowledge_everything()
     futures = [world.append(partition) for partition in (0, 1)]
     started = world.now
     world.sender.initiate_close()
@@ -891,23 +891,11 @@ def test_close_sends_what_is_queued_and_waits_for_the_answers() -> None:
 
 def test_close_waits_for_an_append_that_was_let_in_before() -> None:
     world = settled()
-    world.acknowledge_everything()
-    straggler = _Call(APPEND)
-    world.accumulator.calls._calls[straggler] = None
-    buffer = allocate(world.accumulator.pool, 16384, 0)
+    world.brokers.acknowledge_everything()
+    straggler = Straggler(world.accumulator, 16384)
     world.sender.initiate_close()
     futures: list[Any] = []
-
-    def straggler_ends() -> None:
-        queue = world.accumulator.queue(queued_tp)
-        with queue.lock:
-            batch = world.accumulator.new_batch(queued_tp, buffer)
-            futures.append(batch.try_append(0, None, b"late", (), None, world.now))
-            world.accumulator.add_batch(queue, batch)
-        del world.accumulator.calls._calls[straggler]
-
-    queued_tp = world.accumulator.queue(next(iter(world.accumulator.queues))).topic_partition
-    world.clock.actions.append(straggler_ends)
+    world.clock.actions.append(lambda: futures.append(straggler.end(b"late")))
     world.sender.run()
     assert futures[0].get(0).offset == 100
 
@@ -928,7 +916,7 @@ def test_forced_close_fails_queued_and_in_flight_at_once() -> None:
     world = settled((1, 2))
     told: list[Delivery] = []
     sent = world.append(0, callback=told.append)
-    world.run_until(world.requests)
+    world.run_until(world.brokers.requests)
     unsent = world.append(1, callback=told.append)
     world.sender.force_close()
     started = world.now
@@ -949,7 +937,7 @@ def test_forced_close_fails_queued_and_in_flight_at_once() -> None:
 def test_forced_close_counts_unsent_and_maybe_stored_records(caplog: pytest.LogCaptureFixture) -> None:
     world = settled()
     sent = world.append(0)
-    world.run_until(world.requests)
+    world.run_until(world.brokers.requests)
     unsent = world.append(1)
     world.append(1)
     world.sender.end_with_program()
@@ -966,7 +954,7 @@ def test_forced_close_counts_unsent_and_maybe_stored_records(caplog: pytest.LogC
 def test_a_close_that_is_forced_half_way_ends() -> None:
     world = settled()
     future = world.append()
-    world.on_produce = lambda node, request: world.sender.force_close()
+    world.brokers.on_produce = lambda node, request: world.sender.force_close()
     world.sender.initiate_close()
     world.sender.run()
     with pytest.raises(KafkaError, match="closed before"):
@@ -993,7 +981,7 @@ def test_an_error_in_one_pass_does_not_end_the_sender(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = settled()
-    world.acknowledge_everything()
+    world.brokers.acknowledge_everything()
     future = world.append()
     fetch = world.metadata.fetch
     failures = [RuntimeError("once")]
@@ -1035,9 +1023,9 @@ def test_a_request_that_cannot_be_sent_fails_its_records_alone(monkeypatch: pyte
         futures[0].get(0)
     assert not futures[1].done()
     after = world.append(0)
-    world.acknowledge_everything()
+    world.brokers.acknowledge_everything()
     world.run_until(after.done)
-    world.answer(2)
+    world.brokers.answer(2)
     world.run_until(lambda: not world.accumulator.has_incomplete)
     assert world.memory_in_use == 0
 
@@ -1050,8 +1038,8 @@ def test_raising_callback_does_not_stop_answers_of_others(caplog: pytest.LogCapt
 
     world.append(0, callback=fail)
     other = world.append(1)
-    world.run_until(world.requests)
-    world.answer()
+    world.run_until(world.brokers.requests)
+    world.brokers.answer()
     world.step()
     assert other.get(0).offset == 100
     assert world.memory_in_use == 0
@@ -1059,10 +1047,10 @@ def test_raising_callback_does_not_stop_answers_of_others(caplog: pytest.LogCapt
 
 def test_a_waiting_thread_wakes_a_sender_that_is_asleep() -> None:
     world = settled(batch_size=1000, buffer_memory=1000, linger_ms=LONG_MS)
-    world.acknowledge_everything()
+    world.brokers.acknowledge_everything()
     world.append(value=b"x" * 500)
     world.step(2)
-    assert not world.requests()
+    assert not world.brokers.requests()
     started = world.now
 
     def sender_wakes_up() -> None:
@@ -1078,8 +1066,8 @@ def test_figures_are_kept() -> None:
     world = settled()
     before = world.metrics.snapshot(world.now)
     world.append(value=b"x" * 1000)
-    world.run_until(world.requests)
-    world.answer()
+    world.run_until(world.brokers.requests)
+    world.brokers.answer()
     world.run_until(lambda: not world.accumulator.has_incomplete)
     after = world.metrics.snapshot(world.now)
     assert after["record-send-total"] - before["record-send-total"] == 1

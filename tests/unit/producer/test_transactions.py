@@ -25,9 +25,10 @@ from kafka_sink.producer.transactions.idempotence import ProducerIdAndEpoch
 from kafka_sink.producer.transactions.state import TRANSITIONS, State
 from kafka_sink.producer.transactions.state_machine import TransactionStateMachine
 from kafka_sink.protocol.api_key import ApiKey
-from tests.fakes.manual_clock import ManualClock
-from tests.fakes.producing import TOPIC, tp
-from tests.fakes.sending import SILENCE, FakeBrokers, SenderWorld
+from tests.fakes.brokers import SILENCE, FakeBrokers
+from tests.fakes.clock import FakeClock
+from tests.fakes.producing import TOPIC, queued, tp
+from tests.fakes.sender_world import SenderWorld
 from tests.fakes.transacting import LAST_EPOCH, PRODUCER_ID, TransactionalBrokers, TransactionalWorld
 
 FIND, INIT, PARTITIONS, OFFSETS, COMMIT, END, PRODUCE = (
@@ -78,7 +79,7 @@ ALLOWED = {
 @pytest.mark.parametrize("target", S)
 @pytest.mark.parametrize("source", S)
 def test_every_transition(source: State, target: State) -> None:
-    machine = TransactionStateMachine("orders-writer", ManualClock(), ContextLogger(__name__, ""))
+    machine = TransactionStateMachine("orders-writer", FakeClock(), ContextLogger(__name__, ""))
     machine.state = source
     allowed = target in ALLOWED.get(source, ()) or (target is S.FATAL_ERROR and source is not S.FATAL_ERROR)
     assert (target in TRANSITIONS[source]) is allowed
@@ -305,11 +306,11 @@ def test_an_append_that_is_under_way_holds_the_end_back(world: TransactionalWorl
     world.send(b"a")
     world.settle()
     straggler = _Call(APPEND)
-    world.accumulator.calls._calls[straggler] = None
+    world.accumulator._calls._calls[straggler] = None
     result = world.manager.begin_commit()
     world.step(20)
     assert END not in world.order
-    del world.accumulator.calls._calls[straggler]
+    del world.accumulator._calls._calls[straggler]
     world.finish(result)
     assert END in world.order
 
@@ -877,7 +878,7 @@ def test_unknown_producer_id_restarts_sequence_unless_data_lost(world: Transacti
     world.settle()
     manager = world.manager.sequences
     world.send(b"b")
-    (batch,) = world.accumulator.queue(tp(0)).batches
+    (batch,) = queued(world.accumulator)
     batch.close()
     manager.assign_sequence(batch)
     assert batch.base_sequence == 1

@@ -15,7 +15,7 @@ from kafka_sink.spark.batch_writer import KafkaliteBatchWriter
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit
 from kafka_sink.spark.task.task_writer import DeliveryTracker
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 
 TP = TopicPartition("t", 0)
 
@@ -65,7 +65,7 @@ def test_a_report_that_cannot_be_written_does_not_undo_a_write(
 
 
 def test_tracker_keeps_first_error_and_counts_acknowledged_rows() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     tracker = DeliveryTracker(clock)
     first = KafkaTimeoutError("first")
     delivered = tracker.handing_over()

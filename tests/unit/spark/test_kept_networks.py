@@ -14,10 +14,9 @@ from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.spark.task import kept_networks
 from kafka_sink.spark.task.kept_networks import MOST_AGE_MS, MOST_IDLE_MS, KeptNetworks, key_of
+from tests.fakes.brokers import FakeBrokers
 from tests.fakes.clock import FakeClock
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.selectable import FakeSelectable
-from tests.fakes.sending import FakeBrokers
 
 HERE = {"bootstrap.servers": "127.0.0.1:9092", "linger.ms": "5"}
 
@@ -42,19 +41,13 @@ def kept(clock: FakeClock, closing: list[Callable[[], None]]) -> KeptNetworks:
 
 def connected(clock: FakeClock, selectable: FakeSelectable | None = None) -> ClientNetwork:
     """A network with one connection to a broker, which has told of the cluster."""
-    selectable = selectable or selectable_of(clock)
+    selectable = selectable or FakeBrokers().attach(clock)
     config = common_config.parse(ProducerConfig, HERE)
     client, metadata = create_client(config, client_id="me", clock=clock, selectable=selectable)
     for _ in range(10):
         client.poll(10, clock.now_ms)
     assert not metadata.fetch().is_bootstrap
     return ClientNetwork(client, metadata, SelectorMetrics())
-
-
-def selectable_of(clock: FakeClock) -> FakeSelectable:
-    brokers = FakeBrokers()
-    brokers.clock = clock
-    return FakeSelectable(clock, brokers)
 
 
 @pytest.mark.behaviour("Tasks", "A task goes on with the metadata and the connections of the task before it")
@@ -86,7 +79,7 @@ def test_a_renewed_certificate_gets_new_connections(clock: FakeClock, kept: Kept
 
 @pytest.mark.behaviour("Tasks", "Lost and idle connections are not handed on")
 def test_lost_connections_are_not_handed_on(clock: FakeClock, kept: KeptNetworks) -> None:
-    selectable = selectable_of(clock)
+    selectable = FakeBrokers().attach(clock)
     network = connected(clock, selectable)
     kept.keep(key_of(HERE), network)
     selectable.lose(next(iter(selectable.connections)))
@@ -123,7 +116,7 @@ def test_an_old_view_of_the_cluster_is_refreshed(clock: FakeClock, kept: KeptNet
 
 @pytest.mark.behaviour("Tasks", "Lost and idle connections are not handed on")
 def test_idle_connections_are_closed(clock: FakeClock, closing: list[Callable[[], None]]) -> None:
-    time = ManualClock()
+    time = FakeClock()
     kept = KeptNetworks(time)
     first, second = connected(clock), connected(clock)
     kept.keep(key_of(HERE), first)
@@ -140,7 +133,7 @@ def test_idle_connections_are_closed(clock: FakeClock, closing: list[Callable[[]
 def test_a_close_that_fails_keeps_nothing_else_open(
     monkeypatch: pytest.MonkeyPatch, clock: FakeClock, closing: list[Callable[[], None]]
 ) -> None:
-    kept = KeptNetworks(ManualClock())
+    kept = KeptNetworks(FakeClock())
     first, second = connected(clock), connected(clock)
 
     def fail() -> None:

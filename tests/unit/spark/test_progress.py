@@ -11,7 +11,7 @@ import pytest
 
 from kafka_sink.spark.streaming.progress import ProgressListener, SinkProgress, progress_listener
 from kafka_sink.spark.task.commit_message import PartitionRange, percentile_ms, rounded_ms, total_counts
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 
 
 def line(batch: int, rows: int = 10, **more: Any) -> str:
@@ -98,7 +98,7 @@ def test_a_callback_that_fails_harms_nothing(tmp_path: Path, caplog: pytest.LogC
 @pytest.mark.behaviour("Progress and continuous triggers", "Prometheus' file has the figures of the last batch")
 def test_the_file_for_prometheus(tmp_path: Path) -> None:
     report, prom = tmp_path / "report.jsonl", tmp_path / "sink.prom"
-    listener = ProgressListener(report, None, prom, {"query": 'a"b'}, ManualClock(5_000))
+    listener = ProgressListener(report, None, prom, {"query": 'a"b'}, FakeClock(5_000))
     report.write_text(line(0) + line(1, decision="skipped", rows=0, partitions={}, ack_p50_ms=None, ack_p99_ms=None))
     listener.read_new()
     text = prom.read_text().splitlines()

@@ -27,7 +27,7 @@ from kafka_sink.broker.timer import Timer
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from tests.fakes.broker_node import BrokerNode
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 
 #: Of nodes 1 and 2 the first one coordinates this group.
 ID, GROUP = "orders", "readers-0"
@@ -39,7 +39,7 @@ class Process:
     """One process of a cluster: its view of it, its logs, its coordinators."""
 
     def __init__(self, directory: Path, node_id: int) -> None:
-        self.clock = ManualClock()
+        self.clock = FakeClock()
         self.timer = Timer(self.clock)
         purgatory = DelayedOperationPurgatory(self.timer)
         config = BrokerConfig()

@@ -16,7 +16,7 @@ from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.common.errors import ApiError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import with_header
 
 CONFIG = replace(topic_settings({"segment.bytes": "200"}, BrokerConfig()).log, flush_interval_ms=100)
@@ -53,7 +53,7 @@ def disk() -> SlowDisk:
 
 @pytest.fixture
 def logs(disk: SlowDisk, tmp_path: Path) -> LogManager:
-    return LogManager(tmp_path / "logs", disk, ManualClock())
+    return LogManager(tmp_path / "logs", disk, FakeClock())
 
 
 def written(logs: LogManager, partition: TopicPartition, count: int = 5, size: int = 100) -> PartitionLog:
@@ -119,7 +119,7 @@ def test_index_of_deleted_topic_does_not_reach_recreated_topic(
     logs.housekeep()
     assert names(tmp_path, T0, ".log") == [0, 1]
     # As after a kill: an index of other batches would have the log cut off.
-    again = LogManager(tmp_path / "logs", OsFileSystem(), ManualClock())
+    again = LogManager(tmp_path / "logs", OsFileSystem(), FakeClock())
     assert again.open_existing(lambda partition: CONFIG) == 0
     found = again.get(T0)
     assert found is not None and found.end_offset == 2

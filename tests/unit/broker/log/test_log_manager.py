@@ -14,7 +14,7 @@ from kafka_sink.broker.log.partition_log import LogConfig
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.clock import FakeClock
 from tests.fakes.memory_filesystem import MemoryFileSystem
 from tests.fakes.record_batches import with_header
 
@@ -23,8 +23,8 @@ CONFIG = topic_settings({"segment.bytes": "300", "retention.ms": "1000"}, Broker
 A, B = TopicPartition("a-b.c_d", 0), TopicPartition("b", 12)
 
 
-def manager(disk: MemoryFileSystem, clock: ManualClock | None = None) -> LogManager:
-    return LogManager(DIRECTORY, disk, clock or ManualClock())
+def manager(disk: MemoryFileSystem, clock: FakeClock | None = None) -> LogManager:
+    return LogManager(DIRECTORY, disk, clock or FakeClock())
 
 
 def write(logs: LogManager, partition: TopicPartition, count: int = 1) -> None:
@@ -84,7 +84,7 @@ def test_a_deleted_log_is_gone_with_its_files() -> None:
 
 
 def test_housekeeping_seals_and_deletes_by_age(caplog: pytest.LogCaptureFixture) -> None:
-    disk, clock = MemoryFileSystem(), ManualClock()
+    disk, clock = MemoryFileSystem(), FakeClock()
     logs = manager(disk, clock)
     write(logs, A, 5)
     logs.housekeep()
@@ -109,7 +109,7 @@ def test_a_log_that_is_not_wanted_any_more_is_not_made() -> None:
 
 
 def test_the_housekeeping_thread_works_and_ends() -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     logs = manager(MemoryFileSystem(), clock)
     write(logs, A, 5)
     log = logs.get(A)
@@ -125,7 +125,7 @@ def test_the_housekeeping_thread_works_and_ends() -> None:
 
 @pytest.mark.behaviour("Log", "log.flush.interval.ms flushes what has waited")
 def test_flush_due_flushes_after_the_flush_interval() -> None:
-    disk, clock = MemoryFileSystem(), ManualClock()
+    disk, clock = MemoryFileSystem(), FakeClock()
     logs = manager(disk, clock)
     log = logs.get_or_create(A, replace(CONFIG, flush_interval_ms=3000), lambda: True)
     assert log is not None
@@ -146,7 +146,7 @@ def test_flush_due_flushes_after_the_flush_interval() -> None:
 
 @pytest.mark.behaviour("Log", "A flush that fails ends its log, and no other")
 def test_a_flush_that_fails_ends_its_log_and_no_other() -> None:
-    disk, clock = MemoryFileSystem(), ManualClock()
+    disk, clock = MemoryFileSystem(), FakeClock()
     logs = manager(disk, clock)
     for partition in (A, B):
         log = logs.get_or_create(partition, replace(CONFIG, flush_interval_ms=0), lambda: True)
