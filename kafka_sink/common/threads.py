@@ -47,7 +47,7 @@ class ProcessThreads:
         self._told_of_forks: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 
     def start(
-        self, name: str, run: Callable[[], None], *, daemon: bool = True, at_exit: Callable[[], None] | None = None
+        self, name: str, run: Callable[[], object], *, daemon: bool = True, at_exit: Callable[[], None] | None = None
     ) -> threading.Thread:
         """See :func:`start_thread`."""
 
@@ -110,7 +110,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def start_thread(
-    name: str, run: Callable[[], None], *, daemon: bool = True, at_exit: Callable[[], None] | None = None
+    name: str, run: Callable[[], object], *, daemon: bool = True, at_exit: Callable[[], None] | None = None
 ) -> threading.Thread:
     """Start and return a thread; an exception that escapes *run* is logged with the thread's name.
 

@@ -135,7 +135,7 @@ def compare(bootstrap_servers: str, codec: str, rows: int, runs: int, partitions
                 )
                 if turn >= 0:
                     taken[sender].append(found)
-    senders = {
+    senders: dict[str, dict[str, Any]] = {
         sender: {
             "rows_per_s": round(statistics.median(rate for rate, _ in found)),
             "client_cpu_s_per_million": round(statistics.median(cpu for _, cpu in found) / (rows / 1e6), 3),

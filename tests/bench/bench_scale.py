@@ -256,7 +256,8 @@ def main() -> None:
     console.print(table)
 
     smaller = [max(each // options.tenth, 1) for each in (shape.tasks, shape.workers, shape.brokers, shape.partitions)]
-    in_memory = Shape(*smaller, touched=0)
+    tasks, workers, brokers, partitions = smaller
+    in_memory = Shape(tasks, workers, brokers, partitions, touched=0)
     real = Shape(max(smaller[0] // options.tenth, 1), 2, options.nodes, 4 * options.nodes, 4 * options.nodes)
     counted: dict[str, Any] = {}
     _show(console, counted, "in memory", in_memory, _in_memory(in_memory))

@@ -121,7 +121,8 @@ class Bench:
                 wanted = amounts.warm_up_triggers + amounts.triggers
                 found: dict[int, int] = {}
                 while len(found) < wanted:
-                    if query.awaitTermination(0.2):
+                    # It takes a fraction too.
+                    if query.awaitTermination(0.2):  # type: ignore[arg-type]
                         raise RuntimeError(f"the stream into {stream} ended by itself")
                     for progress in query.recentProgress:
                         if progress["numInputRows"] == ROWS_PER_TRIGGER:

@@ -352,7 +352,8 @@ class PlayedCluster:
 
     def _offset_fetch(self, node: int, body: OffsetFetchRequest) -> OffsetFetchResponse:
         (group,) = body.groups
-        (topic,) = group.topics or ()
+        assert group.topics is not None
+        (topic,) = group.topics
         parts = [_offset(number, self._offsets.get(number, (-1, ""))) for number in topic.partition_indexes]
         return OffsetFetchResponse(
             groups=[

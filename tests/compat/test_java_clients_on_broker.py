@@ -111,7 +111,8 @@ def values(cluster: EmbeddedCluster, topic: str, *, isolation: str = "read_commi
         "isolation.level": isolation,
     }
     consumer = Consumer(properties)
-    found, ended = [], set()
+    found: list[bytes | None] = []
+    ended: set[int | None] = set()
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
         while len(ended) < PARTITIONS:

@@ -183,6 +183,7 @@ def test_partitions_that_are_added_are_used_while_sending(cluster: KafkaCluster,
                 assert seen == {0, 1}
                 cluster.grow(topic, 5)
                 grown_at = time.monotonic()
+    assert grown_at is not None
     figure("new partitions used after", f"{time.monotonic() - grown_at:.1f} s")
     found = sorted(int(message.value or b"") for message in read_topic(cluster.bootstrap_servers, topic))
     assert found == list(range(sent))

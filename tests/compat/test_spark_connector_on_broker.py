@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -73,7 +73,8 @@ def contents(cluster: EmbeddedCluster, topic: str) -> list[tuple[Any, ...]]:
     """Partition, key, value and headers of everything in *topic*, as librdkafka reads them."""
     properties = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none", "enable.partition.eof": True}
     consumer = Consumer(properties)
-    found, ended = [], set()
+    found: list[tuple[Any, ...]] = []
+    ended: set[int | None] = set()
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
         while len(ended) < PARTITIONS:
@@ -82,11 +83,12 @@ def contents(cluster: EmbeddedCluster, topic: str) -> list[tuple[Any, ...]]:
             if message.error() is not None:
                 ended.add(message.partition())
                 continue
-            headers = [[name, value.decode()] for name, value in message.headers() or ()]
-            key = message.key()
-            found.append(
-                (message.partition(), None if key is None else key.decode(), message.value().decode(), headers)
-            )
+            # Without deserializers all of it is bytes, and here no value is null.
+            given = cast("list[tuple[str, bytes]]", message.headers() or [])
+            headers = [[name, data.decode()] for name, data in given]
+            key, value = message.key(), message.value()
+            assert value is not None
+            found.append((message.partition(), None if key is None else key.decode(), value.decode(), headers))
     finally:
         consumer.close()
     return sorted(found, key=repr)

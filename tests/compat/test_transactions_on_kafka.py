@@ -46,7 +46,7 @@ from tests.compat.conftest import run_kafka_tool
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.golden.make_transaction_answers import ANSWERS
 from tests.support import amounts
-from tests.support.readback import read_topic
+from tests.support.readback import read_topic, read_values
 from tests.support.transaction_script import ask_everything
 from tests.support.transactional_worker import RECORDS_PER_ROUND
 
@@ -157,8 +157,8 @@ def make_producer(cluster: Target) -> Iterator[Producers]:
     producers.close()
 
 
-def values(cluster: Target, topic: str, isolation: str = "read_committed") -> list[bytes | None]:
-    return sorted(message.value or b"" for message in read_topic(cluster.bootstrap_servers, topic, isolation=isolation))
+def values(cluster: Target, topic: str, isolation: str = "read_committed") -> list[bytes]:
+    return sorted(read_values(cluster.bootstrap_servers, topic, isolation=isolation))
 
 
 def committed_offset(cluster: Target, topic: str, group: str) -> int:

@@ -24,7 +24,7 @@ from typing import Any
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.exactly_once.model import Flow
 from tests.exactly_once.life import FAILED, FENCED, POINTS, Life, LifeSettings, Load, points_of
-from tests.support.readback import read_topic
+from tests.support.readback import read_values
 
 _LIFE_LIMIT_S = 120.0
 _ATTEMPTS_TO_FINISH = 6
@@ -208,7 +208,7 @@ class Lives:
         done = sorted(int(path.name.split("-")[1]) for path in self._settings.checkpoint.glob("committed-*"))
         expected = Counter(value for version in done for value in self._settings.load.rows_of(version))
         time.sleep(0.5)
-        found = Counter(message.value for message in read_topic(self._settings.bootstrap, self._settings.topic))
+        found = Counter(read_values(self._settings.bootstrap, self._settings.topic))
         missing = sum((expected - found).values())
         extra = sum(count for value, count in found.items() if value not in expected)
         duplicates = sum(count - 1 for value, count in found.items() if count > 1 and value in expected)

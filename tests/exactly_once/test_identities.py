@@ -19,7 +19,7 @@ from kafka_sink.exactly_once.names import driver_id, sink_id
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.support import amounts
-from tests.support.readback import read_topic
+from tests.support.readback import read_values
 
 BATCHES = amounts.ID_BATCHES
 TASKS = 2
@@ -106,5 +106,5 @@ def test_batch_keeps_its_version_when_cluster_version_changes(
         for version in (1, 2, 3):
             new.write_batch("atomic" if version == 3 else "parallel", version, b"%d-a" % version, b"%d-b" % version)
         new.client.close()
-        found = sorted(message.value for message in read_topic(cluster.bootstrap_servers, "rows"))
+        found = sorted(read_values(cluster.bootstrap_servers, "rows"))
     assert found == sorted(b"%d-%s" % (version, half) for version in range(4) for half in (b"a", b"b"))

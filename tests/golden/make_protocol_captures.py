@@ -91,7 +91,7 @@ def run_client_of_the_future(bootstrap: str) -> None:
 
 
 def run_librdkafka(bootstrap: str) -> None:
-    common = {"bootstrap.servers": bootstrap}
+    common: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
     admin = confluent_kafka.admin.AdminClient(common)
     admin.create_topics([confluent_kafka.admin.NewTopic(TOPIC, 2, 1)])[TOPIC].result()
     producer = confluent_kafka.Producer({**common, "enable.idempotence": True})

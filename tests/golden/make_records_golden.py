@@ -52,7 +52,7 @@ def write_with_librdkafka(bootstrap: str, topic: str, codec: str) -> None:
         {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 500, "partitioner": "murmur2_random"}
     )
     for timestamp, key, value, headers in RECORDS:
-        producer.produce(topic, value, key, partition=0, timestamp=timestamp, headers=headers)
+        producer.produce(topic, value, key, partition=0, timestamp=timestamp, headers=[*headers])
     assert producer.flush(30) == 0
 
 
@@ -87,9 +87,9 @@ def java_writer(jars: Path) -> Callable[[str, str, str], None]:
         }.items():
             properties.put(name, value)
         producer = kafka.clients.producer.KafkaProducer(properties)
-        for timestamp, key, value, headers in RECORDS:
+        for timestamp, key_bytes, value_bytes, headers in RECORDS:
             entries = [kafka.common.header.internals.RecordHeader(name, data) for name, data in headers]
-            producer.send(kafka.clients.producer.ProducerRecord(topic, 0, timestamp, key, value, entries))
+            producer.send(kafka.clients.producer.ProducerRecord(topic, 0, timestamp, key_bytes, value_bytes, entries))
         producer.close()
 
     return write
@@ -110,7 +110,8 @@ def main() -> None:
         def batches(codec: str) -> bytes:
             topic = f"{client}-{codec}"
             write(arguments.broker, topic, codec)
-            return (arguments.data / f"{topic}-0" / "00000000000000000000.log").read_bytes()
+            data: Path = arguments.data
+            return (data / f"{topic}-0" / "00000000000000000000.log").read_bytes()
 
         return batches
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import aiokafka
@@ -14,11 +14,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.records import reader
-from tests.support.readback import read_topic
+from tests.support.deliveries import noting
+from tests.support.readback import read_topic, read_values
 
+Written = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 #: key, value, headers: what is easy to get wrong.
-RECORDS = [
+RECORDS: list[Written] = [
     (b"key", b"value", []),
     (None, b"no key", []),
     (b"no value", None, []),
@@ -26,11 +28,12 @@ RECORDS = [
     (b"headers", b"v", [("a", b"1"), ("a", b"2"), ("empty", b"")]),
     (b"large", bytes(range(256)) * 3000, []),
     (b"k" * 300, b"x", [("long", b"h" * 2000)]),
-] + [(b"%d" % number, b"v" * (number % 200), []) for number in range(200)]
+    *((b"%d" % number, b"v" * (number % 200), []) for number in range(200)),
+]
 
 Content = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 #: The Python clients refuse to write it; librdkafka does.
-NOTHING = (None, None, [("null", None)])
+NOTHING: Written = (None, None, [("null", None)])
 EXPECTED: list[Content] = [(key, value, tuple(headers)) for key, value, headers in RECORDS]
 
 
@@ -53,9 +56,7 @@ def produce_with_librdkafka(cluster: EmbeddedCluster, topic: str, **options: obj
     producer = librdkafka(cluster, **options)
     failures: list[KafkaError] = []
     for key, value, headers in [NOTHING, *RECORDS]:
-        producer.produce(
-            topic, value, key, 0, headers=headers, on_delivery=lambda error, _: error and failures.append(error)
-        )
+        producer.produce(topic, value, key, 0, headers=[*headers], on_delivery=noting(failures))
     assert producer.flush(20) == 0
     assert failures == []
 
@@ -129,7 +130,7 @@ def test_aiokafka_writes_and_reads(cluster: EmbeddedCluster, topic: str) -> None
         try:
             consumer.assign([aiokafka.TopicPartition(topic, 0)])
             await consumer.seek_to_beginning()
-            found = []
+            found: list[Content] = []
             while len(found) < len(RECORDS):
                 record = await asyncio.wait_for(consumer.getone(), 10)
                 found.append((record.key, record.value, tuple(record.headers)))
@@ -152,9 +153,7 @@ def test_an_idempotent_producer_over_many_partitions(cluster: EmbeddedCluster, t
     producer = librdkafka(cluster, **{"enable.idempotence": True, "compression.type": "zstd"})
     failures: list[KafkaError] = []
     for number in range(20_000):
-        producer.produce(
-            topic, b"%d" % number, partition=number % 12, on_delivery=lambda error, _: error and failures.append(error)
-        )
+        producer.produce(topic, b"%d" % number, partition=number % 12, on_delivery=noting(failures))
         if number % 1000 == 0:
             producer.poll(0)
     assert producer.flush(20) == 0
@@ -266,7 +265,7 @@ def test_a_topic_that_may_not_be_created_stays_unknown() -> None:
     with EmbeddedCluster(auto_create_topics=False) as closed:
         producer = librdkafka(closed, **{"message.timeout.ms": 1000})
         codes: list[int] = []
-        producer.produce("unknown", b"x", on_delivery=lambda error, _: codes.append(error.code()))
+        producer.produce("unknown", b"x", on_delivery=lambda error, _: codes.append(error.code() if error else 0))
         producer.flush(5)
         assert codes in ([KafkaError._UNKNOWN_TOPIC], [KafkaError._MSG_TIMED_OUT])
         assert (
@@ -282,7 +281,7 @@ def test_a_stopped_node_is_replaced_by_another_replica() -> None:
 
         def write(first: int) -> None:
             for number in range(first, first + 300):
-                producer.produce("t", b"%d" % number, on_delivery=lambda error, _: error and failures.append(error))
+                producer.produce("t", b"%d" % number, on_delivery=noting(failures))
             producer.flush(20)
 
         write(0)
@@ -307,7 +306,7 @@ def test_data_and_topics_are_there_after_a_restart(tmp_path: Path) -> None:
             for value in expected[-500:]:
                 producer.produce("kept", value)
             assert producer.flush(10) == 0
-            found = [record.value for record in read_topic(cluster.bootstrap_servers, "kept")]
+            found = read_values(cluster.bootstrap_servers, "kept")
             assert sorted(found) == sorted(expected)
 
 

@@ -21,7 +21,7 @@ from kafka_sink.common.model import TopicPartition as Place
 from tests.conftest import Figure
 from tests.support import amounts
 from tests.support.ordered_load import OrderedLoad
-from tests.support.readback import read_topic
+from tests.support.readback import read_topic, read_values
 
 RECORDS = amounts.BROKER_FAULT_RECORDS
 REQUEST_TIMEOUT_MS = 1_000
@@ -122,7 +122,7 @@ def test_librdkafka_survives(cluster: EmbeddedCluster, figure: Figure, name: str
             producer.poll(0)
         assert producer.flush(60) == 0
     assert failed == []
-    found = [message.value for message in read_topic(cluster.bootstrap_servers, topic)]
+    found = read_values(cluster.bootstrap_servers, topic)
     assert sorted(found) == sorted(values)
     figure("faults", fault.hits)
     assert fault.hits
@@ -206,7 +206,7 @@ def test_transactions_survive(transactional: EmbeddedCluster, name: str) -> None
                 producer.send(ProducerRecord(name, b"%d" % turn, partition=partition))
             producer.send_offsets_to_transaction({Place("input", 0): turn}, f"group-{name}")
             producer.abort_transaction() if turn == 2 else producer.commit_transaction()
-    found = [message.value for message in read_topic(transactional.bootstrap_servers, name)]
+    found = read_values(transactional.bootstrap_servers, name)
     assert sorted(found) == [b"0", b"0", b"1", b"1", b"3", b"3"]
     assert fault.hits or "add" in name
 

@@ -7,8 +7,8 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -305,7 +305,7 @@ def end_offset(sock: socket.socket) -> int:
     return fetch(sock, 0).responses[0].partitions[0].high_watermark
 
 
-def fetch(sock: socket.socket, offset: int, **options: int) -> FetchResponse:
+def fetch(sock: socket.socket, offset: int, **options: Any) -> FetchResponse:
     topics = [FetchTopic(TOPIC, partitions=[FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)])]
     answer = call(sock, ApiKey.FETCH, 12, FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics, **options))
     assert isinstance(answer, FetchResponse)
@@ -522,4 +522,4 @@ def test_the_longest_names_are_answered_with_a_code(
 
 
 def vars_of(body: Struct) -> list[object]:
-    return [getattr(body, each.name) for each in fields(body)]
+    return [getattr(body, each.name) for each in body.SCHEMA.fields]

@@ -104,7 +104,8 @@ def test_foreign_clients_keep_to_their_quotas(cluster: EmbeddedCluster, figure: 
     )
     try:
         consumer.assign([TopicPartition("t", 0, 0)])
-        began, found = time.monotonic(), []
+        began = time.monotonic()
+        found: list[int] = []
         while len(found) < records:
             messages = consumer.consume(100, timeout=10)
             assert messages

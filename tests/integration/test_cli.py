@@ -91,7 +91,7 @@ def test_create_describe_produce_consume_delete(running: RunningBroker) -> None:
     assert kafkalite("topics", "create", "round.trip", "--partitions", "3", at=at).out == "created round.trip\n"
     assert "round.trip" in kafkalite("topics", "list", at=at).out.splitlines()
 
-    records = [
+    records: list[dict[str, object]] = [
         {
             "key": "clé",
             "value": "v",

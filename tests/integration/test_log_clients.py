@@ -55,9 +55,9 @@ def test_deleting_and_looking_up(tmp_path: Path, restarted: bool) -> None:
                 (found,) = consumer.offsets_for_times([TopicPartition("t", 0, time_ms)], TIMEOUT_S)
                 assert found.offset == offset, time_ms
             for spec, offset in {
-                OffsetSpec.earliest(): 2,
-                OffsetSpec.latest(): 6,
-                OffsetSpec.max_timestamp(): 3,
+                OffsetSpec.earliest(): 2,  # type: ignore[no-untyped-call]
+                OffsetSpec.latest(): 6,  # type: ignore[no-untyped-call]
+                OffsetSpec.max_timestamp(): 3,  # type: ignore[no-untyped-call]
                 OffsetSpec.for_timestamp(2500): 3,
             }.items():
                 (listed,) = admin.list_offsets({TopicPartition("t", 0): spec}).values()

@@ -130,7 +130,8 @@ def test_a_slow_and_lossy_network_loses_nothing(cluster: EmbeddedCluster, figure
 )
 def test_answer_that_never_comes_ends_after_request_timeout(cluster: EmbeddedCluster, figure: Figure) -> None:
     cluster.create_topic("never", partitions=1)
-    for name, fault in {"silence": Fault.SILENCE, "half": Fault.HALF, "1 byte per s": Drip(1.0)}.items():
+    faults: dict[str, Fault | Drip] = {"silence": Fault.SILENCE, "half": Fault.HALF, "1 byte per s": Drip(1.0)}
+    for name, fault in faults.items():
         with (
             FaultProxy(cluster.bootstrap_servers, every(1, fault)) as proxy,
             make_producer(proxy.bootstrap_servers, delivery_timeout_ms=2_500) as producer,

@@ -276,7 +276,7 @@ def test_token_comes_from_callback_and_bad_token_is_refused(cluster: EmbeddedClu
     common = {"ssl_truststore_certificates": AUTHORITY.pem, "sasl_mechanism": "OAUTHBEARER"}
     assert produce(client_properties(cluster, "SASL_SSL", **common, sasl_jaas_config=unsecured)) == 10
     in_an_hour = datetime.datetime.now().timestamp() + 3600
-    callback = {"sasl_login_callback_handler_class": lambda: ("S3cr3t-token", in_an_hour)}
+    callback: dict[str, Any] = {"sasl_login_callback_handler_class": lambda: ("S3cr3t-token", in_an_hour)}
     with pytest.raises(AuthenticationError, match="invalid_token") as refusal:
         produce(client_properties(cluster, "SASL_SSL", **common, **callback))
     assert "S3cr3t" not in str(refusal.value)

@@ -78,7 +78,8 @@ def test_librdkafka(cluster: EmbeddedCluster, topic: str, protocol: str, mechani
 def test_librdkafka_is_told_of_a_wrong_password(cluster: EmbeddedCluster, mechanism: str) -> None:
     errors: list[str] = []
     options = librdkafka_options(cluster, "SASL_PLAINTEXT", mechanism, password="wrong")
-    admin = ForeignAdmin({**options, "error_cb": lambda error: errors.append(str(error)), "log_level": 0})
+    told: dict[str, Any] = {"error_cb": lambda error: errors.append(str(error)), "log_level": 0}
+    admin = ForeignAdmin({**options, **told})
     for _ in range(50):
         admin.poll(0.1)
         if any("Authentication failed" in error for error in errors):

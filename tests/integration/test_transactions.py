@@ -212,7 +212,7 @@ def test_librdkafka_moves_records_exactly_once(cluster: EmbeddedCluster) -> None
         feeding.produce("source", f"{number:03}".encode())
     feeding.flush()
     common = {"bootstrap.servers": cluster.bootstrap_servers}
-    expected = []
+    expected: list[bytes] = []
     for attempt in range(5):
         # A new producer and a new consumer each time: the group's offset alone says where to go on.
         consumer = Consumer(
@@ -236,7 +236,7 @@ def test_librdkafka_moves_records_exactly_once(cluster: EmbeddedCluster) -> None
             producer.abort_transaction(PATIENCE_S)
         else:
             producer.commit_transaction(PATIENCE_S)
-            expected += [message.value() for message in messages]
+            expected += [message.value() or b"" for message in messages]
         consumer.close()
         if len(expected) == 50:
             break

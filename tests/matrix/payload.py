@@ -36,7 +36,7 @@ class Payload:
 
     @property
     def megabytes(self) -> float:
-        return self.table.nbytes / 1e6
+        return float(self.table.nbytes) / 1e6
 
 
 FILES = 4
@@ -98,7 +98,9 @@ def _read(properties: Mapping[str, str], topic: str) -> dict[int, list[tuple[int
     """Partition → numbers and values in the order of their offsets."""
     found: dict[int, list[tuple[int, bytes | None]]] = collections.defaultdict(list)
     for message in read_committed(properties, topic):
-        found[message.partition()].append((int(message.key()), message.value()))
+        partition, key = message.partition(), message.key()
+        assert partition is not None and key is not None
+        found[partition].append((int(key), message.value()))
     return found
 
 

@@ -48,6 +48,7 @@ def test_a_million_rows_of_a_kilobyte_arrive_whole(
         changed = 0
         for message in read_committed({"bootstrap.servers": kafka.looks[security]}, topic):
             key, value = message.key(), message.value()
+            assert key is not None and value is not None
             seen[int(key)] += 1
             changed += value.lstrip(b"x") != key or len(value) < 990
     assert (np.count_nonzero(seen == 0), np.count_nonzero(seen > 1), changed) == (0, 0, 0)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import kafka
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from kafka_sink import KafkaProducer
 from tests.bench.topics import fresh_topic
@@ -24,6 +24,7 @@ from tests.compat.conftest import run_script
 from tests.conftest import Figure
 from tests.matrix.conftest import IS_FULL
 from tests.matrix.payload import WHOLE, Payload, judge, verdict_on
+from tests.support.deliveries import noting
 from tests.support.securities import PASSWORD, SASL_SSL, SSL, USER, SecureServer, Security
 
 PARTITIONS = 4
@@ -49,14 +50,12 @@ def test_librdkafka_writes_and_reads_over_tls(
     embedded: SecureServer, security: Security, topic: str, payload: Payload
 ) -> None:
     properties = embedded.librdkafka_properties(security)
-    failed: list[object] = []
+    failed: list[KafkaError] = []
     producer = Producer({**properties, "linger.ms": 5, "enable.idempotence": True})
     for number, value in enumerate(payload.values):
         while True:
             try:
-                producer.produce(
-                    topic, value, b"%d" % number, on_delivery=lambda error, _: error and failed.append(error)
-                )
+                producer.produce(topic, value, b"%d" % number, on_delivery=noting(failed))
                 break
             except BufferError:
                 producer.poll(0.05)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_sink.common import config as common_config
+from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import DisconnectError, KafkaError
 from kafka_sink.common.model import Node
 from kafka_sink.consumer.config import ConsumerConfig
@@ -79,8 +80,14 @@ def _nothing(rng: random.Random, data: PartitionData) -> None:
     data.records = rng.choice([None, memoryview(b"")])
 
 
+def _bytes_of(data: PartitionData) -> bytes:
+    records = data.records or b""
+    assert isinstance(records, Buffer)
+    return bytes(records)
+
+
 def _damaged(rng: random.Random, data: PartitionData) -> None:
-    damaged = bytearray(data.records or b"\x00" * 70)
+    damaged = bytearray(_bytes_of(data) or b"\x00" * 70)
     for _ in range(rng.choice([1, 3, 20])):
         damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
     data.records = memoryview(bytes(damaged[: rng.randrange(len(damaged))] if rng.random() < 0.5 else damaged))
@@ -89,7 +96,7 @@ def _damaged(rng: random.Random, data: PartitionData) -> None:
 def _markers(rng: random.Random, data: PartitionData) -> None:
     """Abort markers for nobody, twice, and before what they abort."""
     markers = [marker(rng.randrange(8), rng.choice([0, 1, 7]), rng.choice([ABORT, ABORT, COMMIT])) for _ in range(4)]
-    data.records = memoryview(b"".join([*markers, bytes(data.records or b"")]))
+    data.records = memoryview(b"".join([*markers, _bytes_of(data)]))
 
 
 def _aborted(rng: random.Random, data: PartitionData) -> None:

@@ -60,7 +60,7 @@ def started(
     purgatory = DelayedOperationPurgatory(timer)
     groups = GroupCoordinator(config, store, clock, timer, cluster, nodes)
     markers = SlowMarkers(cluster, logs, groups, clock, purgatory.check)
-    markers.waits = waits  # type: ignore[method-assign]
+    markers.waits = waits
     transactions = TransactionCoordinator(
         config, TransactionStore(store), markers, cluster.allocate_producer_id, clock, timer
     )

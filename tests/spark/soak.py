@@ -104,11 +104,13 @@ class CommittedReader:
         while len(ended) < PARTITIONS and time.monotonic() < deadline:
             rows = []
             for message in self._consumer.consume(10_000, timeout=0.1):
-                error = message.error()
+                error, key, partition = message.error(), message.key(), message.partition()
                 if error is None:
-                    rows.append(int(message.key()))
+                    assert key is not None
+                    rows.append(int(key))
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition())
+                    assert partition is not None
+                    ended.add(partition)
                 else:
                     raise RuntimeError(f"the topic cannot be read: {error}")
             ledger.add(rows)

@@ -26,7 +26,7 @@ from tests.support import amounts
 from tests.support.broker_process import BrokerProcess
 from tests.support.killed_spark import kill_session
 from tests.support.ports import free_ports
-from tests.support.readback import read_topic
+from tests.support.readback import read_values
 
 KILLS = amounts.EXECUTOR_KILLS
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -201,7 +201,7 @@ def test_killed_executors_and_speculation_lose_or_repeat_nothing(
     finally:
         kill_session(job.process)
     assert job.process.returncode == 0, job.log()
-    found = Counter(message.value for message in read_topic(broker.bootstrap_servers, topic))
+    found = Counter(read_values(broker.bootstrap_servers, topic))
     expected = Counter(f"{number}-{line}".encode() for number in range(FILES) for line in range(LINES))
     missing, surplus = (expected - found).total(), found - expected
     twice = sum(count for value, count in surplus.items() if value in expected)

@@ -13,7 +13,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from tests.support import figures
 
@@ -140,7 +140,7 @@ def behaviours(root: Path = ROOT) -> dict[Behaviour, list[str]]:
     return dict(found)
 
 
-def _is_marker(node: ast.AST) -> bool:
+def _is_marker(node: ast.AST) -> TypeGuard[ast.Call]:
     match node:
         case ast.Call(func=ast.Attribute(attr="behaviour")):
             return True
@@ -154,7 +154,7 @@ def _read(marker: ast.AST, file: str) -> Behaviour:
     raise MarkerError(f"{file}:{getattr(marker, 'lineno', 0)}: a marker has two strings, its part and what holds")
 
 
-def _marked(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+def _marked(tree: ast.Module) -> Iterator[tuple[ast.Call, str]]:
     """Markers of a file, each with the name of its test, or "" for all tests of the file."""
     for node in tree.body:
         match node:

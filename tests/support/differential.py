@@ -16,10 +16,11 @@ from typing import Any, Final
 
 from kafka.protocol.api_key import ApiKey as ForeignApiKey
 from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.schemas import load_json
 
 from kafka_sink.broker.cluster.topic_config import TopicConfig
 from kafka_sink.common.config import keys
-from tests.golden.make_protocol_golden import encode_with_kafka_python, kafka_python_class, load_json
+from tests.golden.make_protocol_golden import encode_with_kafka_python, kafka_python_class
 from tests.support.wire import Wire
 
 Json = dict[str, Any]
@@ -182,7 +183,7 @@ class Broker:
         begin = 4 + (len(tags) if api != "ApiVersions" else 0)
         kind: Any = kafka_python_class(f"{api}Response")
         # Not kind.decode, by which every error of ApiVersions is written in version 0.
-        return ApiMessage.decode.__func__(kind, frame[begin:], version=version).to_dict(json=False)  # type: ignore[attr-defined]
+        return ApiMessage.decode.__func__(kind, frame[begin:], version=version).to_dict(json=False)
 
     def _lost(self, what: str) -> str:
         self._wire.close()

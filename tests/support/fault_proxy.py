@@ -11,7 +11,7 @@ import collections
 import contextlib
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -253,11 +253,12 @@ class _Connection:
         if pending.api_key not in (ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FIND_COORDINATOR):
             return frame
         correlation_id, body = decode_response(pending.api_key, pending.version, frame)
-        told: list[Any]
+        told: Sequence[Any]
         if isinstance(body, MetadataResponse):
             told = body.brokers
         elif isinstance(body, FindCoordinatorResponse):
-            told = [node for node in body.coordinators or [body] if node.error_code == 0]
+            named: Sequence[Any] = body.coordinators or [body]
+            told = [node for node in named if node.error_code == 0]
         else:
             assert isinstance(body, ProduceResponse)
             told = body.node_endpoints

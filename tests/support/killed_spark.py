@@ -16,10 +16,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from kafka_sink.client.admin import AdminClient
-from tests.support.readback import read_topic
+from tests.support.readback import read_values
 from tests.support.step_proxy import Step, StepProxy
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +121,7 @@ class KilledSpark:
         for way, point in points.items():
             if isinstance(point, Step):
                 # Not before its first batch, so that every life gets on.
-                self._proxy.aim(self._sink(way), point, lambda way=way: self._reports(way) > before[way])
+                self._proxy.aim(self._sink(way), point, partial(self._has_reported_since, way, before[way]))
         process = self._start()
         logged = [way for way in self._ways if points[way] == BEFORE_COMMIT_LOG]
         try:
@@ -173,8 +174,11 @@ class KilledSpark:
     def _reports(self, way: str) -> int:
         return len(self._lines(way))
 
+    def _has_reported_since(self, way: str, before: int) -> bool:
+        return self._reports(way) > before
+
     def _judge(self, way: str) -> WayVerdict:
-        found = Counter(message.value for message in read_topic(self._bootstrap, f"{self._name}-{way}"))
+        found = Counter(read_values(self._bootstrap, f"{self._name}-{way}"))
         expected = Counter(f"{number}-{line}".encode() for number in range(self._files) for line in range(LINES))
         return WayVerdict(
             self._files,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
@@ -52,21 +53,28 @@ def read_topic(bootstrap_servers: str, topic: str, *, isolation: str = "read_com
                 raise AssertionError(f"{topic}: nothing arrived for {_IDLE_LIMIT_S} s, {len(found)} records until then")
             for message in messages:
                 error = message.error()
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None
                 if error is not None:
                     if error.code() != KafkaError._PARTITION_EOF:
                         raise AssertionError(f"{topic}: {error}")
-                    open_partitions.discard(message.partition())
+                    open_partitions.discard(partition)
                     continue
+                assert offset is not None
+                # The consumer has no deserializers, so all of it is bytes.
+                headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
                 found.append(
-                    Message(
-                        message.partition(),
-                        message.offset(),
-                        message.timestamp()[1],
-                        message.key(),
-                        message.value(),
-                        tuple(message.headers() or ()),
-                    )
+                    Message(partition, offset, message.timestamp()[1], message.key(), message.value(), tuple(headers))
                 )
         return sorted(found, key=lambda message: (message.partition, message.offset))
     finally:
         consumer.close()
+
+
+def read_values(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed") -> list[bytes]:
+    """The value of every record of *topic*, of which none may be null."""
+    values: list[bytes] = []
+    for message in read_topic(bootstrap_servers, topic, isolation=isolation):
+        assert message.value is not None, message
+        values.append(message.value)
+    return values

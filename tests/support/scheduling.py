@@ -26,7 +26,7 @@ def group(file: str) -> str:
     return next((shared for shared in _SHARED if shared in text), file)
 
 
-class Scheduling(LoadFileScheduling):
+class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """One unit of work for each group of files."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -151,7 +152,7 @@ class Script:
         for partition in range(3):
             body = DescribeProducersRequest([TopicRequest(self._topic, [partition])])
             self.settled(
-                lambda body=body: self._ask(None, ApiKey.DESCRIBE_PRODUCERS, 0, body),
+                partial(self._ask, None, ApiKey.DESCRIBE_PRODUCERS, 0, body),
                 lambda answer: answer.topics[0].partitions[0].error_code,
             )
 

@@ -47,4 +47,5 @@ def main(bootstrap_servers: str, topic: str, group: str, transactional_id: str, 
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], rounds=int(sys.argv[5]))
+    servers, to_topic, of_group, own_id, wanted = sys.argv[1:]
+    main(servers, to_topic, of_group, own_id, int(wanted))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafka_sink.broker.cluster.cluster_state import ClusterState
@@ -39,7 +41,7 @@ TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND = 0, 1, 2
 
 
-def node(nodes: int = 1, **properties: object) -> BrokerNode:
+def node(nodes: int = 1, **properties: Any) -> BrokerNode:
     made = BrokerNode(nodes, **properties)
     made.cluster.create_topic("t", 2, nodes, {"retention.ms": "5000"})
     return made

@@ -171,7 +171,7 @@ def test_a_name_is_free_again_only_when_its_logs_are_gone() -> None:
 
     def remove_logs(topic: TopicState) -> None:
         assert cluster.topic("t") is None
-        creating.append(start_thread("creates it anew", lambda: cluster.create_topic("t") and None))
+        creating.append(start_thread("creates it anew", lambda: cluster.create_topic("t")))
         creating[0].join(0.05)
         assert creating[0].is_alive() and cluster.topic("t") is None
 

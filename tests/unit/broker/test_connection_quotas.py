@@ -89,7 +89,7 @@ def test_an_override_rules_over_the_limit_per_address() -> None:
     "ConnectionQuotas", "max.connections makes the acceptor wait for a free slot, and it is told of one"
 )
 @pytest.mark.parametrize("limits", [{"total": 1}, {"per_listener": {"A": 1}}])
-def test_full_node_or_listener_makes_the_acceptor_wait(limits: dict[str, object]) -> None:
+def test_full_node_or_listener_makes_the_acceptor_wait(limits: dict[str, int]) -> None:
     clock = OneWait(lambda: counted.dec("A", "1.1.1.1"))
     counted = quotas(clock, **limits)
     counted.inc("A", "1.1.1.1")
@@ -215,7 +215,7 @@ def test_raised_connection_limit_ends_the_wait_of_an_acceptor() -> None:
     "ConnectionQuotas", "No connection waits longer than the time that is measured, however low a rate is set"
 )
 @pytest.mark.parametrize("limit", [{"creation_rate": 1000}, {"creation_rate_per_listener": {"A": 1000}}])
-def test_lowered_rate_waits_no_longer_than_the_measured_time(limit: dict[str, object]) -> None:
+def test_lowered_rate_waits_no_longer_than_the_measured_time(limit: dict[str, int]) -> None:
     clock = FakeClock()
     counted = quotas(clock, **limit)
     for _ in range(1000):

@@ -117,9 +117,11 @@ def test_committed_fetch_ends_at_open_transaction_lists_aborted(node: BrokerNode
     for committed in (False, True):
         part = fetched(node, 0, committed=committed)
         assert (part.high_watermark, part.last_stable_offset) == (4, 3)
-        offsets = [batch.last_offset for batch in read_batches(part.records or b"")]
+        assert isinstance(part.records, memoryview)
+        offsets = [batch.last_offset for batch in read_batches(part.records)]
         aborted = part.aborted_transactions
-        seen.append((offsets, aborted and [(each.producer_id, each.first_offset) for each in aborted]))
+        named = None if aborted is None else [(each.producer_id, each.first_offset) for each in aborted]
+        seen.append((offsets, named))
     assert seen == [([0, 1, 2, 3], None), ([0, 1, 2], [(5, 1)])]
 
 

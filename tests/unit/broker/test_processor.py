@@ -475,7 +475,7 @@ def test_a_full_queue_refuses_or_blocks_until_there_is_room(bench: Bench) -> Non
         assert bench.processor.accept(bench.accepted(), may_block=False)
     extra = bench.accepted()
     assert not bench.processor.accept(extra, may_block=False)
-    blocked = start_thread("acceptor", lambda: bench.processor.accept(extra, may_block=True) and None)
+    blocked = start_thread("acceptor", lambda: bench.processor.accept(extra, may_block=True))
     bench.processor.run_once()
     blocked.join(10)
     assert not blocked.is_alive()

@@ -39,7 +39,7 @@ from kafka_sink.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
+from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.clock import FakeClock
@@ -114,17 +114,17 @@ def admin(network: FakeSelectable) -> AdminClient:
 # -- blocking client
 
 
-def brokers_only(version: int) -> Struct:
+def brokers_only(version: int) -> MetadataRequest:
     return MetadataRequest(topics=[], allow_auto_topic_creation=False)
 
 
-def ask(client: BlockingClient, node: Node | None = None, **options: object) -> Struct:
-    return client.request(node, ApiKey.METADATA, brokers_only, **options)  # type: ignore[arg-type]
+def ask(client: BlockingClient, node: Node | None = None, **options: int) -> MetadataResponse:
+    return client.request(node, ApiKey.METADATA, brokers_only, **options)
 
 
 def test_any_broker_will_do(client: BlockingClient, cluster: ClusterFake) -> None:
     response = ask(client)
-    assert {broker.node_id for broker in response.brokers} == {1, 2}  # type: ignore[attr-defined]
+    assert {broker.node_id for broker in response.brokers} == {1, 2}
     assert len(cluster.of(MetadataRequest)) == 2
 
 
@@ -208,7 +208,7 @@ def test_a_refusal_ends_the_wait(client: BlockingClient, network: FakeSelectable
         connect(connection_id, *rest)  # type: ignore[arg-type]
         network.lose(connection_id, disconnect=refusal)
 
-    network.connect = refuse  # type: ignore[method-assign]
+    network.connect = refuse  # type: ignore[assignment,method-assign]
     with pytest.raises(AuthenticationError, match="wrong password"):
         ask(client)
 

@@ -42,7 +42,7 @@ def make_client() -> BlockingClient:
 
 CALLS: dict[str, Call] = {
     "any node": lambda client: client.fetch_cluster(["u"]),
-    "one node": lambda client: client.request(ONE, ApiKey.METADATA, metadata_of("u").build),
+    "one node": lambda client: client.ask(ONE, metadata_of("u")),
     "many nodes": lambda client: client.request_all([(ONE, metadata_of("u")), (TWO, metadata_of("u"))]),
     "nothing": lambda client: client.idle(50),
 }

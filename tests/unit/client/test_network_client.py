@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,7 @@ class World:
         return self.client.poll(timeout_ms, self.now)
 
     def request(
-        self, node: Node = ONE, *, build: Callable[[int], Struct] | None = None, **options: object
+        self, node: Node = ONE, *, build: Callable[[int], Struct] | None = None, **options: Any
     ) -> ClientRequest:
         return self.client.new_request(
             node,
@@ -82,10 +83,10 @@ class World:
             build or (lambda version: ListOffsetsRequest()),
             self.now,
             callback=self.answered.append,
-            **options,  # type: ignore[arg-type]
+            **options,
         )
 
-    def send(self, node: Node = ONE, **options: object) -> ClientRequest:
+    def send(self, node: Node = ONE, **options: Any) -> ClientRequest:
         request = self.request(node, **options)
         self.client.send(request, self.now)
         return request

@@ -78,7 +78,7 @@ def test_stubborn_thread_delays_exit_only_up_to_the_limit(
     monkeypatch.setattr(common_threads, "EXIT_LIMIT_MS", 10)
     threads = ProcessThreads(SYSTEM_CLOCK)
     over = threading.Event()
-    thread = threads.start("stubborn", lambda: over.wait(10) and None, at_exit=lambda: None)
+    thread = threads.start("stubborn", lambda: over.wait(10), at_exit=lambda: None)
     threads.end()
     assert "thread stubborn did not end" in caplog.text
     over.set()
@@ -121,8 +121,8 @@ def test_a_thread_that_cannot_be_told_keeps_no_other_from_ending(caplog: pytest.
 
     told = threading.Event()
     threads = ProcessThreads(SYSTEM_CLOCK)
-    deaf = threads.start("deaf", lambda: told.wait(10) and None, at_exit=fail)
-    other = threads.start("sender-p1", lambda: told.wait(10) and None, at_exit=told.set)
+    deaf = threads.start("deaf", lambda: told.wait(10), at_exit=fail)
+    other = threads.start("sender-p1", lambda: told.wait(10), at_exit=told.set)
     threads.end()
     assert "thread deaf could not be told" in caplog.text
     assert not deaf.is_alive()

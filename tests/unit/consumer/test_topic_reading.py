@@ -274,7 +274,7 @@ def test_reading_ends_when_leader_lacks_the_remaining_records() -> None:
         assert len(cluster.requests) < 100
         return answer(*args)
 
-    cluster.request = slow  # type: ignore[method-assign]
+    cluster.request = slow  # type: ignore[assignment,method-assign]
     with pytest.raises(
         KafkaTimeoutError, match=r"t-0 was to be read up to offset 6, and for 300 ms .* from offset 4 on"
     ):
@@ -298,7 +298,7 @@ def test_answer_without_the_partition_is_retried() -> None:
         response.responses.clear()
         return response
 
-    cluster.fetch = leave_out  # type: ignore[method-assign]
+    cluster.fetch = leave_out  # type: ignore[assignment,method-assign]
     assert len(read(cluster)) == 6
 
 
@@ -319,6 +319,6 @@ def test_non_retriable_error_is_raised_at_once(fault: Any, api_key: ApiKey) -> N
 
 def test_answer_of_another_api_is_refused() -> None:
     cluster = filled()
-    cluster.offsets = lambda *_: MetadataRequest()  # type: ignore[assignment,method-assign,return-value]
+    cluster.offsets = lambda *_: MetadataRequest()  # type: ignore[assignment,method-assign]
     with pytest.raises(ProtocolError, match="answered LIST_OFFSETS with MetadataRequest"):
         read(cluster)

@@ -561,7 +561,7 @@ def test_an_answer_that_is_written_is_an_activity() -> None:
         harness.until(lambda: harness.selector.completed_sends)
         assert answered.recv(100) == frame(b"an answer")
         harness.clock.advance(41)
-        gone = []
+        gone: list[str] = []
         for _ in range(3):
             # One at most in each.
             harness.selector.poll(0)

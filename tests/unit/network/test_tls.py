@@ -271,7 +271,7 @@ def test_files_and_text_that_cannot_be_used_are_named(
     file = tmp_path / "store"
     if content is not None:
         file.write_bytes(content)
-    given = {name: value.replace("FILE", str(file)) for name, value in options.items()}
+    given: dict[str, Any] = {name: value.replace("FILE", str(file)) for name, value in options.items()}
     with pytest.raises(ConfigError, match=problem.replace("FILE", str(file))) as error:
         TlsContexts(config(**given), server=False, prefix="kafka.")
     assert "kafka.ssl." in str(error.value)

@@ -58,8 +58,8 @@ def test_send_refuses_other_than_records_by_type(producer: KafkaProducer, record
 def test_uncallable_callback_is_refused_before_staging(producer: KafkaProducer) -> None:
     before = producer.metrics()["record-send-total"]
     for send in (
-        lambda: producer.send(ProducerRecord(TOPIC, b"v"), 5),
-        lambda: producer.send_columns(TOPIC, ROWS, on_delivery=5),
+        lambda: producer.send(ProducerRecord(TOPIC, b"v"), 5),  # type: ignore[arg-type]
+        lambda: producer.send_columns(TOPIC, ROWS, on_delivery=5),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError, match="on_delivery must be a function of a Delivery, got int"):
             send()

@@ -258,7 +258,7 @@ def test_threads_and_a_sender_at_once_lose_and_reorder_nothing() -> None:
         while len(finished) < 3:
             drained.extend(accumulator.drain(cluster, NODES[:1], 10**9, 0)[0])
 
-    run_together(drain, *(lambda number=number: send(number) for number in range(3)))  # type: ignore[misc]
+    run_together(drain, *(lambda number=number: send(number) for number in range(3)))
     drained.extend(drain_all(accumulator, 3))
     assert all(batch.size_bytes <= 200 for batch in drained)
     found = {partition: _values_of(drained, partition) for partition in range(3)}

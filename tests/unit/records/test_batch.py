@@ -1,19 +1,21 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from crc32c import crc32c
 
+from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.records import batch, layout
 from kafka_sink.records.compression import CompressionType
 
-RECORDS = [b"first piece", bytearray(b"second"), memoryview(b"third")]
+RECORDS: list[Buffer] = [b"first piece", bytearray(b"second"), memoryview(b"third")]
 BODY = b"".join(RECORDS)
 
 
-def write(**fields: int | bool | CompressionType) -> bytearray:
+def write(**fields: Any) -> bytearray:
     """A batch of three pieces; *fields* go over the ones given here."""
     known = {"last_offset_delta": 2, "base_timestamp": 1000, "max_timestamp": 1005, "record_count": 3}
     header = bytearray(layout.HEADER_BYTES)

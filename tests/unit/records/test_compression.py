@@ -130,7 +130,7 @@ def test_snappy_is_framed_like_java() -> None:
     packed = bytes(compress(CompressionType.SNAPPY, SAMPLES["noise"]))
     assert packed[:16] == b"\x82SNAPPY\0\0\0\0\1\0\0\0\1"
     stream = io.BytesIO(packed[16:])
-    blocks = []
+    blocks: list[bytes] = []
     while size := stream.read(4):
         block = stream.read(int.from_bytes(size, "big"))
         blocks.append(pa.Codec("snappy").decompress(block, XERIAL_BLOCK_BYTES if len(blocks) < 3 else 5, asbytes=True))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafka_sink.common.errors import CorruptRecordError
@@ -25,7 +27,7 @@ def body_of(rows: list[Row]) -> bytes:
     return bytes(body)
 
 
-def wrap(body: bytes, count: int, kind: CompressionType = CompressionType.NONE, **fields: int | bool) -> bytes:
+def wrap(body: bytes, count: int, kind: CompressionType = CompressionType.NONE, **fields: Any) -> bytes:
     """A batch round records, its CRC right whatever they are."""
     packed = compress(kind, body)
     header = bytearray(layout.HEADER_BYTES)

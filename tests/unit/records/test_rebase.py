@@ -5,10 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.common.model import Header
 from kafka_sink.records import reference
 from kafka_sink.records.rebase import parse_records, write_content
 
-ROWS = [(0, b"key", b"value", [("h", b"x")]), (-5, None, None, []), (2**40, b"", b"v" * 300, [("h", None)])]
+ROWS: list[tuple[int, bytes | None, bytes | None, list[Header]]] = [
+    (0, b"key", b"value", [("h", b"x")]),
+    (-5, None, None, []),
+    (2**40, b"", b"v" * 300, [("h", None)]),
+]
 
 
 def encoded(first_offset: int, base: int) -> bytearray:

@@ -7,6 +7,7 @@ import struct
 import pytest
 from crc32c import crc32c
 
+from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.records import layout
 from kafka_sink.records.compression import CompressionType
@@ -29,7 +30,7 @@ def counted(count: int, batch: bytes = GOOD) -> bytes:
     return edited(23, ">i", count - 1, edited(57, ">i", count, batch))
 
 
-def refusal(data: bytes | None, **rules: int) -> ErrorCode:
+def refusal(data: Buffer | None, **rules: int) -> ErrorCode:
     with pytest.raises(ApiError) as caught:
         validated(data, **rules)  # type: ignore[arg-type]
     assert str(caught.value)

@@ -306,8 +306,8 @@ def served(log: PartitionLog) -> tuple[dict[int, bytes | None], bool]:
         except ApiError as error:
             assert error.code is ErrorCode.CORRUPT_MESSAGE
             refused = True
-    epochs = [epoch for _, epoch in sorted(epochs)]
-    assert epochs == sorted(epochs), "leader epochs never go back"
+    in_order = [epoch for _, epoch in sorted(epochs)]
+    assert in_order == sorted(in_order), "leader epochs never go back"
     return found, refused
 
 
