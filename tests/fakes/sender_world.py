@@ -71,7 +71,7 @@ class SenderWorld:
         self.pool, self.accumulator = pipeline.pool, pipeline.accumulator
         self.metrics, self.sender = pipeline.metrics, pipeline.sender
         # Without jitter, so that tests know when a retry is due.
-        self.accumulator._settings.retry_backoff.rng.uniform = lambda low, high: 1.0  # type: ignore[method-assign]
+        self.accumulator._settings.retry_backoff.rng.uniform = lambda a, b: 1.0  # type: ignore[method-assign]
         self.deliveries: list[Delivery] = []
         self.told_at: list[int] = []
         self.metadata.add(TOPIC, self.clock.now_ms)

@@ -9,6 +9,7 @@ import logging
 import random
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -202,7 +203,7 @@ class HostileWorld(SenderWorld):
 def run_episode(seed: int) -> tuple[HostileWorld, int]:
     rng = random.Random(seed)
     world = HostileWorld(rng)
-    futures = []
+    futures: list[Any] = []
     steps = 0
     for _ in range(rng.randrange(1, 6)):
         for partition in range(3):

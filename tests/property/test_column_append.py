@@ -18,6 +18,7 @@ from kafka_sink.producer.batching.producer_batch import Compression, ProducerBat
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.reader import Record
+from kafka_sink.records.vectorized import encode_records
 from tests.fakes.batches import on_the_wire, read_wire
 from tests.fakes.chunks import Row
 from tests.fakes.clock import FakeClock
@@ -122,7 +123,7 @@ class Producer:
 def _after_encoding(action: Callable[[], None] | None) -> Iterator[None]:
     """Run *action* once, when the rows have been planned and encoded."""
     left = [] if action is None else [action]
-    encode = column_append.encode_records
+    encode = encode_records
 
     def encode_then_act(*arguments: Any) -> Any:
         encoded = encode(*arguments)

@@ -14,6 +14,7 @@ from kafka_sink.producer.staging.arrow_rows import ArrowRows, rows_of, rows_to_s
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
 from kafka_sink.records import columns
 from kafka_sink.records.columns import HeadersColumn
+from kafka_sink.records.gather import join_rows
 
 WALL_MS = 1_700_000_000_000
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -25,7 +26,8 @@ def batch(**columns: Any) -> pa.RecordBatch:
 
 def timestamps(rows: ArrowRows) -> list[int]:
     assert rows.chunk.timestamps is not None
-    return rows.chunk.timestamps.tolist()
+    found: list[int] = rows.chunk.timestamps.tolist()
+    return found
 
 
 def test_missing_columns_mean_no_keys_headers_or_partitions() -> None:
@@ -134,7 +136,7 @@ def test_headers_in_one_piece_are_encoded_once_for_many_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     encoded: list[int] = []
-    join = columns.join_rows
+    join = join_rows
 
     def counting(pieces: Any, rows: int) -> Any:
         encoded.append(rows)

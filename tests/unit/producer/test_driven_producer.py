@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -152,14 +153,15 @@ def test_keys_and_values_must_be_bytes(field: str) -> None:
 @pytest.mark.parametrize("field", ["partition", "timestamp"])
 def test_partitions_and_timestamps_must_not_be_negative(field: str) -> None:
     with pytest.raises(ValueError, match=f"the record's {field} must not be negative, got -1"):
-        DrivenProducer().producer.send(ProducerRecord(TOPIC, b"", **{field: -1}))
+        record = ProducerRecord(TOPIC, b"", **{field: -1})  # type: ignore[arg-type]
+        DrivenProducer().producer.send(record)
 
 
 @pytest.mark.parametrize(
     ("name", "properties"),
     [("max.request.size", {"max_request_size": 500}), ("buffer.memory", {"buffer_memory": 500, "batch_size": 100})],
 )
-def test_too_large_record_fails_in_its_future_and_callback(name: str, properties: dict[str, int]) -> None:
+def test_too_large_record_fails_in_its_future_and_callback(name: str, properties: dict[str, Any]) -> None:
     driven = DrivenProducer(**properties)
     told: list[Delivery] = []
     future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 500), told.append)
@@ -229,9 +231,9 @@ def test_the_time_to_block_is_that_of_all_attempts_together() -> None:
     given: list[int] = []
     await_update = driven.producer._network.metadata.await_update
 
-    def note(version: int, timeout_ms: int) -> None:
+    def note(last_version: int, timeout_ms: int) -> None:
         given.append(timeout_ms)
-        await_update(version, timeout_ms)
+        await_update(last_version, timeout_ms)
 
     driven.producer._network.metadata.await_update = note  # type: ignore[method-assign]
     assert isinstance(driven.producer.send(ProducerRecord("nowhere", b"v")), FailedFuture)
@@ -245,8 +247,8 @@ def test_metadata_that_comes_at_the_very_end_is_too_late() -> None:
     driven = DrivenProducer(max_block_ms=1000)
     await_update = driven.producer._network.metadata.await_update
 
-    def until_the_end(version: int, timeout_ms: int) -> None:
-        await_update(version, timeout_ms)
+    def until_the_end(last_version: int, timeout_ms: int) -> None:
+        await_update(last_version, timeout_ms)
         driven.clock.advance(1000)
 
     driven.producer._network.metadata.await_update = until_the_end  # type: ignore[method-assign]
@@ -279,7 +281,7 @@ def test_metadata_and_memory_share_the_time_to_block() -> None:
         driven.clock.advance(400)
         return wait_on_metadata(*args)
 
-    driven.producer._pipeline.topics.wait_for = slow  # type: ignore[method-assign]
+    driven.producer._pipeline.topics.wait_for = slow  # type: ignore[assignment,method-assign]
     driven.producer._pipeline.topics.known.clear()
     future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 600))
     assert waited[0] == 600
@@ -295,7 +297,7 @@ def test_rows_await_unknown_partition_with_rest_of_max_block() -> None:
     waited: list[int] = []
     await_update = driven.producer._network.metadata.await_update
     driven.producer._network.metadata.await_update = (  # type: ignore[method-assign]
-        lambda version, timeout_ms: (waited.append(timeout_ms), await_update(version, timeout_ms))[1]
+        lambda last_version, timeout_ms: (waited.append(timeout_ms), await_update(last_version, timeout_ms))[1]
     )
     wait_for = driven.producer._pipeline.topics.wait_for
 
@@ -303,7 +305,7 @@ def test_rows_await_unknown_partition_with_rest_of_max_block() -> None:
         driven.clock.advance(400)
         return wait_for(*args)
 
-    driven.producer._pipeline.topics.wait_for = slow  # type: ignore[method-assign]
+    driven.producer._pipeline.topics.wait_for = slow  # type: ignore[assignment,method-assign]
     with pytest.raises(RowPartitionError, match="names partition 7"):
         driven.producer.send_columns(TOPIC, make_chunk([Row(b"x")]), int32s(7))
     assert waited[0] == 600
@@ -518,6 +520,7 @@ def test_row_for_partition_not_all_brokers_know_yet_is_sent() -> None:
     stored = Stored(driven)
     asked: list[int] = []
     answer = driven.brokers.network.broker
+    assert answer is not None
 
     def late(connection_id: str, header: RequestHeader, body: Struct) -> Struct | None:
         if isinstance(body, MetadataRequest):
@@ -574,7 +577,7 @@ def test_flush_gives_up_after_its_time() -> None:
 
 def test_flush_and_endless_waits_in_a_callback_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     driven = DrivenProducer()
-    monkeypatch.setattr(kafka_producer.threading, "current_thread", lambda: driven.thread)
+    monkeypatch.setattr(threading, "current_thread", lambda: driven.thread)
     with pytest.raises(KafkaError, match="flush in a delivery callback would wait for the very thread"):
         driven.producer.flush()
 
@@ -610,7 +613,7 @@ def test_close_fails_the_rest_when_its_time_is_up() -> None:
 
 def test_close_in_a_callback_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     driven = DrivenProducer()
-    monkeypatch.setattr(kafka_producer.threading, "current_thread", lambda: driven.thread)
+    monkeypatch.setattr(threading, "current_thread", lambda: driven.thread)
     driven.producer.close()
     assert driven.thread.joined_ms == []
 
@@ -704,6 +707,7 @@ def test_without_a_thread_nothing_stays_open() -> None:
 def test_the_real_thread_ends_with_its_producer() -> None:
     producer = KafkaProducer({"bootstrap.servers": "127.0.0.1:1", "client.id": "mine", "max.block.ms": 20})
     thread = producer._thread
+    assert isinstance(thread, threading.Thread)
     assert thread.name == "kafka-producer-network-thread | mine"
     assert thread.daemon
     with pytest.raises(BrokersUnreachableError):

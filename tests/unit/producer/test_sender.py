@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from typing import Any
 
 import pytest
 
@@ -262,7 +263,7 @@ def test_pass_looks_only_at_first_batch_of_a_partition() -> None:
             count += 1
             return 0
 
-        world.accumulator._backoff_left_ms = counting  # type: ignore[method-assign]
+        world.accumulator._backoff_left_ms = counting  # type: ignore[assignment,method-assign]
         world.accumulator.ready(world.metadata.fetch(), world.clock.now_ms)
         looks.append(count)
         assert len(queued(world.accumulator)) == waiting
@@ -281,7 +282,7 @@ def _stored(partition: int) -> ProduceResponse:
 
 @pytest.mark.parametrize("properties", [{"reconnect_backoff_ms": 0}, {"retry_backoff_ms": 0}])
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_zero_backoff_does_not_spin_while_connecting(properties: dict[str, int], idempotent: bool) -> None:
+def test_zero_backoff_does_not_spin_while_connecting(properties: dict[str, Any], idempotent: bool) -> None:
     world = SenderWorld(enable_idempotence=idempotent, **properties)
     world.network.auto_connect = False
     world.network.auto_ready = False
