@@ -149,7 +149,7 @@ def commit(
     """
     _require_choice(names, prefix)
     with _connect(bootstrap_servers, timeout_ms, properties) as client:
-        flow = client.flow()
+        transaction_version = client.transaction_version()
         for each in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
             name = each.transaction.transactional_id
             if each.state == _COMMITTED:
@@ -163,7 +163,7 @@ def commit(
                     f"{name} belongs to a sink that has not decided to commit it: its rows are void, and are written "
                     "again with their batch; start the sink, or use 'kafkalite txn abort'."
                 )
-            code = client.run(client.end([each.transaction], flow, commit=True))[each.transaction]
+            code = client.run(client.end([each.transaction], transaction_version, commit=True))[each.transaction]
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"{name} has ended otherwise meanwhile")
             click.echo(f"committed {name}")

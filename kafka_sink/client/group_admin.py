@@ -12,18 +12,24 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kafka_sink.client.admin import AdminConfig
-from kafka_sink.client.blocking import BlockingClient, RequestSpec
-from kafka_sink.client.coordinator_requests import CoordinatorRequests, gravest
+from kafka_sink.client.blocking import BlockingClient
+from kafka_sink.client.coordinator_requests import CoordinatorRequests
+from kafka_sink.client.offset_fetch import OFFSETS_MAX_VERSION, OffsetFetch
+from kafka_sink.client.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ErrorCode, error_for
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kafka_sink.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from kafka_sink.protocol.messages.find_coordinator import GROUP
 from kafka_sink.protocol.messages.list_groups import ListGroupsRequest
 from kafka_sink.protocol.messages.offset_commit import (
@@ -32,13 +38,13 @@ from kafka_sink.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from kafka_sink.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from kafka_sink.protocol.schema import Struct
 
-#: From the next versions on, topics are identified by id, and describing a group that does not exist is an error.
-_OFFSETS_MAX_VERSION: Final = 9
+#: From the next version on, describing a group that does not exist is an error.
 _DESCRIBE_MAX_VERSION: Final = 5
 _DEAD: Final = "Dead"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +99,7 @@ class GroupAdmin:
 
     def describe(self, group_id: str) -> GroupDescription:
         """:raises ApiError: GROUP_ID_NOT_FOUND if the group does not exist; GROUP_AUTHORIZATION_FAILED and the like."""
-        spec = RequestSpec(
-            ApiKey.DESCRIBE_GROUPS, lambda _: DescribeGroupsRequest(groups=[group_id]), _DESCRIBE_MAX_VERSION
-        )
-
-        def code_of(body: Struct) -> ErrorCode:
-            assert isinstance(body, DescribeGroupsResponse)
-            return ErrorCode.of(body.groups[0].error_code)
-
-        body = self._requests.run(self._requests.ask((GROUP, group_id), spec, code_of))
-        assert isinstance(body, DescribeGroupsResponse)
-        group = body.groups[0]
+        group = self._requests.run(self._requests.ask(_DescribeGroup(group_id)))
         if group.group_state == _DEAD:
             raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
         members = tuple(
@@ -115,60 +111,22 @@ class GroupAdmin:
 
     def offsets(self, group_id: str) -> dict[TopicPartition, int]:
         """The committed offsets of the group by partition. Waits for a transaction that is changing them."""
-
-        def build(version: int) -> Struct:
-            if version >= 8:
-                groups = [OffsetFetchRequestGroup(group_id=group_id, topics=None)]
-                return OffsetFetchRequest(groups=groups, require_stable=True)
-            return OffsetFetchRequest(group_id=group_id, topics=None, require_stable=version >= 7)
-
-        def code_of(body: Struct) -> ErrorCode:
-            parts = _fetched(body)
-            return gravest([parts.error_code, *(part.error_code for each in parts.topics for part in each.partitions)])
-
-        spec = RequestSpec(ApiKey.OFFSET_FETCH, build, _OFFSETS_MAX_VERSION)
-        parts = _fetched(self._requests.run(self._requests.ask((GROUP, group_id), spec, code_of)))
-        return {
-            TopicPartition(each.name, part.partition_index): part.committed_offset
-            for each in sorted(parts.topics, key=lambda topic: topic.name)
-            for part in sorted(each.partitions, key=lambda part: part.partition_index)
-            if part.committed_offset >= 0
-        }
+        found = self._requests.run(self._requests.ask(OffsetFetch(group_id, topics=None)))
+        return {partition: found[partition].offset for partition in sorted(found)}
 
     def set_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit *offsets* for the group, which must not have members.
 
         :raises ApiError: UNKNOWN_MEMBER_ID if the group has members; UNKNOWN_TOPIC_OR_PARTITION.
         """
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, partition), offset in sorted(offsets.items()):
-            entry = OffsetCommitRequestPartition(partition, offset, committed_metadata="")
-            topics.setdefault(topic, []).append(entry)
-        request = OffsetCommitRequest(
-            group_id=group_id,
-            topics=[OffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
-        )
-
-        def code_of(body: Struct) -> ErrorCode:
-            assert isinstance(body, OffsetCommitResponse)
-            return gravest(part.error_code for each in body.topics for part in each.partitions)
-
-        spec = RequestSpec(ApiKey.OFFSET_COMMIT, lambda _: request, _OFFSETS_MAX_VERSION)
-        self._requests.run(self._requests.ask((GROUP, group_id), spec, code_of))
+        self._requests.run(self._requests.ask(_OffsetCommit(group_id, offsets)))
 
     def delete(self, group_id: str) -> None:
         """Delete a group with its offsets.
 
         :raises ApiError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP if the group has members.
         """
-
-        def code_of(body: Struct) -> ErrorCode:
-            assert isinstance(body, DeleteGroupsResponse)
-            return ErrorCode.of(body.results[0].error_code)
-
-        request = DeleteGroupsRequest(groups_names=[group_id])
-        spec = RequestSpec(ApiKey.DELETE_GROUPS, lambda _: request)
-        self._requests.run(self._requests.ask((GROUP, group_id), spec, code_of))
+        self._requests.run(self._requests.ask(_DeleteGroup(group_id)))
 
     def close(self) -> None:
         """Close all connections. Closing again does nothing."""
@@ -183,10 +141,69 @@ class GroupAdmin:
         self.close()
 
 
-def _fetched(body: Struct) -> Any:
-    """The group's part of the answer, in any version."""
-    assert isinstance(body, OffsetFetchResponse)
-    return body.groups[0] if body.groups else body
+@dataclass(frozen=True)
+class _GroupRequest(CoordinatorRequest[T]):
+    """A request about one group."""
+
+    group_id: str
+
+    @property
+    def coordinator(self) -> CoordinatorKey:
+        return GROUP, self.group_id
+
+
+class _DescribeGroup(_GroupRequest[DescribedGroup]):
+    api_key = ApiKey.DESCRIBE_GROUPS
+
+    @property
+    def max_version(self) -> int:
+        return _DESCRIBE_MAX_VERSION
+
+    def build(self, version: int) -> Struct:
+        return DescribeGroupsRequest(groups=[self.group_id])
+
+    def read(self, body: Struct) -> Done[DescribedGroup] | Errors[DescribedGroup]:
+        group = self._expect(body, DescribeGroupsResponse).groups[0]
+        return self._read_code(group.error_code, group, f"the group {self.group_id!r} could not be described")
+
+
+@dataclass(frozen=True)
+class _OffsetCommit(_GroupRequest[None]):
+    api_key = ApiKey.OFFSET_COMMIT
+
+    offsets: Mapping[TopicPartition, int]
+
+    @property
+    def max_version(self) -> int:
+        return OFFSETS_MAX_VERSION
+
+    def build(self, version: int) -> Struct:
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in sorted(self.offsets.items()):
+            entry = OffsetCommitRequestPartition(partition, offset, committed_metadata="")
+            topics.setdefault(topic, []).append(entry)
+        return OffsetCommitRequest(
+            group_id=self.group_id,
+            topics=[OffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
+        )
+
+    def read(self, body: Struct) -> Done[None] | Errors[None]:
+        topics = self._expect(body, OffsetCommitResponse).topics
+        codes = [ErrorCode.of(part.error_code) for each in topics for part in each.partitions if part.error_code]
+        if codes:
+            return Errors(codes, f"the offsets of the group {self.group_id!r} could not be set")
+        return Done(None)
+
+
+class _DeleteGroup(_GroupRequest[None]):
+    api_key = ApiKey.DELETE_GROUPS
+
+    def build(self, version: int) -> Struct:
+        return DeleteGroupsRequest(groups_names=[self.group_id])
+
+    def read(self, body: Struct) -> Done[None] | Errors[None]:
+        code = self._expect(body, DeleteGroupsResponse).results[0].error_code
+        return self._read_code(code, None, f"the group {self.group_id!r} could not be deleted")
 
 
 def _assigned(data: bytes) -> frozenset[TopicPartition]:

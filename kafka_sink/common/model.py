@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from enum import IntEnum
+from typing import Final, NamedTuple
 
 #: A record header as the log stores it: key (UTF-8 text) and value (None = null).
 Header = tuple[str, bytes | None]
@@ -20,6 +21,39 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """The identity of a producer, for which its sequences are valid; by default the absence of one."""
+
+    producer_id: int = -1
+    epoch: int = -1
+
+    @property
+    def is_valid(self) -> bool:
+        return self.producer_id != -1
+
+
+#: The finalized feature (KIP-584) whose level is the cluster's transaction version.
+TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
+
+
+class TransactionVersion(IntEnum):
+    """The version of the transaction protocol (KIP-890). It determines the versions of a transaction's requests, and
+    one transaction never mixes the two.
+
+    ``V1``: AddPartitionsToTxn and AddOffsetsToTxn precede every first write; Produce up to version 11, TxnOffsetCommit
+    and EndTxn up to 4. ``V2``: the first write adds its partition; Produce from 12, TxnOffsetCommit and EndTxn from 5,
+    and every EndTxn returns the epoch of the next transaction.
+    """
+
+    V1 = 1
+    V2 = 2
+
+    @classmethod
+    def of_level(cls, level: int) -> TransactionVersion:
+        """The version at *level* of the feature; a cluster without the feature (level 0) uses version 1."""
+        return cls.V2 if level >= cls.V2 else cls.V1
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ class AtomicSink(Sink):
     def _give_up(self, plan: Plan) -> None:
         """Abort at once, so that readers need not wait. If this fails, the next plan aborts the transaction."""
         try:
-            self._abort([plan.driver], plan.flow)
+            self._abort([plan.driver], plan.transaction_version)
         except KafkaError as error:
             _log.warning("the transaction of a failed attempt stays open until the next one: %s", error)
 
@@ -90,11 +90,13 @@ class AtomicSink(Sink):
         counts = Counter(partition for owned in owners for partition in owned)
         shared = sorted(str(partition) for partition, count in counts.items() if count > 1)
         if shared:
-            self._abort([plan.driver], plan.flow)
+            self._abort([plan.driver], plan.transaction_version)
             raise ExactlyOnceError(
                 f"batch {version} was not committed: several tasks wrote to {', '.join(shared)} in one transaction, "
                 "and brokers take that for a repetition; bring the rows of a partition together first"
             )
-        progress = Progress(version + 1, writer, plan.flow, self._now_s(), offsets=plan.offsets_of(version))
+        progress = Progress(
+            version + 1, writer, plan.transaction_version, self._now_s(), offsets=plan.offsets_of(version)
+        )
         self._decide(plan, progress)
         self._warn_of_long(plan)

@@ -3,7 +3,8 @@
 A method that returns an exchange (see :mod:`kafka_sink.client.exchange`) sends nothing until the exchange is run;
 running it blocks the calling thread. Retriable errors are retried with backoff until the time-out; other errors are
 raised under Kafka's own code. The client caches the coordinator of each key and the cluster's nodes; all decisions are
-made by the protocols. :mod:`transaction_requests` builds the requests that change a transaction.
+made by the protocols. The requests that change a transaction are the producer's, from
+:mod:`kafka_sink.client.transactional_requests`.
 
 Source: DescribeTransactions, ListTransactions (KIP-664), DescribeConfigs; KIP-98.
 """
@@ -12,19 +13,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final
 
 from kafka_sink.client.blocking import BlockingClient, RequestSpec, cluster_request
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.coordinator_requests import AGAIN, CoordinatorRequests
+from kafka_sink.client.coordinator_requests import CoordinatorRequests, caller_reaction
 from kafka_sink.client.exchange import Exchange, Pause, Round
+from kafka_sink.client.offset_fetch import OffsetFetch
+from kafka_sink.client.transactional_requests import AddOffsetsToTxn, EndTxn, InitProducerId, TxnOffsetCommit
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, error_for
-from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition
-from kafka_sink.exactly_once import transaction_requests as requests
-from kafka_sink.exactly_once.model import Flow, Transaction
+from kafka_sink.common.model import (
+    TRANSACTION_VERSION_FEATURE,
+    ConsumerGroupMetadata,
+    Node,
+    OffsetAndMetadata,
+    TopicPartition,
+    TransactionVersion,
+)
+from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.verification import TransactionVerification, setting_request
 from kafka_sink.protocol.api_key import ApiKey
@@ -33,9 +42,6 @@ from kafka_sink.protocol.messages.describe_transactions import DescribeTransacti
 from kafka_sink.protocol.messages.find_coordinator import TRANSACTION
 from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kafka_sink.protocol.schema import Struct
-
-#: The finalized feature that determines the transaction protocol.
-_FEATURE: Final = "transaction.version"
 
 #: Error codes of EndTxn if the transaction has already ended in a different way than requested.
 _ENDED_OTHERWISE: Final = frozenset(
@@ -49,10 +55,6 @@ _ENDED_OTHERWISE: Final = frozenset(
 
 _IN_FLIGHT: Final = 1000
 
-A = TypeVar("A")
-B = TypeVar("B")
-C = TypeVar("C")
-
 #: The metadata of a new topic reaches the brokers one after another, so a missing topic is looked up again after these
 #: pauses.
 _PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400, 800, 1600)
@@ -63,7 +65,7 @@ def _describing(transactional_ids: list[str]) -> RequestSpec:
     return RequestSpec(ApiKey.DESCRIBE_TRANSACTIONS, lambda version: request)
 
 
-class CoordinatorClient:
+class CoordinatorClient(CoordinatorRequests):
     """Use it as a context manager.
 
     :param properties: client properties under Kafka's names; producer-only properties are ignored.
@@ -80,40 +82,21 @@ class CoordinatorClient:
         known = frozenset(c.keys(ClientConfig))
         given = {name: value for name, value in properties.items() if name in known}
         config = c.parse(ClientConfig, {**given, "max.in.flight.requests.per.connection": _IN_FLIGHT})
-        self._timeout_ms = timeout_ms
-        self._client = BlockingClient(
-            config,
-            client_id=config.client_id or "kafkalite-exactly-once",
-            timeout_ms=timeout_ms,
-            clock=clock,
+        client_id = config.client_id or "kafkalite-exactly-once"
+        super().__init__(
+            BlockingClient(config, client_id=client_id, timeout_ms=timeout_ms, clock=clock), timeout_ms, clock
         )
-        self._requests = CoordinatorRequests(self._client, timeout_ms, clock)
         #: The nodes from the latest metadata; empty before the first metadata and after a lost connection to a node.
         self._nodes: tuple[Node, ...] = ()
         self._verification = TransactionVerification(self._client, self._fetch_nodes, timeout_ms, clock)
 
-    def run(self, exchange: Exchange[A]) -> A:
-        """Run *exchange* and return its result."""
-        return self._requests.run(exchange)
-
-    @overload
-    def together(self, first: Exchange[A], second: Exchange[B], /) -> tuple[A, B]: ...
-
-    @overload
-    def together(self, first: Exchange[A], second: Exchange[B], third: Exchange[C], /) -> tuple[A, B, C]: ...
-
-    def together(self, *exchanges: Exchange[Any]) -> tuple[Any, ...]:
-        """Run independent *exchanges* and return their results. Requests that they yield in the same round are in
-        flight together. An error raised by one exchange ends the others."""
-        return tuple(self._requests.run_all(exchanges))
-
     # --- the cluster -------------------------------------------------------------------------------------------------
 
-    def flow(self) -> Flow:
+    def transaction_version(self) -> TransactionVersion:
         """The transaction version of the cluster now, from its finalized feature transaction.version."""
         if not self._nodes:
             self._fetch_nodes()
-        return Flow.V2 if self._client.feature_level(_FEATURE) >= Flow.V2 else Flow.V1
+        return TransactionVersion.of_level(self._client.feature_level(TRANSACTION_VERSION_FEATURE))
 
     def require_verification(self) -> None:
         """Return once every broker is known to verify transactions. Each broker is asked only from time to time.
@@ -181,9 +164,9 @@ class CoordinatorClient:
             and the like.
         :raises KafkaTimeoutError: if there is no final answer within the time-out.
         """
-        spec = requests.init_producer_id(transactional_id, transaction_timeout_ms, expected)
-        answer = yield from self._requests.ask(*spec)
-        return requests.initialized(transactional_id, answer)
+        before = None if expected is None else expected.producer
+        given = yield from self.ask(InitProducerId(transactional_id, transaction_timeout_ms, before))
+        return Transaction(transactional_id, *given)
 
     def init_own_producer_id(self, transactional_id: str, transaction_timeout_ms: int) -> Exchange[Transaction | None]:
         """As :meth:`init_producer_id`, for an id whose transactions are ended by the driver; None if the answer was
@@ -192,17 +175,17 @@ class CoordinatorClient:
         A lost request may still reach the broker at any time and would abort an open transaction, so the id must not be
         used.
         """
-        spec = requests.init_producer_id(transactional_id, transaction_timeout_ms, None)
+        request = InitProducerId(transactional_id, transaction_timeout_ms)
         try:
-            answer = yield from self._requests.ask(*spec, repeat_lost=False)
+            given = yield from self.ask(request, repeat_lost=False)
         except DisconnectError:
             return None
-        return requests.initialized(transactional_id, answer)
+        return Transaction(transactional_id, *given)
 
     # --- end ---------------------------------------------------------------------------------------------------------
 
     def end(
-        self, transactions: Iterable[Transaction], flow: Flow, *, commit: bool
+        self, transactions: Iterable[Transaction], transaction_version: TransactionVersion, *, commit: bool
     ) -> Exchange[dict[Transaction, ErrorCode]]:
         """End all *transactions*, many at a time. The returned codes are final.
 
@@ -213,10 +196,8 @@ class CoordinatorClient:
         :raises KafkaTimeoutError: if some transactions had no final answer in time; their outcome is unknown.
         :raises ApiError: if a coordinator refused for another reason.
         """
-        outcomes = yield from self._requests.ask_many(
-            {transaction: (TRANSACTION, transaction.transactional_id) for transaction in transactions},
-            lambda transaction: requests.end_txn(transaction, flow, commit=commit),
-            requests.end_code,
+        outcomes = yield from self.ask_many(
+            {each: EndTxn(each.transactional_id, each.producer, transaction_version, commit) for each in transactions}
         )
         refused = {code for code in outcomes.values() if code is not ErrorCode.NONE and code not in _ENDED_OTHERWISE}
         for transaction, code in outcomes.items():
@@ -229,7 +210,7 @@ class CoordinatorClient:
     def commit_offsets(
         self,
         transaction: Transaction,
-        flow: Flow,
+        transaction_version: TransactionVersion,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
     ) -> Exchange[None]:
@@ -238,9 +219,10 @@ class CoordinatorClient:
         :raises ApiError: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if a newer producer has the id; other codes
             unchanged.
         """
-        if flow is Flow.V1:
-            yield from self._requests.ask(*requests.add_group(transaction, group))
-        yield from self._requests.ask(*requests.commit_offsets(transaction, flow, group, offsets))
+        name, producer = transaction.transactional_id, transaction.producer
+        if transaction_version is TransactionVersion.V1:
+            yield from self.ask(AddOffsetsToTxn(name, producer, group))
+        yield from self.ask(TxnOffsetCommit(name, producer, transaction_version, ConsumerGroupMetadata(group), offsets))
 
     def fetch_offsets(
         self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool = True
@@ -251,8 +233,11 @@ class CoordinatorClient:
         :raises ApiError: if the coordinator refuses: GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED and the
             like.
         """
-        spec = requests.fetch_offsets(group, topic, partitions, require_stable=require_stable)
-        return requests.fetched_offsets((yield from self._requests.ask(*spec)))
+        request = OffsetFetch(
+            group, {topic: partitions}, waits_for_transactions=require_stable, refuses_old_brokers=True
+        )
+        offsets = yield from self.ask(request)
+        return {partition: offset for (_, partition), offset in offsets.items()}
 
     # --- look --------------------------------------------------------------------------------------------------------
 
@@ -263,16 +248,16 @@ class CoordinatorClient:
         """
         found: dict[str, TransactionDescription] = {}
         open_ids = sorted(set(transactional_ids))
-        deadline_ms = self._requests.deadline_ms()
+        deadline_ms = self._deadline_ms()
         attempts = 0
         while open_ids:
             by_node: dict[Node, list[str]] = {}
-            yield from self._requests.locate([(TRANSACTION, name) for name in open_ids], deadline_ms)
+            yield from self.locate([(TRANSACTION, name) for name in open_ids], deadline_ms)
             for name in open_ids:
-                by_node.setdefault(self._requests.coordinator((TRANSACTION, name)), []).append(name)
+                by_node.setdefault(self.coordinator((TRANSACTION, name)), []).append(name)
             open_ids = yield from self._describe_at(by_node, found, deadline_ms)
             if open_ids:
-                yield self._requests.pause(attempts, deadline_ms, "DescribeTransactions")
+                yield self._pause(attempts, deadline_ms, "DescribeTransactions")
                 attempts += 1
         return found
 
@@ -281,11 +266,11 @@ class CoordinatorClient:
     ) -> Exchange[list[str]]:
         """Ask all nodes about their ids at once, and return the ids that must be asked about again."""
         asked = [(node, _describing(names)) for node, names in by_node.items()]
-        answers = yield Round(asked, self._requests.left_ms(deadline_ms))
+        answers = yield Round(asked, self._left_ms(deadline_ms))
         again: list[str] = []
         for names, answer in zip(by_node.values(), answers, strict=True):
             if isinstance(answer, DisconnectError):
-                self._requests.forget((TRANSACTION, name) for name in names)
+                self._forget((TRANSACTION, name) for name in names)
                 again += names
                 continue
             if isinstance(answer, ApiError):
@@ -302,8 +287,8 @@ class CoordinatorClient:
             code = ErrorCode.of(state.error_code)
             if code is ErrorCode.NONE:
                 found[state.transactional_id] = TransactionDescription.of(state)
-            elif code in AGAIN:
-                self._requests.forget([(TRANSACTION, state.transactional_id)])
+            elif caller_reaction(ApiKey.DESCRIBE_TRANSACTIONS, code).is_retry:
+                self._forget([(TRANSACTION, state.transactional_id)])
                 again.append(state.transactional_id)
             elif code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise error_for(state.error_code, f"transactional id {state.transactional_id!r}")
@@ -328,13 +313,13 @@ class CoordinatorClient:
         names: list[str] = []
         listed: set[Node] = set()
         is_one_lost = False
-        deadline_ms = self._requests.deadline_ms()
+        deadline_ms = self._deadline_ms()
         attempts = 0
         if not self._nodes:
             yield from self._cluster([])
         # Another exchange may update the list of brokers while this one waits.
         while nodes := [node for node in self._nodes if node not in listed]:
-            answers = yield Round([(node, spec) for node in nodes], self._requests.left_ms(deadline_ms))
+            answers = yield Round([(node, spec) for node in nodes], self._left_ms(deadline_ms))
             listed.update(nodes)
             for node, answer in zip(nodes, answers, strict=True):
                 if isinstance(answer, DisconnectError):
@@ -344,7 +329,7 @@ class CoordinatorClient:
                     raise answer
                 assert isinstance(answer, ListTransactionsResponse)
                 code = ErrorCode.of(answer.error_code)
-                if code in AGAIN:
+                if caller_reaction(ApiKey.LIST_TRANSACTIONS, code).is_retry:
                     # The broker is loading the transactions that it coordinates, and does not list them yet.
                     listed.remove(node)
                 elif code is not ErrorCode.NONE:
@@ -352,7 +337,7 @@ class CoordinatorClient:
                 else:
                     names += [state.transactional_id for state in answer.transaction_states]
             if not listed.issuperset(nodes):
-                yield self._requests.pause(attempts, deadline_ms, "ListTransactions")
+                yield self._pause(attempts, deadline_ms, "ListTransactions")
                 attempts += 1
         if is_one_lost:
             self._nodes = ()

@@ -7,21 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Final
 
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.common.model import TopicPartition
-
-
-class Flow(IntEnum):
-    """Which request versions a transaction uses; one transaction never mixes the two flows (KIP-890).
-
-    ``V1`` = AddPartitionsToTxn, Produce up to version 11, EndTxn up to 4; ``V2`` = Produce from 12, EndTxn 5.
-    """
-
-    V1 = 1
-    V2 = 2
+from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
 
 
 class BatchNumbering(Enum):
@@ -44,6 +34,10 @@ class Transaction:
     transactional_id: str
     producer_id: int
     epoch: int
+
+    @property
+    def producer(self) -> ProducerIdAndEpoch:
+        return ProducerIdAndEpoch(self.producer_id, self.epoch)
 
     def __str__(self) -> str:
         return f"{self.transactional_id} (producer id {self.producer_id}, epoch {self.epoch})"
@@ -85,7 +79,7 @@ class Progress:
 
     next_version: int
     writer: str
-    flow: Flow
+    transaction_version: TransactionVersion
     decided_s: int
     transactions: tuple[Transaction, ...] = ()
     offsets: str = ""

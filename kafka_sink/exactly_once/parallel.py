@@ -18,7 +18,8 @@ from typing import Final
 
 from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.exactly_once.model import Flow, OpenTransaction, Progress, Transaction, UndecidedError
+from kafka_sink.common.model import TransactionVersion
+from kafka_sink.exactly_once.model import OpenTransaction, Progress, Transaction, UndecidedError
 from kafka_sink.exactly_once.sink import Ending, Plan, Sink
 
 _log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class ParallelSink(Sink):
         """
         transactions = tuple(sorted(each.transaction for each in written))
         offsets = plan.offsets_of(version)
-        progress = Progress(version + 1, writer, plan.flow, self._now_s(), transactions, offsets)
+        progress = Progress(version + 1, writer, plan.transaction_version, self._now_s(), transactions, offsets)
         if not transactions:
             known = plan.progress
             if records_empty or known is None or progress.decided_s - known.decided_s > _REFRESH_S:
@@ -66,11 +67,11 @@ class ParallelSink(Sink):
             # The progress takes effect only when the driver's transaction is committed, which happens after this check.
             problem, _ = self._client.together(self._problem(written), self._propose(plan, progress))
         if problem is not None:
-            self._abort([*transactions, plan.driver], plan.flow)
+            self._abort([*transactions, plan.driver], plan.transaction_version)
             raise UndecidedError(f"batch {version} was not committed: {problem}; run it again")
         self._end_decision(plan, progress)
         outcomes, losers = self._client.together(
-            self._client.end(transactions, plan.flow, commit=True), self._losers(transactions)
+            self._client.end(transactions, plan.transaction_version, commit=True), self._losers(transactions)
         )
         if self._ending(progress, plan.driver, outcomes) is not Ending.COMMITTED:
             raise UndecidedError(
@@ -99,7 +100,7 @@ class ParallelSink(Sink):
                     plan.driver.transactional_id, plan.timeout_ms, expected=_after_decision(plan)
                 )
             )
-            self._abort(losers, plan.flow)
+            self._abort(losers, plan.transaction_version)
         except KafkaError as error:
             _log.warning(_LEFT_OPEN, error)
 
@@ -133,4 +134,8 @@ class ParallelSink(Sink):
 
 def _after_decision(plan: Plan) -> Transaction:
     """The driver's transaction after the decision: in version 2 the end of a transaction begins the next epoch."""
-    return replace(plan.driver, epoch=plan.driver.epoch + 1) if plan.flow is Flow.V2 else plan.driver
+    return (
+        replace(plan.driver, epoch=plan.driver.epoch + 1)
+        if plan.transaction_version is TransactionVersion.V2
+        else plan.driver
+    )

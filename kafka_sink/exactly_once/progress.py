@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from kafka_sink.client.exchange import Exchange
-from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.manifest import decode_transactions, encode_transactions
-from kafka_sink.exactly_once.model import Flow, Progress, ProgressError, Transaction, UndecidedError
+from kafka_sink.exactly_once.model import Progress, ProgressError, Transaction, UndecidedError
 from kafka_sink.exactly_once.names import sink_id
 
 #: Kafka's offset.metadata.max.bytes, which counts characters.
@@ -58,14 +58,21 @@ class ProgressStore:
                 fields.insert(4, "")
             elif form != _FORMAT:
                 raise ValueError(form)
-            flow, parts, writer, decided_s, offsets, text = fields
+            transaction_version, parts, writer, decided_s, offsets, text = fields
             for partition in range(1, int(parts)):
                 version, more = found[partition].metadata.split("|")
                 if int(version) != first.offset - 1:
                     raise ValueError(f"partition {partition} is of version {version}")
                 text += more
             transactions = decode_transactions(self._sink, text)
-            return Progress(first.offset, writer, Flow(int(flow)), int(decided_s), transactions, offsets)
+            return Progress(
+                first.offset,
+                writer,
+                TransactionVersion(int(transaction_version)),
+                int(decided_s),
+                transactions,
+                offsets,
+            )
         except (ValueError, KeyError) as error:
             raise ProgressError(
                 f"the consumer group {self._group!r} has offset {first.offset} with metadata {first.metadata[:60]!r} "
@@ -87,7 +94,13 @@ class ProgressStore:
             # Read all of them again: those read before may belong to another version by now.
             asked = needed
 
-    def write(self, transaction: Transaction, flow: Flow, progress: Progress, partition_count: int) -> Exchange[None]:
+    def write(
+        self,
+        transaction: Transaction,
+        transaction_version: TransactionVersion,
+        progress: Progress,
+        partition_count: int,
+    ) -> Exchange[None]:
         """Add *progress* to the driver's *transaction*; it takes effect when the transaction is committed. The topic
         has *partition_count* partitions.
 
@@ -99,7 +112,7 @@ class ProgressStore:
             TopicPartition(self._topic, partition): OffsetAndMetadata(progress.next_version, text)
             for partition, text in enumerate(texts)
         }
-        yield from self._client.commit_offsets(transaction, flow, self._group, offsets)
+        yield from self._client.commit_offsets(transaction, transaction_version, self._group, offsets)
 
     def _texts(self, progress: Progress, partition_count: int) -> Sequence[str]:
         text = encode_transactions(self._sink, progress.transactions)
@@ -119,7 +132,8 @@ class ProgressStore:
 
     @staticmethod
     def _header(progress: Progress, parts: int) -> str:
-        return f"{_FORMAT}|{progress.flow.value}|{parts}|{progress.writer}|{progress.decided_s}|{progress.offsets}|"
+        fields = (progress.transaction_version.value, parts, progress.writer, progress.decided_s, progress.offsets)
+        return "".join(f"{field}|" for field in (_FORMAT, *fields))
 
 
 def _parts_of(first: OffsetAndMetadata | None) -> int:

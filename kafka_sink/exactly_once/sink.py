@@ -16,13 +16,13 @@ from typing import Final
 from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock, Moment
 from kafka_sink.common.errors import ApiError, BrokersUnreachableError, ErrorCode, UnsupportedVersionError
+from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import (
     NO_OFFSETS,
     BatchNumbering,
     ExactlyOnceError,
     FencedError,
-    Flow,
     PlannedOffsets,
     Progress,
     ProgressError,
@@ -74,7 +74,7 @@ class Plan:
     name: str
     sink: str
     driver: Transaction
-    flow: Flow
+    transaction_version: TransactionVersion
     timeout_ms: int
     planned: Moment
     progress: Progress | None
@@ -220,7 +220,7 @@ class Sink:
         self._client.require_verification()
         if known is not None and writer is not None:
             _require_writer(self._name, known, writer)
-        flow = self._client.flow()
+        transaction_version = self._client.transaction_version()
         # A decision that was read is final, so its transactions can be described before it is certain that it is the
         # latest one.
         winners = () if known is None else known.transactions
@@ -228,18 +228,27 @@ class Sink:
             self._fence(), self._client.describe(each.transactional_id for each in winners)
         )
         progress = self._client.run(self._store.read())
-        plan = Plan(self._name, self._id, driver, flow, timeout_ms, Moment.now(self._clock), progress, partition_count)
+        plan = Plan(
+            self._name,
+            self._id,
+            driver,
+            transaction_version,
+            timeout_ms,
+            Moment.now(self._clock),
+            progress,
+            partition_count,
+        )
         ending = Ending.COMMITTED if progress is None else self._finish(progress, driver, ended)
         if progress is None:
             self._warn_of_short_retention()
             self._rehearse(plan)
             driver, timeout_ms = self._client.run(self._fence())
         elif ending is Ending.ABORTED:
-            progress = Progress(progress.version, progress.writer, flow, self._now_s())
+            progress = Progress(progress.version, progress.writer, transaction_version, self._now_s())
             self._decide(plan, progress)
             driver, timeout_ms = self._client.run(self._fence())
         decided: frozenset[Transaction] = frozenset() if progress is None else frozenset(progress.transactions)
-        self._abort([transaction for transaction in left_open if transaction not in decided], flow)
+        self._abort([transaction for transaction in left_open if transaction not in decided], transaction_version)
         return replace(
             plan,
             driver=driver,
@@ -277,9 +286,9 @@ class Sink:
     def _rehearse(self, plan: Plan) -> None:
         """Write progress and abort it, so that missing permissions of a new sink are found before any rows are
         written."""
-        nothing = Progress(0, "nobody", plan.flow, self._now_s())
-        self._client.run(self._store.write(plan.driver, plan.flow, nothing, plan.partition_count))
-        self._abort([plan.driver], plan.flow)
+        nothing = Progress(0, "nobody", plan.transaction_version, self._now_s())
+        self._client.run(self._store.write(plan.driver, plan.transaction_version, nothing, plan.partition_count))
+        self._abort([plan.driver], plan.transaction_version)
 
     def _partition_count(self) -> Exchange[int]:
         """The number of partitions of the progress topic.
@@ -323,8 +332,10 @@ class Sink:
         :raises TornBatchError: if the brokers had aborted some of them.
         :raises FencedError: if some appear aborted, but a newer driver has taken over and may have continued.
         """
-        unended = [each for each in progress.transactions if not _is_committed(each, progress.flow, described)]
-        outcomes = self._client.run(self._client.end(unended, progress.flow, commit=True))
+        unended = [
+            each for each in progress.transactions if not _is_committed(each, progress.transaction_version, described)
+        ]
+        outcomes = self._client.run(self._client.end(unended, progress.transaction_version, commit=True))
         return self._ending(progress, driver, outcomes)
 
     def _ending(self, progress: Progress, driver: Transaction, outcomes: Mapping[Transaction, ErrorCode]) -> Ending:
@@ -368,7 +379,7 @@ class Sink:
         :raises FencedError: if a newer driver has taken over.
         """
         try:
-            yield from self._store.write(plan.driver, plan.flow, progress, plan.partition_count)
+            yield from self._store.write(plan.driver, plan.transaction_version, progress, plan.partition_count)
         except ApiError as error:
             if error.code in _FENCED:
                 raise FencedError(
@@ -380,7 +391,7 @@ class Sink:
     def _end_decision(self, plan: Plan, progress: Progress) -> None:
         """Commit the driver's transaction with the proposed progress; this is the decision. Raises as
         :meth:`_decide`."""
-        (code,) = self._client.run(self._client.end([plan.driver], plan.flow, commit=True)).values()
+        (code,) = self._client.run(self._client.end([plan.driver], plan.transaction_version, commit=True)).values()
         if code in _FENCED:
             # An answer may have been lost, and a newer driver may have taken over before the retry.
             raise FencedError(
@@ -404,21 +415,27 @@ class Sink:
                 plan.timeout_ms,
             )
 
-    def _abort(self, transactions: Collection[Transaction], flow: Flow) -> None:
-        self._client.run(self._client.end(transactions, flow, commit=False))
+    def _abort(self, transactions: Collection[Transaction], transaction_version: TransactionVersion) -> None:
+        self._client.run(self._client.end(transactions, transaction_version, commit=False))
 
     def _now_s(self) -> int:
         return self._clock.wall_ms() // 1000
 
 
-def _is_committed(transaction: Transaction, flow: Flow, described: Mapping[str, TransactionDescription]) -> bool:
+def _is_committed(
+    transaction: Transaction, transaction_version: TransactionVersion, described: Mapping[str, TransactionDescription]
+) -> bool:
     """Whether the coordinator describes the transaction as committed. In version 2 the end of a transaction begins the
     next epoch; in version 1 each transaction of a sink has its own epoch. A description with that epoch therefore
     reports the end of exactly this transaction."""
     known = described.get(transaction.transactional_id)
     if known is None or known.state not in ("PrepareCommit", "CompleteCommit"):
         return False
-    return known.transaction == (replace(transaction, epoch=transaction.epoch + 1) if flow is Flow.V2 else transaction)
+    return known.transaction == (
+        replace(transaction, epoch=transaction.epoch + 1)
+        if transaction_version is TransactionVersion.V2
+        else transaction
+    )
 
 
 _REMEDIES: Final = {

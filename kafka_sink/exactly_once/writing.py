@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import KafkaTimeoutError
+from kafka_sink.common.model import TransactionVersion
 from kafka_sink.common.threads import at_fork
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import Flow, Transaction
+from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
@@ -83,7 +84,12 @@ class WriterTransactions:
     def _next(self, over: _Over | None, last: Transaction | None, plan: Plan) -> Transaction | None:
         """The transaction that the end of *last* has begun: in version 2 the end gives the id its next epoch, and a
         producer continues with it as it does after its own commit (KIP-890). None if it must be requested instead."""
-        if plan.flow is not Flow.V2 or over is None or over.described is None or last is None:
+        if (
+            plan.transaction_version is not TransactionVersion.V2
+            or over is None
+            or over.described is None
+            or last is None
+        ):
             return None
         described = over.described
         is_new = described.transaction.producer_id != last.producer_id or described.transaction.epoch > last.epoch
@@ -123,7 +129,7 @@ class WriterTransactions:
 def open_producer(
     properties: Mapping[str, Any],
     transaction: Transaction,
-    flow: Flow,
+    transaction_version: TransactionVersion,
     *,
     option_prefix: str = "",
     network: ClientNetwork | None = None,
@@ -137,7 +143,9 @@ def open_producer(
         network=network,
     )
     try:
-        producer.join_transaction(transaction.producer_id, transaction.epoch, transaction_version=flow.value)
+        producer.join_transaction(
+            transaction.producer_id, transaction.epoch, transaction_version=transaction_version.value
+        )
     except BaseException:
         producer.close(0)
         raise

@@ -27,7 +27,13 @@ from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ApiError, ConfigError, KafkaError, KafkaTimeoutError, TransactionStateError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric, render_prometheus
-from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafka_sink.common.model import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    ProducerIdAndEpoch,
+    TopicPartition,
+    TransactionVersion,
+)
 from kafka_sink.common.threads import at_fork
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
@@ -44,7 +50,6 @@ from kafka_sink.producer.producer_record import ProducerRecord
 from kafka_sink.producer.staging.arguments import check_rows, check_send
 from kafka_sink.producer.staging.arrow_rows import parts_to_send
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
-from kafka_sink.producer.transactions.idempotence import ProducerIdAndEpoch
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.producer.transactions.state import TransactionalResult
 from kafka_sink.records.columns import ColumnChunk
@@ -247,7 +252,7 @@ class KafkaProducer:
             transactional.id.
         """
         transactions = self._transactional("join_transaction")
-        transactions.join(ProducerIdAndEpoch(producer_id, epoch), is_version_2=transaction_version >= 2)
+        transactions.join(ProducerIdAndEpoch(producer_id, epoch), TransactionVersion.of_level(transaction_version))
 
     def begin_transaction(self) -> None:
         """Begin a transaction: all records that are sent in it become visible together, or not at all.

@@ -26,7 +26,7 @@ from kafka_sink.producer.sending.transactional_request_sender import Transaction
 from kafka_sink.producer.staging.column_staging import ColumnStaging
 from kafka_sink.producer.staging.record_staging import RecordStaging
 from kafka_sink.producer.staging.topic_metadata import TopicMetadata
-from kafka_sink.producer.transactions.manager import TransactionManager, make_transactions
+from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.records.compression import CompressionType
 
 
@@ -55,7 +55,7 @@ class Pipeline:
         )
         self.metrics = _make_metrics(config, client_id, self.pool, network)
         context = ProducerContext(config, clock, self.metrics, log)
-        identity = make_transactions(config, client.api_versions, clock, log) if config.enable_idempotence else None
+        identity = TransactionManager(config, client.api_versions, clock, log) if config.enable_idempotence else None
         #: Keeps the sequences, and the transactions if there is a transactional id. None without idempotence.
         self.identity = identity
         #: The same; None without a transactional id.

@@ -25,9 +25,9 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.client.snapshot import next_snapshot
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.manifest import encode_transactions
-from kafka_sink.exactly_once.model import Flow, OpenTransaction, Transaction
+from kafka_sink.exactly_once.model import OpenTransaction, Transaction
 from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.protocol import codec
@@ -100,7 +100,7 @@ def progress_characters(tasks: int, workers: int) -> int:
 def message_bytes(touched: int) -> int:
     """Of the pickled message of a task that wrote to so many partitions in its own transaction."""
     driver = Transaction(f"{SINK}/{TOPIC}.driver", 1_000_000, 7)
-    plan = Plan(SINK, f"{SINK}/{TOPIC}", driver, Flow.V2, 900_000, Moment.now(SYSTEM_CLOCK), None, 1)
+    plan = Plan(SINK, f"{SINK}/{TOPIC}", driver, TransactionVersion.V2, 900_000, Moment.now(SYSTEM_CLOCK), None, 1)
     partitions = [TopicPartition(TOPIC, number) for number in range(touched)]
     ranges = {partition: PartitionRange(10, 1_000_000_000, 1_000_000_009) for partition in partitions}
     own = Transaction(writer_id(f"{SINK}/{TOPIC}", bytes(PROCESS_BYTES), 1), 1_000_001, 40)

@@ -47,7 +47,9 @@ pytestmark = requires_kafka("3.6", "the verification of transactions (KIP-890, p
 def test_exactly_once_survives_kills_and_freezes_on_kafka(
     real_kafka: RealKafka, protocol: str, version: str, figure: Figure
 ) -> None:
-    verdict = run_in_process(real_kafka.bootstrap_servers, protocol, LIVES, "--seed", "7", "--flow", version)
+    verdict = run_in_process(
+        real_kafka.bootstrap_servers, protocol, LIVES, "--seed", "7", "--transaction-version", version
+    )
     figure(f"{protocol} version {version}", verdict["text"])
     assert verdict["is_exact"], verdict
 
@@ -68,14 +70,14 @@ class _Decided:
 
     def _write(self, ids: WriterTransactions, partition: int) -> OpenTransaction:
         transaction = ids.begin(self._client, self.plan, 0)
-        with open_producer(self._properties, transaction, self.plan.flow) as producer:
+        with open_producer(self._properties, transaction, self.plan.transaction_version) as producer:
             producer.send(ProducerRecord(self.topic, b"row", partition=partition))
             producer.flush()
         return OpenTransaction(transaction, frozenset({TopicPartition(self.topic, partition)}))
 
     def decide(self) -> Plan:
         transactions = tuple(sorted(each.transaction for each in self.written))
-        self.sink._decide(self.plan, Progress(1, "query", self.plan.flow, 0, transactions))
+        self.sink._decide(self.plan, Progress(1, "query", self.plan.transaction_version, 0, transactions))
         return self.plan
 
     def await_abort(self, count: int) -> None:
@@ -102,7 +104,7 @@ def test_partly_timed_out_decided_batch_reports_what_is_lost(
         decided = _Decided(real_kafka, client)
         plan = decided.decide()
         kept, lost = (each.transaction for each in decided.written)
-        client.run(client.end([kept], plan.flow, commit=True))
+        client.run(client.end([kept], plan.transaction_version, commit=True))
         decided.await_abort(1)
         for _ in range(2):
             with pytest.raises(TornBatchError) as caught:

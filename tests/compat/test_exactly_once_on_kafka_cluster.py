@@ -11,6 +11,7 @@ import time
 import pytest
 
 from kafka_sink import ProducerRecord
+from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction
@@ -108,7 +109,9 @@ def _written_everywhere(
     plan = sink.plan()
     transaction = WriterTransactions().begin(client, plan, 0)
     partitions = frozenset(TopicPartition(topic, partition) for partition in range(_PARTITIONS))
-    with open_producer({"bootstrap.servers": cluster.bootstrap_servers}, transaction, plan.flow) as producer:
+    with open_producer(
+        {"bootstrap.servers": cluster.bootstrap_servers}, transaction, plan.transaction_version
+    ) as producer:
         for place in partitions:
             producer.send(ProducerRecord(topic, b"row", partition=place.partition))
         producer.flush()
@@ -122,6 +125,5 @@ def _coordinates_nothing(client: CoordinatorClient, topic: str, written: list[Op
 
 
 def _coordinator(client: CoordinatorClient, kind: int, name: str) -> int:
-    requests = client._requests
-    requests.locate([(kind, name)], client._clock.monotonic_ms() + 20_000)
-    return requests.coordinator((kind, name)).id
+    client.run(client.locate([(kind, name)], SYSTEM_CLOCK.monotonic_ms() + 20_000))
+    return client.coordinator((kind, name)).id

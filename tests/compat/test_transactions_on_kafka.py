@@ -142,7 +142,7 @@ class Producers:
         self._made.append(producer)
         producer.init_transactions()
         assert producer._transactions is not None
-        assert producer._transactions.is_version_2 == (self._level == 2)
+        assert producer._transactions.transaction_version == self._level
         return producer
 
     def close(self) -> None:

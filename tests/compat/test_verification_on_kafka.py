@@ -11,7 +11,8 @@ import pytest
 from kafka_sink import KafkaProducer, ProducerRecord
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.errors import ApiError
-from kafka_sink.exactly_once.model import ExactlyOnceError, Flow
+from kafka_sink.common.model import TransactionVersion
+from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.exactly_once.verification import SETTING
 from kafka_sink.exactly_once.writing import open_producer
 from tests.compat.kafka_cluster import until
@@ -39,9 +40,9 @@ def world(real_kafka: RealKafka) -> Iterator[World]:
 def _takes_late_rows(world: World) -> bool:
     """Whether a row that comes after the end of its transaction (version 1) is appended, where no marker follows it."""
     transaction = world.client.run(world.client.init_producer_id(world.topic, 60_000))
-    with open_producer(world.properties, transaction, Flow.V1) as producer:
+    with open_producer(world.properties, transaction, TransactionVersion.V1) as producer:
         producer.send(ProducerRecord(world.topic, b"in time", partition=0)).get(TIMEOUT_MS)
-        world.client.run(world.client.end([transaction], Flow.V1, commit=True))
+        world.client.run(world.client.end([transaction], TransactionVersion.V1, commit=True))
         until("the end", lambda: world.client.run(world.client.describe([world.topic]))[world.topic].is_over)
         try:
             producer.send(ProducerRecord(world.topic, b"late", partition=0)).get(TIMEOUT_MS)

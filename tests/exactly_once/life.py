@@ -15,13 +15,13 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Final
 
-from kafka_sink.client.blocking import RequestSpec
 from kafka_sink.client.exchange import Exchange
+from kafka_sink.client.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
 from kafka_sink.common.errors import ErrorCode
-from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import BatchNumbering, FencedError, Flow, OpenTransaction, Transaction
+from kafka_sink.exactly_once.model import BatchNumbering, FencedError, OpenTransaction, Transaction
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
@@ -83,8 +83,8 @@ class LifeSettings:
     """*fault* is the point at which this life ends, in its batch number *at* or the first one after it that gets there;
     None: it ends by itself after *batches*.
 
-    *flow* is used instead of the cluster's own. *control* leaves out a part that the protocol needs: "no-record",
-    "id-per-task" or "plain-offsets".
+    *transaction_version* is used instead of the cluster's own. *control* leaves out a part that the protocol needs:
+    "no-record", "id-per-task" or "plain-offsets".
     """
 
     bootstrap: str
@@ -98,7 +98,7 @@ class LifeSettings:
     at: int
     freezes: bool
     control: str | None = None
-    flow: Flow | None = None
+    transaction_version: TransactionVersion | None = None
     load: Load = Load()
 
 
@@ -112,8 +112,8 @@ class DyingClient(CoordinatorClient):
         #: The driver is committing a batch.
         self.is_committing = False
 
-    def flow(self) -> Flow:
-        return self._settings.flow or super().flow()
+    def transaction_version(self) -> TransactionVersion:
+        return self._settings.transaction_version or super().transaction_version()
 
     def describe(self, transactional_ids: Iterable[str]) -> Exchange[dict[str, TransactionDescription]]:
         if self.is_committing:
@@ -121,48 +121,60 @@ class DyingClient(CoordinatorClient):
         return (yield from super().describe(transactional_ids))
 
     def commit_offsets(
-        self, transaction: Transaction, flow: Flow, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+        self,
+        transaction: Transaction,
+        transaction_version: TransactionVersion,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
     ) -> Exchange[None]:
         if not self.is_committing:
-            yield from super().commit_offsets(transaction, flow, group, offsets)
+            yield from super().commit_offsets(transaction, transaction_version, group, offsets)
             return
         self._life.reach("before-decision")
         if self._settings.control == "no-record":
             return
-        yield from super().commit_offsets(transaction, flow, group, offsets)
+        yield from super().commit_offsets(transaction, transaction_version, group, offsets)
         self._life.reach("between-offsets-and-end")
 
     def end(
-        self, transactions: Iterable[Transaction], flow: Flow, *, commit: bool
+        self, transactions: Iterable[Transaction], transaction_version: TransactionVersion, *, commit: bool
     ) -> Exchange[dict[Transaction, ErrorCode]]:
         given = list(transactions)
         if not (self.is_committing and commit):
-            return (yield from super().end(given, flow, commit=commit))
+            return (yield from super().end(given, transaction_version, commit=commit))
         if [each.transactional_id for each in given] == [driver_id(sink_id(self._settings.sink, self._settings.topic))]:
             if self._settings.control in ("no-record", "plain-offsets"):
                 return {given[0]: ErrorCode.NONE}
             if self._settings.protocol == "atomic":
                 self._life.reach_soon("mid-end", 0.003)
-            outcomes = yield from super().end(given, flow, commit=commit)
+            outcomes = yield from super().end(given, transaction_version, commit=commit)
             self._life.reach("after-decision")
             return outcomes
-        half = yield from super().end(given[: len(given) // 2], flow, commit=commit)
+        half = yield from super().end(given[: len(given) // 2], transaction_version, commit=commit)
         self._life.reach("mid-end")
-        rest = yield from super().end(given[len(given) // 2 :], flow, commit=commit)
+        rest = yield from super().end(given[len(given) // 2 :], transaction_version, commit=commit)
         self._life.reach("after-end")
         return {**half, **rest}
 
 
-class PlainOffsetsClient(DyingClient):
-    """Commits offsets without a transaction, as a consumer does: nothing fences that."""
+@dataclass(frozen=True)
+class PlainOffsetCommit(CoordinatorRequest[None]):
+    """A commit without a transaction."""
 
-    def commit_offsets(
-        self, transaction: Transaction, flow: Flow, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> Exchange[None]:
-        if not self.is_committing:
-            yield from super().commit_offsets(transaction, flow, group, offsets)
-            return
-        self._life.reach("before-decision")
+    api_key = ApiKey.OFFSET_COMMIT
+
+    group: str
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+
+    @property
+    def coordinator(self) -> CoordinatorKey:
+        return GROUP, self.group
+
+    @property
+    def max_version(self) -> int:
+        return 8
+
+    def build(self, version: int) -> Struct:
         topics = [
             OffsetCommitRequestTopic(
                 name=topic,
@@ -172,17 +184,30 @@ class PlainOffsetsClient(DyingClient):
                     )
                 ],
             )
-            for (topic, partition), offset in offsets.items()
+            for (topic, partition), offset in self.offsets.items()
         ]
+        return OffsetCommitRequest(group_id=self.group, topics=topics)
 
-        def code_of(body: Struct) -> ErrorCode:
-            assert isinstance(body, OffsetCommitResponse)
-            return ErrorCode.of(body.topics[0].partitions[0].error_code)
+    def read(self, body: Struct) -> Done[None] | Errors[None]:
+        code = self._expect(body, OffsetCommitResponse).topics[0].partitions[0].error_code
+        return self._read_code(code, None, "the offsets could not be committed")
 
-        request = OffsetCommitRequest(group_id=group, topics=topics)
-        yield from self._requests.ask(
-            (GROUP, group), RequestSpec(ApiKey.OFFSET_COMMIT, lambda version: request, 8), code_of
-        )
+
+class PlainOffsetsClient(DyingClient):
+    """Commits offsets without a transaction, as a consumer does: nothing fences that."""
+
+    def commit_offsets(
+        self,
+        transaction: Transaction,
+        transaction_version: TransactionVersion,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    ) -> Exchange[None]:
+        if not self.is_committing:
+            yield from super().commit_offsets(transaction, transaction_version, group, offsets)
+            return
+        self._life.reach("before-decision")
+        yield from self.ask(PlainOffsetCommit(group, offsets))
 
 
 class Life:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_sink.client.admin import AdminClient
-from kafka_sink.exactly_once.model import Flow
+from kafka_sink.common.model import TransactionVersion
 from tests.exactly_once.life import FAILED, FENCED, POINTS, Life, LifeSettings, Load, points_of
 from tests.support.readback import read_values
 
@@ -70,7 +70,19 @@ class Lives:
         with AdminClient(asked.bootstrap) as admin:
             admin.create_topic(name, load.partitions)
         self._settings = LifeSettings(
-            asked.bootstrap, name, name, asked.protocol, folder, 0, 3, None, 0, False, asked.control, asked.flow, load
+            asked.bootstrap,
+            name,
+            name,
+            asked.protocol,
+            folder,
+            0,
+            3,
+            None,
+            0,
+            False,
+            asked.control,
+            asked.transaction_version,
+            load,
         )
         self._frozen: list[int] = []
         self._log = folder / "errors.txt"
@@ -280,7 +292,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--point", choices=POINTS, help="where all of them end; else all points in turn")
     parser.add_argument("--freeze", action="store_true", help="frozen at the point, and woken up, instead of killed")
     parser.add_argument("--tasks", type=int, help="1 or so many tasks in every run of a batch; else 1 to 6")
-    parser.add_argument("--flow", type=lambda text: Flow(int(text)), help="version of transactions, not the cluster's")
+    parser.add_argument(
+        "--transaction-version",
+        type=lambda text: TransactionVersion(int(text)),
+        help="version of transactions, not the cluster's",
+    )
     parser.add_argument("--control", help="a protocol with a part left out: no-record, id-per-task, plain-offsets")
     parser.add_argument("--zombie", action="store_true", help="one that wakes up just before its decision, no others")
     parser.add_argument("--interruptions", action="store_true", help="wait at every point for a line on stdin")

@@ -14,11 +14,10 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import (
     BatchNumbering,
     FencedError,
-    Flow,
     OpenTransaction,
     Progress,
     TornBatchError,
@@ -78,7 +77,7 @@ def _batches(version: int) -> list[bytes]:
 def test_passing_faults_change_nothing(cluster: EmbeddedCluster, world: World, protocol: str, figure: Figure) -> None:
     expected: list[bytes] = []
     hits = 0
-    passing = PASSING if world.client.flow() is Flow.V2 else PASSING_V1
+    passing = PASSING if world.client.transaction_version() is TransactionVersion.V2 else PASSING_V1
     for version, text in enumerate(passing.values()):
         with set_fault(cluster.faults, text) as fault:
             try:
@@ -156,10 +155,10 @@ def _impatient(cluster: EmbeddedCluster) -> World:
 def test_task_waking_up_after_the_decision_adds_nothing(world: World, kind: str, later_batches: int) -> None:
     protocol = "atomic" if kind == "atomic" else "parallel"
     plan = world.parallel.plan()
-    if kind == "decided" and plan.flow is Flow.V1:
+    if kind == "decided" and plan.transaction_version is TransactionVersion.V1:
         pytest.skip("in version 1 a commit begins no epoch; a task hands over its transaction with nothing on its way")
     transaction = plan.driver if kind == "atomic" else world.ids.begin(world.client, plan, 0)
-    with open_producer(world.properties, transaction, plan.flow) as producer:
+    with open_producer(world.properties, transaction, plan.transaction_version) as producer:
         producer.send(ProducerRecord(world.topic, b"row", partition=0)).get(10_000)
         partitions = frozenset({TopicPartition(world.topic, 0)})
         if kind == "atomic":
@@ -174,7 +173,11 @@ def test_task_waking_up_after_the_decision_adds_nothing(world: World, kind: str,
         late = [producer.send(ProducerRecord(world.topic, b"late", partition=number)) for number in (0, 1)]
         for future in late:
             # In version 1 it may be taken into a transaction that nobody will commit.
-            with pytest.raises(KafkaError) if plan.flow is Flow.V2 else contextlib.suppress(KafkaError):
+            with (
+                pytest.raises(KafkaError)
+                if plan.transaction_version is TransactionVersion.V2
+                else contextlib.suppress(KafkaError)
+            ):
                 future.get(10_000)
     world.write_batch(protocol, 5, b"last")
     assert sorted(map(bytes, world.committed())) == sorted([*expected, b"last"])  # type: ignore[arg-type]
@@ -234,7 +237,7 @@ def test_driver_delayed_after_decision_does_not_call_batch_lost(world: World) ->
     held_up = ParallelSink(world.client, world.topic, world.topic)
     plan = held_up.plan()
     written = world.write_task(plan, 0, b"0")
-    progress = Progress(1, QUERY, plan.flow, 0, (written.transaction,))
+    progress = Progress(1, QUERY, plan.transaction_version, 0, (written.transaction,))
     held_up._decide(plan, progress)
     for version in (1, 2, 3):
         world.write_batch("parallel", version, b"%d" % version)
@@ -251,8 +254,8 @@ def test_driver_delayed_after_decision_does_not_call_batch_lost(world: World) ->
 def test_decided_batch_is_torn_if_partly_aborted_else_undecided(world: World, aborted: int) -> None:
     plan = world.parallel.plan()
     written = tuple(world.write_task(plan, 0, value).transaction for value in (b"a", b"b"))
-    world.client.run(world.client.end(written[:aborted], plan.flow, commit=False))
-    world.parallel._decide(plan, Progress(1, QUERY, plan.flow, 0, written))
+    world.client.run(world.client.end(written[:aborted], plan.transaction_version, commit=False))
+    world.parallel._decide(plan, Progress(1, QUERY, plan.transaction_version, 0, written))
     if aborted == 1:
         with pytest.raises(TornBatchError) as caught:
             world.parallel.plan()

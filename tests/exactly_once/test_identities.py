@@ -14,7 +14,8 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.coordinator.transaction_metadata import LAST_PRODUCER_EPOCH, TransactionMetadata
-from kafka_sink.exactly_once.model import Flow, Progress
+from kafka_sink.common.model import TransactionVersion
+from kafka_sink.exactly_once.model import Progress
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
@@ -91,18 +92,18 @@ def test_batch_keeps_its_version_when_cluster_version_changes(
         old = World(cluster.bootstrap_servers, "rows")
         old.write_batch("parallel", 0, b"0-a", b"0-b")
         plan = old.parallel.plan()
-        assert plan.flow == before
+        assert plan.transaction_version == before
         written = [old.write_task(plan, 1, b"1-a"), old.write_task(plan, 1, b"1-b")]
         if is_decided:
             transactions = tuple(sorted(each.transaction for each in written))
-            old.parallel._decide(plan, Progress(2, QUERY, plan.flow, 0, transactions))
+            old.parallel._decide(plan, Progress(2, QUERY, plan.transaction_version, 0, transactions))
         old.client.close()
     with EmbeddedCluster(nodes=1, config=replace(config, transaction_version=after), data_dir=tmp_path) as cluster:
         new = World(cluster.bootstrap_servers, "rows")
         if not is_decided:
             # The driver that has planned it is still there.
             new.parallel.commit(plan, 1, QUERY, written)
-        assert new.client.flow() == Flow(after)
+        assert new.client.transaction_version() == TransactionVersion(after)
         for version in (1, 2, 3):
             new.write_batch("atomic" if version == 3 else "parallel", version, b"%d-a" % version, b"%d-b" % version)
         new.client.close()

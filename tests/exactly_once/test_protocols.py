@@ -15,13 +15,12 @@ from kafka_sink.client import exchange
 from kafka_sink.client.blocking import BlockingClient
 from kafka_sink.client.exchange import Exchange, Round
 from kafka_sink.common.errors import TransactionStateError
-from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import (
     BatchNumbering,
     ExactlyOnceError,
     FencedError,
-    Flow,
     OpenTransaction,
     Progress,
     ProgressError,
@@ -62,7 +61,7 @@ def test_newer_driver_fences_older_and_ends_its_transactions(world: World) -> No
     with pytest.raises(FencedError, match="a newer driver has taken over"):
         world.parallel.commit(older, 0, QUERY, written)
     with pytest.raises(FencedError, match="a newer driver has taken over"):
-        world.parallel._decide(older, Progress(1, QUERY, older.flow, 0))
+        world.parallel._decide(older, Progress(1, QUERY, older.transaction_version, 0))
     world.parallel.commit(newer, 0, QUERY, [world.write_task(newer, 0, b"new")])
     assert world.committed() == [b"new"]
 
@@ -95,7 +94,7 @@ def test_stable_progress_is_read_after_the_fence(world: World, monkeypatch: pyte
 def test_what_was_decided_is_finished_by_the_next_driver(world: World) -> None:
     plan = world.parallel.plan()
     written = world.write_task(plan, 0, b"row")
-    world.parallel._decide(plan, Progress(1, QUERY, plan.flow, 0, (written.transaction,)))
+    world.parallel._decide(plan, Progress(1, QUERY, plan.transaction_version, 0, (written.transaction,)))
     assert world.committed() == []
     assert not world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
     assert world.committed() == [b"row"]
@@ -128,7 +127,7 @@ def test_independent_requests_are_sent_together(world: World, monkeypatch: pytes
     world.parallel.commit(plan, 1, QUERY, written)
     proposed = (
         [["DESCRIBE_TRANSACTIONS", "TXN_OFFSET_COMMIT"]]
-        if plan.flow is Flow.V2
+        if plan.transaction_version is TransactionVersion.V2
         else [["ADD_OFFSETS_TO_TXN", "DESCRIBE_TRANSACTIONS"], ["TXN_OFFSET_COMMIT"]]
     )
     assert rounds == [*proposed, ["END_TXN"], ["END_TXN", "END_TXN", "LIST_TRANSACTIONS"]]
@@ -204,8 +203,8 @@ def test_another_writer_and_missing_progress_are_refused(world: World) -> None:
 def test_progress_of_somebody_elses_group_is_refused(world: World) -> None:
     plan = world.parallel.plan()
     offsets = {TopicPartition(world.topic, 0): OffsetAndMetadata(5, "theirs")}
-    world.client.run(world.client.commit_offsets(plan.driver, plan.flow, world.topic, offsets))
-    world.client.run(world.client.end([plan.driver], plan.flow, commit=True))
+    world.client.run(world.client.commit_offsets(plan.driver, plan.transaction_version, world.topic, offsets))
+    world.client.run(world.client.end([plan.driver], plan.transaction_version, commit=True))
     with pytest.raises(ProgressError, match=r"offset 5 with metadata 'theirs' .* is no progress of this sink"):
         world.parallel.plan()
 
@@ -229,9 +228,9 @@ def test_a_long_list_of_transactions_goes_on_in_other_partitions(world: World) -
         sorted(Transaction(writer_id(sink, bytes([1] * 6), number), 10**9 + 97 * number, 7) for number in range(1500))
     )
     plan = world.parallel.plan()
-    written = Progress(4, QUERY, plan.flow, 17, transactions)
-    world.client.run(store.write(plan.driver, plan.flow, written, PARTITIONS))
-    world.client.run(world.client.end([plan.driver], plan.flow, commit=True))
+    written = Progress(4, QUERY, plan.transaction_version, 17, transactions)
+    world.client.run(store.write(plan.driver, plan.transaction_version, written, PARTITIONS))
+    world.client.run(world.client.end([plan.driver], plan.transaction_version, commit=True))
     found = world.client.run(store.read())
     assert found is not None
     assert (found.next_version, found.writer, found.decided_s) == (4, QUERY, 17)
@@ -240,13 +239,20 @@ def test_a_long_list_of_transactions_goes_on_in_other_partitions(world: World) -
         Transaction(writer_id(sink_id(world.topic, world.topic), os.urandom(6), 1), 10**15, 7) for _ in range(1500)
     )
     with pytest.raises(UndecidedError, match=r"1500 transactions needs .* partitions, but topic .* has 3"):
-        world.client.run(store.write(plan.driver, plan.flow, Progress(5, QUERY, plan.flow, 17, many), PARTITIONS))
+        world.client.run(
+            store.write(
+                plan.driver,
+                plan.transaction_version,
+                Progress(5, QUERY, plan.transaction_version, 17, many),
+                PARTITIONS,
+            )
+        )
 
 
 @pytest.mark.behaviour("Exactly once: atomic", "One transaction holds a whole batch and its progress")
 def test_one_transaction_holds_a_whole_batch_and_its_progress(world: World) -> None:
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
-        world.send(plan.driver, plan.flow, b"row")
+        world.send(plan.driver, plan.transaction_version, b"row")
         assert world.committed() == []
         return [[TopicPartition(world.topic, 0)]]
 
@@ -263,7 +269,7 @@ def test_a_failed_attempt_at_an_atomic_batch_leaves_nothing(world: World) -> Non
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
         nonlocal tries
         tries += 1
-        world.send(plan.driver, plan.flow, b"row")
+        world.send(plan.driver, plan.transaction_version, b"row")
         if tries <= 2:
             raise RuntimeError("a task failed")
         return [[TopicPartition(world.topic, 0)]]
@@ -291,7 +297,7 @@ def test_unwritable_rows_end_atomic_write_at_first_attempt(world: World) -> None
 @pytest.mark.behaviour("Exactly once: atomic", "Two tasks with one partition are refused")
 def test_two_tasks_with_one_partition_are_refused(world: World) -> None:
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
-        world.send(plan.driver, plan.flow, b"row")
+        world.send(plan.driver, plan.transaction_version, b"row")
         return [[TopicPartition(world.topic, 0)], [TopicPartition(world.topic, 0)]]
 
     with pytest.raises(ExactlyOnceError, match=f"several tasks wrote to {world.topic}-0 in one transaction"):
@@ -304,7 +310,7 @@ def test_two_tasks_with_one_partition_are_refused(world: World) -> None:
 )
 def test_producer_in_joined_transaction_cannot_end_or_begin_one(world: World, caplog: pytest.LogCaptureFixture) -> None:
     plan = world.parallel.plan()
-    with open_producer(world.properties, plan.driver, plan.flow) as producer:
+    with open_producer(world.properties, plan.driver, plan.transaction_version) as producer:
         producer.send(ProducerRecord(world.topic, b"row", partition=0))
         producer.flush()
         for call in (producer.commit_transaction, producer.abort_transaction):
@@ -321,21 +327,23 @@ def test_producer_in_joined_transaction_cannot_end_or_begin_one(world: World, ca
 @pytest.mark.behaviour(
     "Exactly once: parallel", "Every answer about a transaction that has ended is final, in both versions"
 )
-@pytest.mark.parametrize("flow", list(Flow))
-def test_answers_about_an_ended_transaction_are_final(world: World, flow: Flow) -> None:
+@pytest.mark.parametrize("transaction_version", list(TransactionVersion))
+def test_answers_about_an_ended_transaction_are_final(world: World, transaction_version: TransactionVersion) -> None:
     plan = world.parallel.plan()
     transaction = world.ids.begin(world.client, plan, 0)
-    world.send(transaction, flow, b"row")
+    world.send(transaction, transaction_version, b"row")
     for _ in range(2):
         assert {
-            code.name for code in world.client.run(world.client.end([transaction], flow, commit=True)).values()
+            code.name
+            for code in world.client.run(world.client.end([transaction], transaction_version, commit=True)).values()
         } == {"NONE"}
-    assert {code.name for code in world.client.run(world.client.end([transaction], flow, commit=False)).values()} == {
-        "INVALID_TXN_STATE"
-    }
+    assert {
+        code.name
+        for code in world.client.run(world.client.end([transaction], transaction_version, commit=False)).values()
+    } == {"INVALID_TXN_STATE"}
     # Only the end of a transaction of version 2 begins the next epoch.
     described = world.client.run(world.client.describe([transaction.transactional_id]))[transaction.transactional_id]
-    assert described.transaction.epoch - transaction.epoch == (1 if flow is Flow.V2 else 0)
+    assert described.transaction.epoch - transaction.epoch == (1 if transaction_version is TransactionVersion.V2 else 0)
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "All transactions of a batch are ended together")
@@ -343,7 +351,7 @@ def test_many_transactions_are_ended_together(world: World, figure: Figure) -> N
     plan = world.parallel.plan()
     transactions = [world.ids.begin(world.client, plan, 0) for _ in range(200)]
     started = time.monotonic()
-    outcomes = world.client.run(world.client.end(transactions, plan.flow, commit=False))
+    outcomes = world.client.run(world.client.end(transactions, plan.transaction_version, commit=False))
     figure("200 transactions", f"{(time.monotonic() - started) * 1000:.0f} ms")
     assert {code.name for code in outcomes.values()} == {"NONE"}
 

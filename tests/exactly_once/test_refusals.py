@@ -14,13 +14,12 @@ from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetada
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.client.exchange import Exchange
-from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.model import (
     BatchNumbering,
     ExactlyOnceError,
     FencedError,
-    Flow,
     OpenTransaction,
     Progress,
     ProgressError,
@@ -151,7 +150,7 @@ def test_one_application_may_write_to_several_topics_at_once(
     plan = world.parallel.plan()
     written = world.write_task(plan, 0, b"first")
     second.write_batch(protocol, 0, b"second")
-    world.parallel._decide(plan, Progress(1, QUERY, plan.flow, 0, (written.transaction,)))
+    world.parallel._decide(plan, Progress(1, QUERY, plan.transaction_version, 0, (written.transaction,)))
     # What is decided and not committed yet is nobody else's to abort.
     second.write_batch(protocol, 1, b"third")
     assert not world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
@@ -239,7 +238,7 @@ def test_another_writer_is_refused_before_it_fences_anybody(world: World) -> Non
 def test_driver_dead_in_its_decision_blocks_no_named_successor(world: World) -> None:
     plan = world.parallel.plan(QUERY)
     written = world.write_task(plan, 0, b"undecided")
-    progress = Progress(1, QUERY, plan.flow, 0, (written.transaction,))
+    progress = Progress(1, QUERY, plan.transaction_version, 0, (written.transaction,))
     world.client.run(world.parallel._propose(plan, progress))
     assert world.parallel.plan(QUERY).must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
     world.write_batch("atomic", 0, b"row")
@@ -256,11 +255,14 @@ def test_overtaken_driver_does_not_call_its_decision_undone(world: World, monkey
     commit_offsets = world.client.commit_offsets
 
     def commit_and_be_overtaken(
-        transaction: Transaction, flow: Flow, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+        transaction: Transaction,
+        transaction_version: TransactionVersion,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
     ) -> Exchange[None]:
-        yield from commit_offsets(transaction, flow, group, offsets)
+        yield from commit_offsets(transaction, transaction_version, group, offsets)
         # The answer to this is lost.
-        world.client.run(world.client.end([transaction], flow, commit=True))
+        world.client.run(world.client.end([transaction], transaction_version, commit=True))
         monkeypatch.undo()
         assert not world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
 
@@ -300,7 +302,7 @@ def test_a_batch_that_takes_a_third_of_the_time_out_is_warned_of(
     assert "more than a third" not in caplog.text
 
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
-        world.send(plan.driver, plan.flow, b"slow")
+        world.send(plan.driver, plan.transaction_version, b"slow")
         clock.advance(20_001)
         return [[TopicPartition(world.topic, 0)]]
 
@@ -340,7 +342,7 @@ def test_clock_set_back_does_not_make_a_batch_young_again(world: World) -> None:
 )
 def test_failed_abort_does_not_hide_why_the_attempt_failed(cluster: EmbeddedCluster, world: World) -> None:
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
-        world.send(plan.driver, plan.flow, b"row")
+        world.send(plan.driver, plan.transaction_version, b"row")
         set_fault(cluster.faults, "end_txn:times=1,error=cluster_authorization_failed")
         raise RuntimeError("a task failed")
 
@@ -359,7 +361,7 @@ def test_a_topic_that_grows_between_plan_and_rows_loses_nothing(world: World, pr
 
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
         _grow(world)
-        _send_to(world, plan.driver, plan.flow, place)
+        _send_to(world, plan.driver, plan.transaction_version, place)
         return [[place]]
 
     if protocol == "atomic":
@@ -368,7 +370,7 @@ def test_a_topic_that_grows_between_plan_and_rows_loses_nothing(world: World, pr
         plan = world.parallel.plan()
         _grow(world)
         transaction = world.ids.begin(world.client, plan, 1)
-        _send_to(world, transaction, plan.flow, place)
+        _send_to(world, transaction, plan.transaction_version, place)
         world.parallel.commit(plan, 1, QUERY, [OpenTransaction(transaction, frozenset({place}))])
     world.write_batch(protocol, 2, b"after")
     assert sorted(map(bytes, world.committed())) == [b"after", b"before", b"new"]  # type: ignore[arg-type]
@@ -379,8 +381,10 @@ def _grow(world: World) -> None:
         admin.add_partitions(world.topic, PARTITIONS + 1)
 
 
-def _send_to(world: World, transaction: Transaction, flow: Flow, place: TopicPartition) -> None:
-    with open_producer(world.properties, transaction, flow) as producer:
+def _send_to(
+    world: World, transaction: Transaction, transaction_version: TransactionVersion, place: TopicPartition
+) -> None:
+    with open_producer(world.properties, transaction, transaction_version) as producer:
         producer.send(ProducerRecord(place.topic, b"new", partition=place.partition)).get(10_000)
 
 
@@ -391,22 +395,27 @@ def test_batch_over_many_topics_is_visible_whole_or_not_at_all(cluster: Embedded
         cluster.create_topic(topic, partitions=2)
     places = [TopicPartition(topic, partition) for topic in topics for partition in (0, 1)]
 
-    def write(transaction: Transaction, flow: Flow, some: list[TopicPartition]) -> OpenTransaction:
+    def write(
+        transaction: Transaction, transaction_version: TransactionVersion, some: list[TopicPartition]
+    ) -> OpenTransaction:
         for place in some:
-            _send_to(world, transaction, flow, place)
+            _send_to(world, transaction, transaction_version, place)
         return OpenTransaction(transaction, frozenset(some))
 
     def found() -> list[int]:
         return [len(read_topic(world.bootstrap, topic)) for topic in topics]
 
     plan = world.parallel.plan()
-    written = [write(world.ids.begin(world.client, plan, 0), plan.flow, part) for part in (places[::2], places[1::2])]
+    written = [
+        write(world.ids.begin(world.client, plan, 0), plan.transaction_version, part)
+        for part in (places[::2], places[1::2])
+    ]
     assert found() == [0, 0, 0]
     world.parallel.commit(plan, 0, QUERY, written)
     assert found() == [2, 2, 2]
 
     def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
-        return [write(plan.driver, plan.flow, part).partitions for part in (places[::2], places[1::2])]
+        return [write(plan.driver, plan.transaction_version, part).partitions for part in (places[::2], places[1::2])]
 
     world.atomic.write(1, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
     assert found() == [4, 4, 4]

@@ -53,7 +53,7 @@ def run_task(bootstrap: str, client: CoordinatorClient, ids: WriterTransactions,
         transaction = client.run(client.init_producer_id(name, task.plan.timeout_ms))
     else:
         transaction = ids.begin(client, task.plan, task.version)
-    producer = open_producer(properties, transaction, task.plan.flow)
+    producer = open_producer(properties, transaction, task.plan.transaction_version)
     try:
         futures = []
         for number, (partition, value) in enumerate(task.rows):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_sink import ProducerRecord
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import BatchNumbering, Flow, OpenTransaction, PlannedOffsets, Transaction
+from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, PlannedOffsets, Transaction
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
@@ -31,11 +31,11 @@ class World:
 
     def write_task(self, plan: Plan, version: int, *values: bytes) -> OpenTransaction:
         transaction = self.ids.begin(self.client, plan, version)
-        self.send(transaction, plan.flow, *values)
+        self.send(transaction, plan.transaction_version, *values)
         return OpenTransaction(transaction, frozenset({TopicPartition(self.topic, 0)}))
 
-    def send(self, transaction: Transaction, flow: Flow, *values: bytes) -> None:
-        with open_producer(self.properties, transaction, flow) as producer:
+    def send(self, transaction: Transaction, transaction_version: TransactionVersion, *values: bytes) -> None:
+        with open_producer(self.properties, transaction, transaction_version) as producer:
             futures = [producer.send(ProducerRecord(self.topic, value, partition=0)) for value in values]
             producer.flush()
             for future in futures:
@@ -51,7 +51,7 @@ class World:
         if protocol == "atomic":
 
             def write_rows(plan: Plan) -> list[list[TopicPartition]]:
-                self.send(plan.driver, plan.flow, *values)
+                self.send(plan.driver, plan.transaction_version, *values)
                 return [[TopicPartition(self.topic, 0)]]
 
             self.atomic.write(version, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1, offsets=offsets)

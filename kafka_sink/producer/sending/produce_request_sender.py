@@ -12,7 +12,7 @@ from kafka_sink.client.network_client import ClientResponse
 from kafka_sink.client.snapshot import NewLeader
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError
-from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Node, TopicPartition
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Node, TopicPartition, TransactionVersion
 from kafka_sink.producer.batching.accumulator import RecordAccumulator
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.context import ProducerContext
@@ -129,7 +129,10 @@ class ProduceRequestSender:
 
     @property
     def _produce_max_version(self) -> int:
-        if self._transactions is None or not self._transactions.is_transactional or self._transactions.is_version_2:
+        transactions = self._transactions
+        if transactions is None or not transactions.is_transactional:
+            return _PRODUCE_MAX_VERSION
+        if transactions.transaction_version is TransactionVersion.V2:
             return _PRODUCE_MAX_VERSION
         return _PRODUCE_TRANSACTION_VERSION_2 - 1
 

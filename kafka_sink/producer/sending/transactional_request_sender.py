@@ -2,7 +2,7 @@
 sends the requests of the transaction manager, one at a time, and passes it the answers.
 
 It is one part of the sender thread's step. It finds the broker for a request, and waits for the connection and for
-pauses between attempts without blocking. The manager and its requests interpret the answers.
+pauses between attempts without blocking. The manager follows the outcomes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafka_sink.producer.batching.accumulator import RecordAccumulator
 from kafka_sink.producer.context import ProducerContext
 from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
 from kafka_sink.producer.transactions.manager import TransactionManager
-from kafka_sink.producer.transactions.requests import TransactionalRequest
+from kafka_sink.producer.transactions.request_queue import QueuedRequest
 
 
 class TransactionalRequestSender:
@@ -36,7 +36,7 @@ class TransactionalRequestSender:
         self._accumulator = accumulator
         self._batches = in_flight
         self._transactions = transactions
-        self._in_flight: TransactionalRequest | None = None
+        self._in_flight: QueuedRequest | None = None
 
     def run_once(self, now_ms: int) -> int:
         """Resolve sequences, fail the batches that cannot be sent any more, and send the next request if possible;
@@ -81,18 +81,19 @@ class TransactionalRequestSender:
 
     def _send_next(self, now_ms: int) -> int:
         while self._in_flight is None:
-            request = self._transactions.next_request(has_incomplete=self._accumulator.has_incomplete_or_appends)
-            if request is None:
+            queued = self._transactions.next_request(has_incomplete=self._accumulator.has_incomplete_or_appends)
+            if queued is None:
                 return FOREVER_MS
-            if request.not_before_ms > now_ms:
-                return request.not_before_ms - now_ms
-            wait_ms = self._try_send(request, now_ms)
+            if queued.not_before_ms > now_ms:
+                return queued.not_before_ms - now_ms
+            wait_ms = self._try_send(queued, now_ms)
             if wait_ms > 0:
                 return wait_ms
         return FOREVER_MS
 
-    def _try_send(self, request: TransactionalRequest, now_ms: int) -> int:
-        """0 if *request* was sent or its coordinator is being looked up; else how long to wait, ms."""
+    def _try_send(self, queued: QueuedRequest, now_ms: int) -> int:
+        """0 if *queued* was sent or its coordinator is being looked up; else how long to wait, ms."""
+        request = queued.request
         key = request.coordinator
         node = self._client.least_loaded_node(now_ms) if key is None else self._transactions.coordinator(key)
         if node is None:
@@ -111,8 +112,8 @@ class TransactionalRequestSender:
             return max(min(self._client.poll_delay_ms(node, now_ms), self._config.retry_backoff_ms), 1)
         if key is not None:
             self._transactions.coordinator_ready(key, node)
-        self._transactions.taken(request)
-        self._in_flight = request
+        self._transactions.taken(queued)
+        self._in_flight = queued
         self._client.send(
             self._client.new_request(
                 node,
@@ -128,20 +129,20 @@ class TransactionalRequestSender:
         return 0
 
     def _answered(self, response: ClientResponse) -> None:
-        request, self._in_flight = self._in_flight, None
-        if request is None:
+        queued, self._in_flight = self._in_flight, None
+        if queued is None:
             raise RuntimeError(f"{response.request} was answered although none was in flight")
         now_ms = response.received_ms
         try:
             if response.authentication_error is not None:
                 raise response.authentication_error
             if response.version_mismatch is not None:
-                request.unsupported(response.version_mismatch, now_ms)
+                self._transactions.unsupported(queued, response.version_mismatch, now_ms)
             elif response.body is None:
                 self._log.debug("%s was lost: %s", response.request, response.cause)
-                request.lost(now_ms)
+                self._transactions.lost(queued, now_ms)
             else:
-                request.handle(response.body, now_ms)
+                self._transactions.answered(queued, response.body, now_ms)
         except KafkaError as error:
-            request.result.fail(error)
+            queued.result.fail(error)
             self._transactions.fail_for_good(error)

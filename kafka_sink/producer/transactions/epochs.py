@@ -1,7 +1,7 @@
 """TransactionEpochs: the current transaction version, and whether the next transaction needs a new epoch.
 
 It belongs to the transaction manager, which holds its lock where transactions begin and end;
-:attr:`TransactionEpochs.is_version_2` may be read without the lock. It never changes the version within a transaction,
+:attr:`TransactionEpochs.version` may be read without the lock. It never changes the version within a transaction,
 and sends no request.
 
 In version 2 every EndTxn answer contains the next epoch. In version 1 a failed transaction requires a new epoch from
@@ -12,15 +12,10 @@ Source: apache/kafka ``TransactionManager``; KIP-360, KIP-588, KIP-890.
 
 from __future__ import annotations
 
-from typing import Final
-
 from kafka_sink.client.api_versions import ApiVersions
-from kafka_sink.common.model import Node
-from kafka_sink.producer.transactions.requests import INIT_PRODUCER_ID_BUMP_VERSION
+from kafka_sink.client.transactional_requests import INIT_PRODUCER_ID_BUMP_VERSION
+from kafka_sink.common.model import TRANSACTION_VERSION_FEATURE, Node, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
-
-#: The finalized feature with the transaction version; from level 2 on every transaction has its own epoch (KIP-890).
-_FEATURE: Final = "transaction.version"
 
 
 class TransactionEpochs:
@@ -29,18 +24,18 @@ class TransactionEpochs:
     def __init__(self, api_versions: ApiVersions) -> None:
         self._api_versions = api_versions
         #: Set only between two transactions, so that a transaction never mixes the two versions.
-        self.is_version_2 = False
+        self.version = TransactionVersion.V1
         self._coordinator_bumps_epochs = False
         self._is_new_one_needed = False
 
-    def join(self, *, is_version_2: bool) -> None:
+    def join(self, version: TransactionVersion) -> None:
         """Join a transaction of another producer, with its version."""
-        self.is_version_2 = is_version_2
+        self.version = version
 
     @property
     def can_be_renewed(self) -> bool:
         """Whether a new epoch can be obtained after a failed transaction."""
-        return self._coordinator_bumps_epochs or self.is_version_2
+        return self._coordinator_bumps_epochs or self.version is TransactionVersion.V2
 
     def coordinator_ready(self, node: Node) -> None:
         """Read the capabilities of *node*, the transaction coordinator, which is connected."""
@@ -53,7 +48,7 @@ class TransactionEpochs:
         """Require a new epoch from InitProducerId for the next transaction, if the coordinator supports it and EndTxn
         returns none.
         """
-        self._is_new_one_needed |= self._coordinator_bumps_epochs and not self.is_version_2
+        self._is_new_one_needed |= self._coordinator_bumps_epochs and self.version is TransactionVersion.V1
 
     def renewed(self) -> None:
         """Record that an answer contained a new epoch."""
@@ -74,5 +69,8 @@ class TransactionEpochs:
 
     def _settle_version(self) -> bool:
         """Adopt the cluster's transaction version; True if it rose to 2."""
-        was_version_2, self.is_version_2 = self.is_version_2, self._api_versions.feature_level(_FEATURE) >= 2
-        return self.is_version_2 and not was_version_2
+        before, self.version = (
+            self.version,
+            TransactionVersion.of_level(self._api_versions.feature_level(TRANSACTION_VERSION_FEATURE)),
+        )
+        return before < self.version

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import NO_OFFSET, TopicPartition
+from kafka_sink.common.model import NO_OFFSET, ProducerIdAndEpoch, TopicPartition
 from kafka_sink.producer.batching.producer_batch import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
     NO_SEQUENCE,
     ProducerBatch,
     sequence_after,
@@ -27,18 +25,6 @@ _EPOCH_MAX = 2**15 - 1
 #: How many batches of a producer a broker remembers for each partition. A broker cannot distinguish the retry of an
 #: older batch from a gap, so at most this many sequences are assigned from the oldest batch without an outcome on.
 _BATCHES_REMEMBERED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerIdAndEpoch:
-    """The identity of a producer, for which its sequences are valid."""
-
-    producer_id: int = NO_PRODUCER_ID
-    epoch: int = NO_PRODUCER_EPOCH
-
-    @property
-    def is_valid(self) -> bool:
-        return self.producer_id != NO_PRODUCER_ID
 
 
 @dataclass(slots=True)

@@ -15,69 +15,69 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Any, Final
 
 from kafka_sink.client.api_versions import ApiVersions
-from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import ApiError, KafkaError, TransactionAbortableError
-from kafka_sink.common.locks import Lock, leaves
-from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
-from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.transactions.epochs import TransactionEpochs
-from kafka_sink.producer.transactions.idempotence import IdempotenceManager, ProducerIdAndEpoch
-from kafka_sink.producer.transactions.reactions import FATAL_FOR_BATCHES
-from kafka_sink.producer.transactions.requests import (
+from kafka_sink.client.outcomes import CoordinatorKey, CoordinatorRequest, FindCoordinator, Reaction, Refused
+from kafka_sink.client.transactional_requests import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
-    CoordinatorKey,
     EndTxn,
-    FindCoordinator,
     InitProducerId,
-    TransactionalRequest,
-    TransactionalRequestQueue,
     TxnOffsetCommit,
 )
-from kafka_sink.producer.transactions.state import ONGOING, Priority, State, TransactionalResult, TransactionScope
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import (
+    ApiError,
+    ErrorCode,
+    KafkaError,
+    TransactionAbortableError,
+    UnsupportedVersionError,
+    error_for,
+)
+from kafka_sink.common.locks import Lock, leaves
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import (
+    ConsumerGroupMetadata,
+    Node,
+    OffsetAndMetadata,
+    ProducerIdAndEpoch,
+    TopicPartition,
+    TransactionVersion,
+)
+from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.transactions.epochs import TransactionEpochs
+from kafka_sink.producer.transactions.idempotence import IdempotenceManager
+from kafka_sink.producer.transactions.reactions import FATAL_FOR_BATCHES, remedy
+from kafka_sink.producer.transactions.request_queue import Priority, QueuedRequest, RequestQueue
+from kafka_sink.producer.transactions.state import ONGOING, State, TransactionalResult, TransactionScope
 from kafka_sink.producer.transactions.state_machine import TransactionStateMachine
 from kafka_sink.protocol.messages.find_coordinator import TRANSACTION
+from kafka_sink.protocol.schema import Struct
 
 #: The longest possible time-out; without transactions it has no effect.
 _NO_TIMEOUT_MS: Final = 2**31 - 1
 
+#: Partitions are busy for a moment after a transaction, so the first retry comes sooner than after an error, ms.
+_CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 20
+
 
 class TransactionManager:
-    """The transaction manager of an idempotent or transactional producer.
+    """The transaction manager of an idempotent or transactional producer."""
 
-    :param transactional_id: None for a producer that is only idempotent.
-    """
-
-    def __init__(
-        self,
-        sequences: IdempotenceManager,
-        *,
-        transactional_id: str | None,
-        transaction_timeout_ms: int,
-        retry_backoff_ms: int,
-        api_versions: ApiVersions,
-        clock: Clock,
-        log: ContextLogger,
-        option_prefix: str = "",
-    ) -> None:
-        self.sequences = sequences
-        self.transactional_id = transactional_id
-        self.transaction_timeout_ms = transaction_timeout_ms if transactional_id else _NO_TIMEOUT_MS
-        self._retry_backoff_ms = retry_backoff_ms
+    def __init__(self, config: ProducerConfig, api_versions: ApiVersions, clock: Clock, log: ContextLogger) -> None:
+        #: None for a producer that is only idempotent.
+        self.transactional_id = config.transactional_id or None
+        self.sequences = IdempotenceManager(log, transactional=self.is_transactional)
+        self._config = config
         self._clock = clock
         self._log = log
-        #: The prefix that the user writes before the names of options.
-        self.option_prefix = option_prefix
         # Any thread, under the lock.
         self._lock = threading.RLock()
-        self._machine = TransactionStateMachine(transactional_id, clock, log)
+        self._machine = TransactionStateMachine(self.transactional_id, clock, log)
         self._scope = TransactionScope()
         self._epochs = TransactionEpochs(api_versions)
-        self._requests = TransactionalRequestQueue()
+        self._requests = RequestQueue()
         # Sender thread only.
         self._coordinators: dict[CoordinatorKey, Node] = {}
         self._initialize_at_ms = 0
@@ -95,6 +95,11 @@ class TransactionManager:
         return self.transactional_id is not None
 
     @property
+    def _name(self) -> str:
+        """The transactional id of requests that only a transactional producer sends."""
+        return self.transactional_id or ""
+
+    @property
     def state(self) -> State:
         return self._machine.state
 
@@ -103,11 +108,9 @@ class TransactionManager:
         return self.sequences.identity
 
     @property
-    def is_version_2(self) -> bool:
-        """Whether transaction version 2 is used. It changes only between two transactions, so a transaction never mixes
-        versions.
-        """
-        return self._epochs.is_version_2
+    def transaction_version(self) -> TransactionVersion:
+        """The version in use. It changes only between two transactions, so a transaction never mixes versions."""
+        return self._epochs.version
 
     @property
     def last_error(self) -> KafkaError | None:
@@ -144,18 +147,19 @@ class TransactionManager:
 
         def start(result: TransactionalResult) -> None:
             if not self._requests.has_for(result):
-                self._requests.add(InitProducerId(self, result, expects_current=False))
+                request = InitProducerId(self.transactional_id, self._config.transaction_timeout_ms)
+                self._requests.add(QueuedRequest(request, result))
 
         with self._lock:
             return self._machine.call("init_transactions", State.INITIALIZING, start)
 
     @leaves("_lock")
-    def join(self, identity: ProducerIdAndEpoch, *, is_version_2: bool) -> None:
+    def join(self, identity: ProducerIdAndEpoch, transaction_version: TransactionVersion) -> None:
         """Join a transaction that another producer began and will end."""
         with self._lock:
             self._machine.join()
             self.sequences.assign_producer_id(identity.producer_id, identity.epoch)
-            self._epochs.join(is_version_2=is_version_2)
+            self._epochs.join(transaction_version)
 
     @leaves("_lock")
     def begin(self) -> None:
@@ -169,7 +173,7 @@ class TransactionManager:
 
         def start(result: TransactionalResult) -> None:
             if not self._requests.has_for(result):
-                self._requests.add(EndTxn(self, result, commits=True))
+                self._requests.add(self._end_txn(result, commits=True))
 
         with self._lock:
             return self._machine.call("commit_transaction", State.COMMITTING_TRANSACTION, start)
@@ -182,15 +186,18 @@ class TransactionManager:
             self._scope.drop_wanted()
             self._requests.drop(
                 TransactionAbortableError("the transaction is being aborted"),
-                lambda request: request.priority is Priority.ADD_PARTITIONS_OR_OFFSETS,
+                lambda queued: queued.priority is Priority.ADD_PARTITIONS_OR_OFFSETS,
             )
             if not self._requests.has_for(result):
-                self._requests.add(EndTxn(self, result, commits=False))
+                self._requests.add(self._end_txn(result, commits=False))
 
         with self._lock:
             return self._machine.call(
                 "abort_transaction", State.ABORTING_TRANSACTION, start, after_abortable_error=True
             )
+
+    def _end_txn(self, result: TransactionalResult, *, commits: bool) -> QueuedRequest:
+        return QueuedRequest(EndTxn(self._name, self.identity, self.transaction_version, commits), result)
 
     @leaves("_lock")
     def send_offsets(
@@ -202,13 +209,13 @@ class TransactionManager:
             result = TransactionalResult(
                 "send_offsets_to_transaction", self._clock, after_timeout="abort the transaction"
             )
-            request: TransactionalRequest
-            if self._epochs.is_version_2:
+            commit = TxnOffsetCommit(self._name, self.identity, self.transaction_version, group, offsets)
+            if self.transaction_version is TransactionVersion.V2:
                 self._scope.started()
-                request = TxnOffsetCommit(self, result, offsets, group)
+                self._requests.add(QueuedRequest(commit, result))
             else:
-                request = AddOffsetsToTxn(self, result, offsets, group)
-            self._requests.add(request)
+                added = AddOffsetsToTxn(self._name, self.identity, group.group_id)
+                self._requests.add(QueuedRequest(added, result, then=commit))
             return result
 
     def check_can_send(self) -> None:
@@ -231,7 +238,7 @@ class TransactionManager:
             if self._machine.state not in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
                 # The transaction was aborted meanwhile, and the staged record with it.
                 return
-            if self._epochs.is_version_2:
+            if self.transaction_version is TransactionVersion.V2:
                 self._scope.add((topic_partition,))
             else:
                 self._scope.want(topic_partition)
@@ -245,46 +252,47 @@ class TransactionManager:
 
     # --- requests (sender thread) ------------------------------------------------------------------------------------
 
-    def next_request(self, *, has_incomplete: bool) -> TransactionalRequest | None:
+    def next_request(self, *, has_incomplete: bool) -> QueuedRequest | None:
         """The request to send next, if any; the caller reports with :meth:`taken` that it is being sent.
 
         :param has_incomplete: whether batches of the transaction have no outcome yet, so that it cannot end.
         """
         with self._lock:
             if wanted := self._scope.take_wanted():
-                result = TransactionalResult("adding partitions", self._clock)
-                self._requests.add(AddPartitionsToTxn(self, result, wanted))
-            while (request := self._requests.head) is not None:
-                if not isinstance(request, EndTxn):
-                    return request
+                request = AddPartitionsToTxn(self._name, self.identity, frozenset(wanted))
+                self._requests.add(QueuedRequest(request, TransactionalResult("adding partitions", self._clock)))
+            while (queued := self._requests.head) is not None:
+                if not isinstance(queued.request, EndTxn):
+                    return queued
                 if has_incomplete:
                     return None
                 if self._scope.may_be_known:
-                    return request
+                    return queued
                 # No broker knows this transaction.
-                self._requests.remove(request)
-                self._complete(request.result)
+                self._requests.remove(queued)
+                self._complete(queued.result)
             return None
 
-    def taken(self, request: TransactionalRequest) -> None:
-        """Remove *request* from the queue, because it is about to be sent."""
+    def taken(self, queued: QueuedRequest) -> None:
+        """Remove *queued* from the queue, because it is about to be sent."""
         with self._lock:
-            self._requests.remove(request)
+            self._requests.remove(queued)
+            if isinstance(queued.request, AddPartitionsToTxn | AddOffsetsToTxn):
+                self._scope.start_requested()
 
-    def retry(self, request: TransactionalRequest, now_ms: int, *, backoff_ms: int | None = None) -> None:
-        """Send *request* again after a pause, unless the state has made it pointless."""
-        pause_ms = self._retry_backoff_ms if backoff_ms is None else min(backoff_ms, self._retry_backoff_ms)
-        request.not_before_ms = now_ms + pause_ms
+    def _retry(self, queued: QueuedRequest, now_ms: int, backoff_ms: int) -> None:
+        """Send *queued* again after a pause, unless the state has made it pointless."""
+        queued.not_before_ms = now_ms + backoff_ms
         with self._lock:
             pointless = {
                 State.FATAL_ERROR: True,
-                State.ABORTABLE_ERROR: not isinstance(request, FindCoordinator),
-                State.ABORTING_TRANSACTION: request.priority is Priority.ADD_PARTITIONS_OR_OFFSETS,
+                State.ABORTABLE_ERROR: not isinstance(queued.request, FindCoordinator),
+                State.ABORTING_TRANSACTION: queued.priority is Priority.ADD_PARTITIONS_OR_OFFSETS,
             }
             if pointless.get(self._machine.state, False):
-                request.result.fail(self.last_error or TransactionAbortableError("the transaction is being aborted"))
+                queued.result.fail(self.last_error or TransactionAbortableError("the transaction is being aborted"))
                 return
-            self._requests.add(request)
+            self._requests.add(queued)
 
     # --- coordinators (sender thread) --------------------------------------------------------------------------------
 
@@ -298,104 +306,162 @@ class TransactionManager:
         with self._lock:
             if self._requests.is_sought(key):
                 return
-            request = FindCoordinator(self, TransactionalResult("finding a coordinator", self._clock), key)
-            request.not_before_ms = not_before_ms
-            self._requests.add(request)
-
-    def coordinator_found(self, key: CoordinatorKey, node: Node) -> None:
-        self._coordinators[key] = node
-        self._log.debug("%s coordinates %s", node, key[1])
+            key_type, name = key
+            result = TransactionalResult("finding a coordinator", self._clock)
+            request = FindCoordinator(key_type, (name,))
+            self._requests.add(QueuedRequest(request, result, not_before_ms=not_before_ms))
 
     def coordinator_ready(self, key: CoordinatorKey, node: Node) -> None:
         """Read the capabilities of a coordinator that is connected."""
         if key[0] == TRANSACTION:
             self._epochs.coordinator_ready(node)
 
-    # --- answers (sender thread) -------------------------------------------------------------------------------------
+    # --- outcomes (sender thread) ------------------------------------------------------------------------------------
 
-    def initialized(self, producer_id: int, epoch: int) -> None:
-        """Adopt the identity of an InitProducerId answer."""
+    def answered(self, queued: QueuedRequest, body: Struct, now_ms: int) -> None:
+        """Follow the outcome of *queued*, which was answered with *body*."""
+        outcome = queued.attempts.take(body)
+        if isinstance(outcome, Refused):
+            self._refused(queued, outcome, now_ms)
+        else:
+            self._succeeded(queued, outcome.value)
+
+    def unsupported(self, queued: QueuedRequest, mismatch: UnsupportedVersionError, now_ms: int) -> None:
+        """Follow that *queued* was not sent, because client and broker have no version of it in common."""
+        request = queued.request
+        detail = request.failure if isinstance(request, InitProducerId) else str(mismatch)
+        self._refused(queued, queued.attempts.refuse(ErrorCode.UNSUPPORTED_VERSION, detail), now_ms)
+
+    def lost(self, queued: QueuedRequest, now_ms: int) -> None:
+        """Follow that the connection was lost: it is unknown whether the broker processed *queued*."""
+        if queued.request.coordinator is not None:
+            self.look_up(queued.request.coordinator, now_ms)
+        self._retry(queued, now_ms, self._config.retry_backoff_ms)
+
+    def _succeeded(self, queued: QueuedRequest, value: Any) -> None:
+        """Change the state after the success of *queued*; *value* is the value of its outcome."""
+        request, result = queued.request, queued.result
         with self._lock:
-            if self.has_fatal_error:
+            if isinstance(request, EndTxn):
+                # This may require a new epoch before the result is complete.
+                self._transaction_ended(result, value)
                 return
-            self._initialize_at_ms = 0
-            self.sequences.assign_producer_id(producer_id, epoch)
-            self._epochs.initialized()
-            self._machine.transition(State.READY)
+            if isinstance(request, AddOffsetsToTxn):
+                self._scope.started()
+                if queued.then is not None:
+                    self._continue(queued.then, result)
+                return
+            if isinstance(request, FindCoordinator):
+                self._coordinators.update(value)
+                for (_, name), node in value.items():
+                    self._log.debug("%s coordinates %s", node, name)
+            elif isinstance(request, InitProducerId):
+                self._initialized(value)
+            elif isinstance(request, AddPartitionsToTxn):
+                self._scope.add(request.partitions)
+            result.done()
 
-    def initialization_failed(self, request: TransactionalRequest, error: KafkaError, now_ms: int) -> None:
+    def _refused(self, queued: QueuedRequest, refused: Refused, now_ms: int) -> None:
+        """Follow the reaction to an error: send the request again, or change the state."""
+        request, result, reaction = queued.request, queued.result, refused.reaction
+        if isinstance(request, EndTxn) and not request.commits:
+            if refused.code is ErrorCode.INVALID_TXN_STATE and self._scope.may_not_have_begun:
+                self._succeeded(queued, ProducerIdAndEpoch())
+                return
+            if reaction in (Reaction.ABORT, Reaction.BUMP):
+                # The transaction is being aborted already, so there is no milder reaction.
+                self._fail_call_for_good(
+                    result, KafkaError(f"the transaction could not even be aborted: {refused.code.name}")
+                )
+                return
+        detail = refused.detail + remedy(request, refused.code, self._config.option_prefix)
+        error = error_for(refused.code, detail)
+        result.last_answer = error
+        if reaction is Reaction.RETRY:
+            self._retry(queued, now_ms, self._backoff_ms(request, refused.code))
+        elif reaction is Reaction.LOOK_UP:
+            self.lost(queued, now_ms)
+        elif reaction in (Reaction.ABORT, Reaction.BUMP):
+            self._request_failed(result, error, needs_new_epoch=reaction is Reaction.BUMP)
+        elif reaction is Reaction.UNINITIALIZE:
+            self._initialization_failed(result, error, now_ms)
+        elif reaction is Reaction.FENCED:
+            self._fail_call_for_good(result, error_for(ErrorCode.PRODUCER_FENCED, detail))
+        else:
+            self._fail_call_for_good(result, error)
+
+    def _backoff_ms(self, request: CoordinatorRequest[Any], code: ErrorCode) -> int:
+        """The pause before the next attempt. The first partitions of a transaction are requested sooner, because those
+        of the transaction before are busy only for a moment.
+        """
+        is_first = isinstance(request, AddPartitionsToTxn) and not self._scope.partitions
+        if is_first and code is ErrorCode.CONCURRENT_TRANSACTIONS:
+            return min(_CONCURRENT_TRANSACTIONS_BACKOFF_MS, self._config.retry_backoff_ms)
+        return self._config.retry_backoff_ms
+
+    def _continue(self, request: CoordinatorRequest[Any], result: TransactionalResult) -> None:
+        """Queue the second request of a call, unless the state has made it pointless."""
+        if self._machine.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
+            self._requests.add(QueuedRequest(request, result))
+        else:
+            result.fail(self.last_error or TransactionAbortableError("the transaction is being aborted"))
+
+    def _initialized(self, identity: ProducerIdAndEpoch) -> None:
+        if self.has_fatal_error:
+            return
+        self._initialize_at_ms = 0
+        self.sequences.assign_producer_id(*identity)
+        self._epochs.initialized()
+        self._machine.transition(State.READY)
+
+    def _initialization_failed(self, result: TransactionalResult, error: KafkaError, now_ms: int) -> None:
         """Record that InitProducerId was refused for a reason that can be fixed, so the request may be repeated."""
         with self._lock:
             self._log.warning("no producer id: %s", error)
-            self._initialize_at_ms = now_ms + self._retry_backoff_ms
+            self._initialize_at_ms = now_ms + self._config.retry_backoff_ms
             self._denied = error
             self._machine.transition(State.UNINITIALIZED)
-            request.result.fail(error)
+            result.fail(error)
 
-    @property
-    def has_partitions(self) -> bool:
-        """Whether the coordinator has added partitions to the transaction."""
-        return bool(self._scope.partitions)
-
-    def start_requested(self) -> None:
-        """Record that the coordinator may know the transaction from now on, because a request is about to be sent."""
-        self._scope.start_requested()
-
-    @property
-    def may_not_have_begun(self) -> bool:
-        """Whether the transaction was sent to the coordinator without a confirmation that it has begun."""
-        return self._scope.may_not_have_begun
-
-    def partitions_added(self, partitions: Collection[TopicPartition]) -> None:
-        with self._lock:
-            self._scope.add(partitions)
-
-    def group_added(self, commit: TxnOffsetCommit) -> None:
-        with self._lock:
-            self._scope.started()
-            if self._machine.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
-                self._requests.add(commit)
-            else:
-                commit.result.fail(self.last_error or TransactionAbortableError("the transaction is being aborted"))
-
-    def transaction_ended(self, result: TransactionalResult, producer_id: int, epoch: int) -> None:
-        """Complete an EndTxn; from version 5 on, its answer contains the identity of the next transaction."""
-        with self._lock:
-            if self.has_fatal_error:
-                return
-            if self._scope.may_not_have_begun:
-                # The request that would have begun the transaction may still be in flight: a new epoch excludes it from
-                # the next one.
-                self._epochs.need_new_one()
-            if producer_id >= 0:
-                self.sequences.assign_producer_id(producer_id, epoch)
-                self._epochs.renewed()
-            self._complete(result)
+    def _transaction_ended(self, result: TransactionalResult, following: ProducerIdAndEpoch) -> None:
+        """Complete an EndTxn; in version 2 its answer contains *following*, the identity of the next transaction."""
+        if self.has_fatal_error:
+            return
+        if self._scope.may_not_have_begun:
+            # The request that would have begun the transaction may still be in flight: a new epoch excludes it from
+            # the next one.
+            self._epochs.need_new_one()
+        if following.is_valid:
+            self.sequences.assign_producer_id(*following)
+            self._epochs.renewed()
+        self._complete(result)
 
     def _complete(self, result: TransactionalResult) -> None:
         self._scope.clear()
         if self._epochs.transaction_ended():
             self._machine.transition(State.INITIALIZING)
-            self._requests.add(InitProducerId(self, result, expects_current=True))
+            request = InitProducerId(self.transactional_id, self._config.transaction_timeout_ms, self.identity)
+            self._requests.add(QueuedRequest(request, result))
         else:
             self._machine.transition(State.READY)
             result.done()
 
     # --- failures ----------------------------------------------------------------------------------------------------
 
-    def request_failed(self, request: TransactionalRequest, error: KafkaError, *, needs_new_epoch: bool) -> None:
-        """Move the transaction of *request* to an abortable error, or to a fatal error if it requires an unavailable
-        new epoch.
-        """
+    def _request_failed(self, result: TransactionalResult, error: KafkaError, *, needs_new_epoch: bool) -> None:
+        """Move the transaction to an abortable error, or to a fatal error if it requires an unavailable new epoch."""
         with self._lock:
             if needs_new_epoch:
                 if not self._epochs.can_be_renewed:
-                    request.result.fail(error)
-                    self.fail_for_good(error)
+                    self._fail_call_for_good(result, error)
                     return
                 self._epochs.need_new_one()
             self._fail_transaction(error)
-            request.result.fail(self.last_error or error)
+            result.fail(self.last_error or error)
+
+    def _fail_call_for_good(self, result: TransactionalResult, error: KafkaError) -> None:
+        result.fail(error)
+        self.fail_for_good(error)
 
     def batch_failed(self, error: Exception) -> None:
         """Handle the failure of a batch (sender thread)."""
@@ -435,7 +501,7 @@ class TransactionManager:
             failure.__cause__ = error
         self._machine.transition(State.ABORTABLE_ERROR, failure)
         self._scope.drop_wanted()
-        self._requests.drop(failure, lambda request: not isinstance(request, FindCoordinator))
+        self._requests.drop(failure, lambda queued: not isinstance(queued.request, FindCoordinator))
 
     def fail_for_good(self, error: KafkaError) -> None:
         """Move to a fatal error, after which the producer can only be closed."""
@@ -444,14 +510,14 @@ class TransactionManager:
                 return
             self._log.error("the producer cannot go on: %s", error)
             self._machine.transition(State.FATAL_ERROR, error)
-            self._requests.drop(error, lambda request: True)
+            self._requests.drop(error, lambda queued: True)
             self._machine.fail_call(error)
 
     def close(self) -> None:
         """Fail all outstanding calls and requests, because the sender has ended."""
         with self._lock:
             error = KafkaError("the producer was closed before this transactional call ended")
-            self._requests.drop(error, lambda request: True)
+            self._requests.drop(error, lambda queued: True)
             self._machine.fail_call(error)
 
     # --- idempotence without transactions (sender thread) ------------------------------------------------------------
@@ -473,29 +539,11 @@ class TransactionManager:
             was_refused = self._initialize_at_ms > 0
             if self._machine.state is State.UNINITIALIZED and (is_needed or not was_refused):
                 self._machine.transition(State.INITIALIZING)
-                request = InitProducerId(
-                    self, TransactionalResult("getting a producer id", self._clock), expects_current=False
-                )
-                request.not_before_ms = max(self._initialize_at_ms, now_ms)
-                self._requests.add(request)
+                result = TransactionalResult("getting a producer id", self._clock)
+                at_ms = max(self._initialize_at_ms, now_ms)
+                self._requests.add(QueuedRequest(InitProducerId(None, _NO_TIMEOUT_MS), result, not_before_ms=at_ms))
 
     def take_denial(self) -> KafkaError | None:
         """The error of the last refused request for an id; returned once."""
         denied, self._denied = self._denied, None
         return denied
-
-
-def make_transactions(
-    config: ProducerConfig, api_versions: ApiVersions, clock: Clock, log: ContextLogger
-) -> TransactionManager:
-    """The manager of an idempotent or transactional producer, with its sequences."""
-    return TransactionManager(
-        IdempotenceManager(log, transactional=bool(config.transactional_id)),
-        transactional_id=config.transactional_id or None,
-        transaction_timeout_ms=config.transaction_timeout_ms,
-        retry_backoff_ms=config.retry_backoff_ms,
-        api_versions=api_versions,
-        clock=clock,
-        log=log,
-        option_prefix=config.option_prefix,
-    )

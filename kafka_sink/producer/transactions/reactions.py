@@ -1,33 +1,21 @@
-"""The meaning of each error for a producer with an id: one table for the answers to its requests, and one for its
-batches.
+"""The meaning of each error for a producer with an id: one table for the answers to its requests, one for its batches,
+and what the user can do about a refusal.
 
-The requests and the transaction manager read it on the sender thread. It has no state, and distinguishes errors by
-their codes only.
+The transaction manager reads it on the sender thread. It has no state, and distinguishes errors by their codes only. A
+driver of exactly-once writes takes the same errors differently: ``client/coordinator_requests.py`` says why.
 
 Source: the handlers of apache/kafka ``TransactionManager``; KIP-1050 (classes of errors).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from enum import Enum
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from kafka_sink.client.outcomes import CoordinatorRequest, Reaction
+from kafka_sink.client.transactional_requests import InitProducerId
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-
-
-class Reaction(Enum):
-    """The effect of an error code on the request and on the producer."""
-
-    RETRY = "the request is sent again after a pause"
-    LOOK_UP = "likewise, to the coordinator that is found anew"
-    ABORT = "the transaction can only be aborted"
-    BUMP = "likewise, and the next one needs a new epoch"
-    UNINITIALIZE = "no id was given; asking for one may be tried again"
-    FENCED = "another producer holds the transactional id: an error for good"
-    FATAL = "an error for good"
-
 
 _COMMON: Final[Mapping[ErrorCode, Reaction]] = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.LOOK_UP,
@@ -93,10 +81,35 @@ def reaction_to(api_key: ApiKey, code: ErrorCode) -> Reaction:
     return Reaction.ABORT if api_key is ApiKey.ADD_PARTITIONS_TO_TXN else Reaction.FATAL
 
 
-def gravest(api_key: ApiKey, codes: Iterable[ErrorCode]) -> ErrorCode:
-    """The most severe of *codes*. OPERATION_NOT_ATTEMPTED is only chosen if there is no other code."""
-    order = list(Reaction)
-    told = [code for code in codes if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
-    return max(
-        told, key=lambda code: order.index(reaction_to(api_key, code)), default=ErrorCode.OPERATION_NOT_ATTEMPTED
-    )
+def remedy(request: CoordinatorRequest[Any], code: ErrorCode, option_prefix: str) -> str:
+    """What the user can do about the refusal of *request* with *code*, as the end of its text; empty if nothing is
+    known.
+
+    :param option_prefix: the prefix that the user writes before the names of options.
+    """
+    if not isinstance(request, InitProducerId):
+        return ""
+    if request.transactional_id is None:
+        advice = _PRODUCER_ID_REMEDIES.get(code, _SEE_LOGS)
+        return f": {advice}, or set {option_prefix}enable.idempotence=false"
+    return f": {_TRANSACTIONAL_ID_REMEDIES.get(code, _SEE_LOGS)}"
+
+
+_SEE_LOGS: Final = "see the brokers' logs"
+
+_PRODUCER_ID_REMEDIES: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "grant WRITE on the topic to this principal (before Kafka 2.8: IDEMPOTENT_WRITE on the cluster)"
+    ),
+    ErrorCode.UNSUPPORTED_VERSION: "idempotent writes need brokers of version 0.11 or newer; upgrade them",
+}
+
+_TRANSACTIONAL_ID_REMEDIES: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant WRITE on this transactional id to this principal",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        "transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms; lower the one or raise the other"
+    ),
+    ErrorCode.PRODUCER_FENCED: "a newer producer with the same id has taken over",
+    ErrorCode.INVALID_REQUEST: "these brokers have no transactions",
+    ErrorCode.UNSUPPORTED_VERSION: "transactions need brokers of version 0.11 or newer; upgrade them",
+}

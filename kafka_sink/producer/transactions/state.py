@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Final
 
 from kafka_sink.common.clock import Clock
@@ -51,15 +51,6 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
 ONGOING: Final = frozenset(
     {State.IN_TRANSACTION, State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION, State.ABORTABLE_ERROR}
 )
-
-
-class Priority(IntEnum):
-    """The priority of a queued request: each kind depends on the results of those before it."""
-
-    FIND_COORDINATOR = 0
-    INIT_PRODUCER_ID = 1
-    ADD_PARTITIONS_OR_OFFSETS = 2
-    END_TXN = 3
 
 
 class TransactionalResult:

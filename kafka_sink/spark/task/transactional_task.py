@@ -42,7 +42,9 @@ def write_in_transaction(
         transaction = WRITER_TRANSACTIONS.begin(shared_client(options.producer_properties), plan, version)
         opened.append(transaction)
         properties = task_properties(options)
-        return open_producer(properties, transaction, plan.flow, option_prefix=KAFKA_PREFIX, network=network)
+        return open_producer(
+            properties, transaction, plan.transaction_version, option_prefix=KAFKA_PREFIX, network=network
+        )
 
     try:
         commit = write_task(batches, options, open_own)
@@ -69,7 +71,9 @@ def write_in_drivers_transaction(
 
     def open_shared(task_partition: int, attempt: int, network: ClientNetwork | None) -> KafkaProducer:
         properties = task_properties(options)
-        return open_producer(properties, plan.driver, plan.flow, option_prefix=KAFKA_PREFIX, network=network)
+        return open_producer(
+            properties, plan.driver, plan.transaction_version, option_prefix=KAFKA_PREFIX, network=network
+        )
 
     try:
         commit = write_task(batches, options, open_shared)
@@ -112,6 +116,6 @@ def _transactional(
 def _abort_own(opened: list[Transaction], options: SinkOptions, plan: Plan) -> None:
     try:
         client = shared_client(options.producer_properties)
-        client.run(client.end(opened, plan.flow, commit=False))
+        client.run(client.end(opened, plan.transaction_version, commit=False))
     except KafkaError as error:
         _log.warning("the transaction of this attempt stays open until the next batch ends it: %s", error)

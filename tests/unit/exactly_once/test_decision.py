@@ -9,9 +9,9 @@ import pytest
 
 from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import ErrorCode
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink
-from kafka_sink.exactly_once.model import FencedError, Flow, OpenTransaction, Progress, Transaction, UndecidedError
+from kafka_sink.exactly_once.model import FencedError, OpenTransaction, Progress, Transaction, UndecidedError
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.sink import Plan, _is_committed
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
@@ -45,7 +45,9 @@ class Coordinators(ImmediateClient):
         self.written += progress[-1:]
 
     @immediate
-    def end(self, transactions: Collection[Transaction], flow: Flow, *, commit: bool) -> dict[Transaction, ErrorCode]:
+    def end(
+        self, transactions: Collection[Transaction], transaction_version: TransactionVersion, *, commit: bool
+    ) -> dict[Transaction, ErrorCode]:
         if commit:
             assert self.decision is not None and list(transactions) == [DRIVER]
             return {DRIVER: self.decision}
@@ -56,7 +58,7 @@ class Coordinators(ImmediateClient):
 @pytest.mark.behaviour(
     "Exactly once: parallel", "A transaction that is not as its task left it is aborted, and nothing decided"
 )
-@pytest.mark.parametrize("flow", Flow)
+@pytest.mark.parametrize("transaction_version", TransactionVersion)
 @pytest.mark.parametrize(
     ("known", "age_ms", "text"),
     [
@@ -70,12 +72,12 @@ class Coordinators(ImmediateClient):
     ],
 )
 def test_changed_task_transaction_is_aborted_and_nothing_decided(
-    known: TransactionDescription | None, age_ms: int, text: str, flow: Flow
+    known: TransactionDescription | None, age_ms: int, text: str, transaction_version: TransactionVersion
 ) -> None:
     clock = FakeClock()
     coordinators = Coordinators(known)
     sink = ParallelSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
-    plan = Plan("s", "s/t", DRIVER, flow, 20_000, Moment.now(clock), None, 1)
+    plan = Plan("s", "s/t", DRIVER, transaction_version, 20_000, Moment.now(clock), None, 1)
     clock.advance(age_ms)
     with pytest.raises(UndecidedError, match=text):
         sink.commit(plan, 0, "query", [OpenTransaction(TASKS, ROWS)])
@@ -96,7 +98,7 @@ def test_changed_task_transaction_is_aborted_and_nothing_decided(
 def test_unconfirmed_decision_commits_no_task(code: ErrorCode, error: type[Exception], protocol: str) -> None:
     clock = FakeClock()
     coordinators = Coordinators(GOOD, code)
-    plan = Plan("s", "s/t", DRIVER, Flow.V2, 20_000, Moment.now(clock), None, 1)
+    plan = Plan("s", "s/t", DRIVER, TransactionVersion.V2, 20_000, Moment.now(clock), None, 1)
     with pytest.raises(error, match="batch 0"):
         if protocol == "parallel":
             parallel = ParallelSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
@@ -111,20 +113,24 @@ def test_unconfirmed_decision_commits_no_task(code: ErrorCode, error: type[Excep
 def test_empty_batch_rewrites_old_progress_before_it_expires(age_s: int, is_written: bool) -> None:
     clock = FakeClock()
     coordinators = Coordinators(None, ErrorCode.NONE)
-    known = Progress(3, "query", Flow.V2, clock.wall_ms() // 1000 - age_s)
-    plan = Plan("s", "s/t", DRIVER, Flow.V2, 20_000, Moment.now(clock), known, 1)
+    known = Progress(3, "query", TransactionVersion.V2, clock.wall_ms() // 1000 - age_s)
+    plan = Plan("s", "s/t", DRIVER, TransactionVersion.V2, 20_000, Moment.now(clock), known, 1)
     sink = ParallelSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
     sink.commit(plan, 3, "query", [])
     assert bool(coordinators.written) is is_written
 
 
-@pytest.mark.parametrize("flow", Flow)
+@pytest.mark.parametrize("transaction_version", TransactionVersion)
 @pytest.mark.parametrize("state", ["PrepareCommit", "CompleteCommit"])
-def test_only_the_same_committed_transaction_is_not_ended_again(state: str, flow: Flow) -> None:
-    own = TransactionDescription(replace(TASKS, epoch=TASKS.epoch + (flow is Flow.V2)), state, frozenset())
+def test_only_the_same_committed_transaction_is_not_ended_again(
+    state: str, transaction_version: TransactionVersion
+) -> None:
+    own = TransactionDescription(
+        replace(TASKS, epoch=TASKS.epoch + (transaction_version is TransactionVersion.V2)), state, frozenset()
+    )
     later = replace(own, transaction=replace(own.transaction, epoch=own.transaction.epoch + 1))
     others = [later, replace(own, transaction=replace(own.transaction, producer_id=10))]
     others += [replace(own, state=state) for state in ("Ongoing", "Empty", "PrepareAbort", "CompleteAbort")]
-    assert _is_committed(TASKS, flow, {TASKS.transactional_id: own})
-    assert not any(_is_committed(TASKS, flow, {TASKS.transactional_id: other}) for other in others)
-    assert not _is_committed(TASKS, flow, {})
+    assert _is_committed(TASKS, transaction_version, {TASKS.transactional_id: own})
+    assert not any(_is_committed(TASKS, transaction_version, {TASKS.transactional_id: other}) for other in others)
+    assert not _is_committed(TASKS, transaction_version, {})

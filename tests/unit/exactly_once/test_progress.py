@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kafka_sink.client.exchange import Exchange
-from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
-from kafka_sink.exactly_once.model import Flow, Progress, ProgressError, Transaction
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
+from kafka_sink.exactly_once.model import Progress, ProgressError, Transaction
 from kafka_sink.exactly_once.names import writer_id
 from kafka_sink.exactly_once.progress import ProgressStore
 from tests.fakes.immediate import ImmediateClient, immediate, returned
@@ -44,17 +44,17 @@ def of_version(version: int, count: int = 400) -> Progress:
     # Of as many processes as transactions: that makes the longest list.
     processes = (number.to_bytes(6, "big") for number in range(count))
     transactions = tuple(Transaction(writer_id("s/t", each, 7), 2**40 + each[-1], version) for each in processes)
-    return Progress(version + 1, "query", Flow.V2, 0, tuple(sorted(transactions)))
+    return Progress(version + 1, "query", TransactionVersion.V2, 0, tuple(sorted(transactions)))
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "A list whose parts are of different versions is refused")
 def test_a_list_whose_parts_are_of_different_versions_is_refused() -> None:
     offsets = Offsets()
     store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
-    returned(store.write(DRIVER, Flow.V2, of_version(4), 10))
+    returned(store.write(DRIVER, TransactionVersion.V2, of_version(4), 10))
     older = dict(offsets.found)
     assert len(older) == 2
-    returned(store.write(DRIVER, Flow.V2, of_version(5), 10))
+    returned(store.write(DRIVER, TransactionVersion.V2, of_version(5), 10))
     assert returned(store.read()) == of_version(5)
     offsets.found[1] = older[1]
     with pytest.raises(ProgressError, match="no progress of this sink"):
@@ -71,7 +71,7 @@ def test_of_many_partitions_only_those_with_progress_are_read(transactions: int,
     if not transactions:
         assert returned(store.read()) is None
     else:
-        returned(store.write(DRIVER, Flow.V2, of_version(4, transactions), 100_000))
+        returned(store.write(DRIVER, TransactionVersion.V2, of_version(4, transactions), 100_000))
         assert returned(store.read()) == of_version(4, transactions)
     assert [len(partitions) for partitions in offsets.asked] == asked
 
@@ -79,7 +79,7 @@ def test_of_many_partitions_only_those_with_progress_are_read(transactions: int,
 def test_progress_growing_between_reads_is_read_as_one_version() -> None:
     offsets = Offsets()
     store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
-    returned(store.write(DRIVER, Flow.V2, of_version(4, 5_000), 100_000))
+    returned(store.write(DRIVER, TransactionVersion.V2, of_version(4, 5_000), 100_000))
 
     class Meanwhile(Offsets):
         def fetch_offsets(self, *arguments: Any, require_stable: bool) -> Exchange[dict[int, OffsetAndMetadata]]:
@@ -87,7 +87,7 @@ def test_progress_growing_between_reads_is_read_as_one_version() -> None:
             if len(self.asked) == 1:
                 # A newer driver decides between the first read and the second.
                 newer = ProgressStore(self, "s", "t")  # type: ignore[arg-type]
-                yield from newer.write(DRIVER, Flow.V2, of_version(5, 10_000), 100_000)
+                yield from newer.write(DRIVER, TransactionVersion.V2, of_version(5, 10_000), 100_000)
             return found
 
     meanwhile = Meanwhile()

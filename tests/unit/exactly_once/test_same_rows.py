@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
-from kafka_sink.common.model import OffsetAndMetadata
+from kafka_sink.common.model import OffsetAndMetadata, TransactionVersion
 from kafka_sink.exactly_once.model import (
     NO_OFFSETS,
     BatchNumbering,
-    Flow,
     PlannedOffsets,
     Progress,
     ProgressError,
@@ -28,8 +27,10 @@ PLANNED = PlannedOffsets(4, "a" * 16)
 
 def plan(offsets: PlannedOffsets, committed: str) -> Plan:
     """Of a sink whose last batch was 4."""
-    progress = Progress(5, QUERY, Flow.V2, 0, offsets=committed)
-    return Plan("s", "s/t", DRIVER, Flow.V2, 20_000, Moment.now(SYSTEM_CLOCK), progress, 1, offsets=offsets)
+    progress = Progress(5, QUERY, TransactionVersion.V2, 0, offsets=committed)
+    return Plan(
+        "s", "s/t", DRIVER, TransactionVersion.V2, 20_000, Moment.now(SYSTEM_CLOCK), progress, 1, offsets=offsets
+    )
 
 
 @pytest.mark.behaviour(
@@ -81,8 +82,8 @@ def test_progress_keeps_planned_offsets_and_reads_older_format() -> None:
     offsets = Offsets()
     store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
     transactions = (Transaction("s/t.000000000000.9", 1, 1),)
-    written = Progress(5, QUERY, Flow.V2, 17, transactions, "a" * 16)
-    returned(store.write(DRIVER, Flow.V2, written, 10))
+    written = Progress(5, QUERY, TransactionVersion.V2, 17, transactions, "a" * 16)
+    returned(store.write(DRIVER, TransactionVersion.V2, written, 10))
     assert returned(store.read()) == written
     _, *fields = offsets.found[0].metadata.split("|")
     assert fields.pop(4) == "a" * 16

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from kafka_sink.exactly_once.model import Flow, Progress, Transaction
+from kafka_sink.common.model import TransactionVersion
+from kafka_sink.exactly_once.model import Progress, Transaction
 from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.writing import WriterTransactions
 from tests.fakes.clock import FakeClock
 from tests.fakes.immediate import ImmediateClient, immediate
 
-DECIDED = Progress(3, "query", Flow.V2, 0, (Transaction("s/t.000000000000.9", 1, 1),))
+DECIDED = Progress(3, "query", TransactionVersion.V2, 0, (Transaction("s/t.000000000000.9", 1, 1),))
 
 
 @dataclass
@@ -65,7 +66,7 @@ class Coordinators(ImmediateClient):
 )
 def test_id_is_reused_only_when_nobody_will_end_its_transaction(state: str | None, version: int, again: bool) -> None:
     ids, coordinators = WriterTransactions(), Coordinators(state)
-    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), Flow.V2, 20_000, 0, DECIDED, 1)
+    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
     used = ids.begin(coordinators, plan, version)  # type: ignore[arg-type]
     following = ids.begin(coordinators, plan, 3)  # type: ignore[arg-type]
     assert (following.transactional_id == used.transactional_id) is again
@@ -73,7 +74,7 @@ def test_id_is_reused_only_when_nobody_will_end_its_transaction(state: str | Non
 
 def test_tasks_of_a_batch_share_one_description_of_their_ids() -> None:
     ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
-    first = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), Flow.V2, 20_000, 0, None, 1)
+    first = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, None, 1)
     names = [ids.begin(coordinators, first, 0).transactional_id for _ in range(5)]  # type: ignore[arg-type]
     for version in (2, 4):
         plan = replace(first, progress=replace(DECIDED, next_version=version))
@@ -87,7 +88,7 @@ def test_tasks_of_a_batch_share_one_description_of_their_ids() -> None:
 
 def test_id_seen_as_finished_is_not_reused_with_older_progress() -> None:
     ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
-    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), Flow.V2, 20_000, 0, DECIDED, 1)
+    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
     used = {ids.begin(coordinators, plan, 1).transactional_id for _ in range(2)}  # type: ignore[arg-type]
     assert ids.begin(coordinators, plan, 3).transactional_id in used  # type: ignore[arg-type]
     older = replace(plan, progress=replace(DECIDED, next_version=2))
@@ -95,26 +96,32 @@ def test_id_seen_as_finished_is_not_reused_with_older_progress() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flow", "state", "producer_id", "epoch", "timeout_ms", "later_ms", "goes_on"),
+    ("transaction_version", "state", "producer_id", "epoch", "timeout_ms", "later_ms", "goes_on"),
     [
-        (Flow.V2, "CompleteCommit", 1, 1, 20_000, 0, True),
-        (Flow.V2, "CompleteAbort", 1, 1, 20_000, 0, True),
+        (TransactionVersion.V2, "CompleteCommit", 1, 1, 20_000, 0, True),
+        (TransactionVersion.V2, "CompleteAbort", 1, 1, 20_000, 0, True),
         # The last epoch was used up, and the id got another producer id.
-        (Flow.V2, "CompleteCommit", 2, 0, 20_000, 0, True),
+        (TransactionVersion.V2, "CompleteCommit", 2, 0, 20_000, 0, True),
         # Ended in version 1, which begins no epoch.
-        (Flow.V2, "CompleteCommit", 1, 0, 20_000, 0, False),
-        (Flow.V1, "CompleteCommit", 1, 1, 20_000, 0, False),
-        (Flow.V2, "CompleteCommit", 1, 1, 30_000, 0, False),
-        (Flow.V2, "CompleteCommit", 1, 1, 20_000, 60_001, False),
-        (Flow.V2, None, 1, 1, 20_000, 0, False),
+        (TransactionVersion.V2, "CompleteCommit", 1, 0, 20_000, 0, False),
+        (TransactionVersion.V1, "CompleteCommit", 1, 1, 20_000, 0, False),
+        (TransactionVersion.V2, "CompleteCommit", 1, 1, 30_000, 0, False),
+        (TransactionVersion.V2, "CompleteCommit", 1, 1, 20_000, 60_001, False),
+        (TransactionVersion.V2, None, 1, 1, 20_000, 0, False),
     ],
 )
 def test_transaction_continues_from_the_epoch_the_last_end_began(
-    flow: Flow, state: str | None, producer_id: int, epoch: int, timeout_ms: int, later_ms: int, goes_on: bool
+    transaction_version: TransactionVersion,
+    state: str | None,
+    producer_id: int,
+    epoch: int,
+    timeout_ms: int,
+    later_ms: int,
+    goes_on: bool,
 ) -> None:
     clock = FakeClock()
     ids, coordinators = WriterTransactions(clock), Coordinators(state)
-    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), flow, timeout_ms, 0, DECIDED, 1)
+    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), transaction_version, timeout_ms, 0, DECIDED, 1)
     # Two are looked at together; the second description is older when it is used.
     first = replace(plan, progress=None)
     names = [ids.begin(coordinators, first, 1).transactional_id for _ in range(2)]  # type: ignore[arg-type]

@@ -10,9 +10,9 @@ from kafka_sink.common.errors import (
     error_for,
 )
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import NO_OFFSET, TopicPartition
+from kafka_sink.common.model import NO_OFFSET, ProducerIdAndEpoch, TopicPartition
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
-from kafka_sink.producer.transactions.idempotence import IdempotenceManager, ProducerIdAndEpoch
+from kafka_sink.producer.transactions.idempotence import IdempotenceManager
 from tests.fakes.batches import TP, make_batch, read_wire
 
 OTHER = TopicPartition("orders", 4)

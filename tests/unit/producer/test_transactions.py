@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kafka_sink.client.transactional_requests import EndTxn, InitProducerId
 from kafka_sink.common.errors import (
     ApiError,
     ErrorCode,
@@ -18,13 +19,15 @@ from kafka_sink.common.errors import (
     UnsupportedVersionError,
 )
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata
+from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdAndEpoch, TransactionVersion
 from kafka_sink.producer.batching.calls_in_progress import APPEND, _Call
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
-from kafka_sink.producer.transactions.idempotence import ProducerIdAndEpoch
+from kafka_sink.producer.transactions.request_queue import QueuedRequest
 from kafka_sink.producer.transactions.state import TRANSITIONS, State
 from kafka_sink.producer.transactions.state_machine import TransactionStateMachine
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.end_txn import EndTxnResponse
+from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
 from tests.fakes.brokers import SILENCE, FakeBrokers
 from tests.fakes.clock import FakeClock
 from tests.fakes.producing import TOPIC, queued, tp
@@ -584,8 +587,12 @@ def test_answers_after_a_fatal_error_change_nothing(world: TransactionalWorld) -
     world.begin()
     result, before = world.manager.begin_commit(), world.manager.identity
     world.manager.fail_for_good(KafkaError("broken"))
-    world.manager.initialized(77, 7)
-    world.manager.transaction_ended(result, 77, 7)
+    late = {
+        InitProducerId("orders-writer", 60_000): InitProducerIdResponse(producer_id=77, producer_epoch=7),
+        EndTxn("orders-writer", before, TransactionVersion.V2, True): EndTxnResponse(producer_id=77, producer_epoch=7),
+    }
+    for request, answer in late.items():
+        world.manager.answered(QueuedRequest(request, result), answer, world.clock.now_ms)
     assert (world.manager.state, world.manager.identity) == (S.FATAL_ERROR, before)
 
 
@@ -601,7 +608,7 @@ def test_record_staged_after_abort_is_not_in_next_transaction(world: Transaction
 
 def test_closing_producer_does_not_end_a_joined_transaction() -> None:
     world = make_world()
-    world.manager.join(ProducerIdAndEpoch(77, 7), is_version_2=True)
+    world.manager.join(ProducerIdAndEpoch(77, 7), TransactionVersion.V2)
     world.send(b"v")
     world.settle()
     assert not world.manager.has_ongoing_transaction
@@ -932,7 +939,7 @@ def test_upgrade_to_version_2_takes_effect_after_transaction() -> None:
     assert world.brokers.versions(END) == {4}
     assert world.brokers.versions(PRODUCE) == {11}
     assert world.order[-2:] == [END, INIT], "version 2 begins in an epoch of its own"
-    assert world.manager.is_version_2
+    assert world.manager.transaction_version is TransactionVersion.V2
     world.begin()
     world.send(b"c")
     world.commit()
@@ -965,7 +972,7 @@ def test_an_older_report_of_the_features_does_not_count() -> None:
     world.step(10)
     world.send(b"a")
     world.commit()
-    assert world.manager.is_version_2
+    assert world.manager.transaction_version is TransactionVersion.V2
 
 
 # --- closing ---------------------------------------------------------------------------------------------------------
