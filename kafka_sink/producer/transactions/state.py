@@ -2,6 +2,59 @@
 
 Calling threads create results and wait for them; the sender thread completes them. Nothing here sends anything. The
 table of transitions exists only here.
+
+The state machine
+-----------------
+
+::
+
+    UNINITIALIZED ──▶ INITIALIZING ──▶ READY ──▶ IN_TRANSACTION ──▶ COMMITTING_TRANSACTION ──▶ READY
+          ◀─────────────────┘            ▲          │       │              │
+                                         │          │       ▼              ▼
+                                         │          │   ABORTABLE_ERROR ◀──┘
+                                         │          ▼       ▼
+                                         └────── ABORTING_TRANSACTION
+
+``FATAL_ERROR`` may follow every state, and only ``close`` follows it. A transaction whose end requires a new epoch goes
+back to ``READY`` by way of ``INITIALIZING``.
+
+**Who moves it.** A call of the application moves it at once, on the calling thread: ``init_transactions`` to
+INITIALIZING, ``begin_transaction`` to IN_TRANSACTION, ``commit_transaction`` to COMMITTING_TRANSACTION,
+``abort_transaction`` to ABORTING_TRANSACTION. Outcomes move it on the sender thread: InitProducerId leads to READY, or
+back to UNINITIALIZED if it was refused for a reason that can be fixed; EndTxn leads to READY. A failed batch or record
+leads to ABORTABLE_ERROR. Both threads hold the manager's lock. A producer that joined a transaction of another producer
+is READY and IN_TRANSACTION at once, and never ends it. A producer without a transactional id only uses UNINITIALIZED,
+INITIALIZING, READY and FATAL_ERROR.
+
+**A call and its result.** ``commit_transaction`` may time out although EndTxn is on its way. Then nobody knows whether
+the transaction is committed, so only the same call is allowed, and it waits for the same result. A result is settled
+when its caller has seen it, or when it is an error.
+
+**What an error does.** The table in :mod:`reactions` gives each error code of each request one of seven reactions:
+
+* *Retry*: the state does not change, and the request is sent again after a pause. It may be dropped meanwhile, if the
+  transaction is aborted.
+* *Look up*: likewise, after the coordinator was found again. A lost connection has the same effect: every request may
+  be repeated, and a coordinator recognizes the repetition by the epoch.
+* *Abort*: this transaction has failed, the producer has not. IN_TRANSACTION and COMMITTING_TRANSACTION become
+  ABORTABLE_ERROR; waiting requests fail, and batches that were not sent are dropped. In ABORTING_TRANSACTION there is
+  no milder reaction left than a fatal error.
+* *Bump*: likewise, and the next transaction requires a new epoch, because the sequences may have a gap. If the
+  coordinator cannot give one (before KIP-360), the error is fatal.
+* *Uninitialize*: InitProducerId was refused; the call may be repeated after a permission was granted.
+* *Fenced*: another producer holds the transactional id. Fatal, and reported as PRODUCER_FENCED whatever the code.
+* *Fatal*: the producer cannot know what became of its transaction, or can never continue.
+
+**What ends a transaction.** EndTxn is sent when every batch of the transaction has an outcome. If the coordinator does
+not know of the transaction, because no partition or group was added, there is nothing to end and EndTxn is not sent. If
+it may or may not know (the first AddPartitionsToTxn was lost), an abort is sent, INVALID_TXN_STATE counts as success,
+and a new epoch keeps a late AddPartitionsToTxn out of the next transaction.
+
+**Epochs.** In transaction version 2 the answer to EndTxn contains the epoch of the next transaction, so late writes of
+one transaction never reach the next. In version 1 the epoch stays; only after an error is a new one requested. The
+version changes between two transactions only (:mod:`epochs`).
+
+Source: apache/kafka ``TransactionManager`` (State, TxnRequestHandler); KIP-98, KIP-360, KIP-588, KIP-890, KIP-1050.
 """
 
 from __future__ import annotations
