@@ -12,11 +12,11 @@ from typing import Any
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
-from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import ProducerStateManager
 from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import ProducerIdAndEpoch
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.producer.transactions.state import TransactionalResult

@@ -22,17 +22,15 @@ from kafka_sink.broker.coordinator.group_topic import OFFSETS_TOPIC, offsets_par
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.coordinator.transaction_metadata import (
     NO_PRODUCER_ID,
-    VERSION_WITH_EPOCH_BUMP,
     TransactionMetadata,
     TransactionState,
 )
-from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
 
 #: Delay before markers that could not be written are retried.
 MARKER_RETRY_MS: Final = 100
@@ -227,7 +225,7 @@ class TransactionCoordinator:
         adds = request_version >= FIRST_PRODUCE_THAT_ADDS
         try:
             if adds:
-                version = VERSION_WITH_EPOCH_BUMP
+                version = TransactionVersion.V2
                 self.add_partitions(transactional_id, producer, frozenset({partition}), version)
                 return
             missing = self.verify_partitions(transactional_id, producer, frozenset({partition}))
@@ -250,7 +248,7 @@ class TransactionCoordinator:
             try:
                 if adds:
                     groups = frozenset({group})
-                    self._add(transactional_id, producer, frozenset({participant}), VERSION_WITH_EPOCH_BUMP, groups)
+                    self._add(transactional_id, producer, frozenset({participant}), TransactionVersion.V2, groups)
                 missing = rules.missing_partitions(self._known(transactional_id), producer, {participant})
             except ApiError as error:
                 return _code_for_offsets(error.code, adds=adds)

@@ -14,12 +14,12 @@ from typing import Final, Protocol
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.topic_state import NO_LEADER
 from kafka_sink.broker.coordinator.group_topic import OFFSETS_TOPIC
-from kafka_sink.broker.coordinator.transaction_metadata import VERSION_WITH_EPOCH_BUMP, TransactionMetadata
+from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.records.control import EndTransactionMarker
 
 #: In Kafka the leader epoch of the partition of ``__transaction_state``; constant here.
@@ -123,6 +123,10 @@ class TransactionMarkers:
             raise ApiError(f"cannot open a log: {error}", ErrorCode.KAFKA_STORAGE_ERROR) from error
         if log is None:
             raise ApiError(f"topic {partition.topic} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        bumps_epoch = version >= VERSION_WITH_EPOCH_BUMP
-        log.append_marker(marker, state.leader_epoch, self._clock.wall_ms(), bumps_epoch=bumps_epoch)
+        log.append_marker(
+            marker,
+            state.leader_epoch,
+            self._clock.wall_ms(),
+            transaction_version=TransactionVersion.of_level(version),
+        )
         self._on_written(partition)

@@ -14,14 +14,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from kafka_sink.common.model import NO_TIMESTAMP, TopicPartition
+from kafka_sink.common.model import NO_TIMESTAMP, TopicPartition, TransactionVersion
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 #: The last epoch that is assigned to a producer; the coordinator reserves the next one for fencing.
 LAST_PRODUCER_EPOCH: Final = 2**15 - 2
-#: The transaction version in which EndTxn bumps the epoch (KIP-890).
-VERSION_WITH_EPOCH_BUMP: Final = 2
 
 
 class TransactionState(StrEnum):
@@ -134,7 +132,7 @@ class TransactionMetadata:
     def fenced(self, version: int, now_ms: int, *, next_producer_id: int = NO_PRODUCER_ID) -> Self:
         """Begin to abort the open transaction, under an epoch that its producer does not have."""
         fence = self.moved_to(TransactionState.PREPARE_EPOCH_FENCE, now_ms)
-        last_epoch = self.producer_epoch if version >= VERSION_WITH_EPOCH_BUMP else NO_PRODUCER_EPOCH
+        last_epoch = self.producer_epoch if version >= TransactionVersion.V2 else NO_PRODUCER_EPOCH
         return fence.moved_to(
             TransactionState.PREPARE_ABORT,
             now_ms,
@@ -158,7 +156,7 @@ class TransactionMetadata:
 
     def prepared(self, *, committed: bool, version: int, next_producer_id: int, now_ms: int) -> Self:
         """The transaction with a decided outcome. In version 2 this bumps the epoch for the next transaction."""
-        bump = version >= VERSION_WITH_EPOCH_BUMP
+        bump = version >= TransactionVersion.V2
         return self.moved_to(
             TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
             now_ms,

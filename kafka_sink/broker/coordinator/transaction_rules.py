@@ -9,25 +9,16 @@ Source: KIP-98, KIP-360, KIP-890; the answers were measured on Apache Kafka 4.1 
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from typing import NamedTuple
 
 from kafka_sink.broker.coordinator.transaction_metadata import (
     LAST_PRODUCER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    VERSION_WITH_EPOCH_BUMP,
     TransactionMetadata,
     TransactionState,
 )
 from kafka_sink.common.errors import ApiError, ErrorCode
-from kafka_sink.common.model import TopicPartition
-
-
-class ProducerIdAndEpoch(NamedTuple):
-    """The identity of a producer: its producer id and its epoch."""
-
-    producer_id: int
-    epoch: int
+from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
 
 
 def _refused(metadata: TransactionMetadata, code: ErrorCode, reason: str) -> ApiError:
@@ -76,7 +67,7 @@ def fenced(
 
     In version 2 the producer may later receive that epoch. The last epoch is never assigned: a new producer id follows.
     """
-    rotates = version >= VERSION_WITH_EPOCH_BUMP and metadata.is_epoch_exhausted
+    rotates = version >= TransactionVersion.V2 and metadata.is_epoch_exhausted
     return metadata.fenced(version, now_ms, next_producer_id=new_producer_id() if rotates else NO_PRODUCER_ID)
 
 
@@ -160,7 +151,7 @@ def end_transaction(
 
     :raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
-    if version < VERSION_WITH_EPOCH_BUMP:
+    if version < TransactionVersion.V2:
         _check_holder(metadata, producer)
         if metadata.state.is_deciding:
             raise _concurrent(metadata)
@@ -177,7 +168,7 @@ def end_transaction(
         # written in that epoch, so only an abort is valid.
         from_rest = not repeated and not _is_open(metadata) and not committed
     if _is_open(metadata) or from_rest:
-        exhausted = version >= VERSION_WITH_EPOCH_BUMP and metadata.is_epoch_exhausted
+        exhausted = version >= TransactionVersion.V2 and metadata.is_epoch_exhausted
         next_producer_id = new_producer_id() if exhausted else NO_PRODUCER_ID
         return metadata.prepared(committed=committed, version=version, next_producer_id=next_producer_id, now_ms=now_ms)
     decided = metadata.state is not TransactionState.EMPTY and repeated

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import ProducerIdAndEpoch, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(0, 4)
 _FIRST_WITH_PRODUCER_FENCED: Final = 2
-_VERSION_1: Final = 1
 
 
 def handle(context: BrokerContext, request: ApiRequest[AddOffsetsToTxnRequest]) -> None:
@@ -24,7 +23,7 @@ def handle(context: BrokerContext, request: ApiRequest[AddOffsetsToTxnRequest]) 
     try:
         transactions = context.transactions_for(body.transactional_id)
         groups = frozenset({body.group_id})
-        transactions.add_partitions(body.transactional_id, producer, frozenset(), _VERSION_1, groups=groups)
+        transactions.add_partitions(body.transactional_id, producer, frozenset(), TransactionVersion.V1, groups=groups)
     except ApiError as error:
         code = error.code
         if code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:

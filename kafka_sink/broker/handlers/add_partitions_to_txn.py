@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from kafka_sink.broker.coordinator.transaction_metadata import VERSION_WITH_EPOCH_BUMP
-from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.errors import ApiError, ErrorCode
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -29,7 +27,6 @@ from kafka_sink.protocol.schema import VersionRange
 VERSIONS: Final = VersionRange(0, 5)
 _FIRST_WITH_PRODUCER_FENCED: Final = 2
 _FIRST_OF_BROKERS: Final = 4
-_VERSION_1: Final = 1
 
 
 def handle(context: BrokerContext, request: ApiRequest[AddPartitionsToTxnRequest]) -> None:
@@ -45,7 +42,7 @@ def handle(context: BrokerContext, request: ApiRequest[AddPartitionsToTxnRequest
     def add(partitions: frozenset[TopicPartition]) -> ErrorCode:
         try:
             transactions = context.transactions_for(transactional_id)
-            transactions.add_partitions(transactional_id, producer, partitions, _VERSION_1)
+            transactions.add_partitions(transactional_id, producer, partitions, TransactionVersion.V1)
         except ApiError as error:
             if error.code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
                 return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -65,7 +62,7 @@ def _handle_transaction(context: BrokerContext, transaction: AddPartitionsToTxnT
     def add(partitions: frozenset[TopicPartition]) -> ErrorCode:
         try:
             transactions = context.transactions_for(transactional_id)
-            transactions.add_partitions(transactional_id, producer, partitions, VERSION_WITH_EPOCH_BUMP)
+            transactions.add_partitions(transactional_id, producer, partitions, TransactionVersion.V2)
         except ApiError as error:
             return error.code
         return ErrorCode.NONE

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kafka_sink.broker.coordinator.transaction_metadata import VERSION_WITH_EPOCH_BUMP
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.errors import ErrorCode
+from kafka_sink.common.model import TRANSACTION_VERSION_FEATURE, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.api_versions import (
     ApiVersion,
@@ -29,7 +29,6 @@ _FIRST_WITH_SOFTWARE: Final = 3
 #: Lowest versions that are advertised although they are not served, as in Kafka (KAFKA-18659): older clients of
 #: librdkafka do not compress if Produce 0 is missing.
 _LEAST: Final = {ApiKey.PRODUCE: 0}
-_TRANSACTION_VERSION: Final = "transaction.version"
 
 
 def handle(context: BrokerContext, request: ApiRequest[ApiVersionsRequest]) -> None:
@@ -50,9 +49,9 @@ def answer(context: BrokerContext, body: ApiVersionsRequest, version: int) -> tu
     lowest = 0 if version > _FIRST_WITH_SOFTWARE else 1
     response = ApiVersionsResponse(
         api_keys=_api_keys(context),
-        supported_features=[SupportedFeatureKey(_TRANSACTION_VERSION, lowest, VERSION_WITH_EPOCH_BUMP)],
+        supported_features=[SupportedFeatureKey(TRANSACTION_VERSION_FEATURE, lowest, TransactionVersion.V2)],
         finalized_features_epoch=0,
-        finalized_features=[FinalizedFeatureKey(_TRANSACTION_VERSION, level, level)],
+        finalized_features=[FinalizedFeatureKey(TRANSACTION_VERSION_FEATURE, level, level)],
     )
     return response, version
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_sink.broker.coordinator.transaction_metadata import VERSION_WITH_EPOCH_BUMP
-from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import ProducerIdAndEpoch, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafka_sink.protocol.schema import VersionRange
@@ -19,7 +18,6 @@ from kafka_sink.protocol.schema import VersionRange
 VERSIONS: Final = VersionRange(0, 5)
 _FIRST_WITH_PRODUCER_FENCED: Final = 2
 _FIRST_WITH_EPOCH_BUMP: Final = 5
-_VERSION_1: Final = 1
 
 
 def handle(context: BrokerContext, request: ApiRequest[EndTxnRequest]) -> None:
@@ -30,7 +28,7 @@ def handle(context: BrokerContext, request: ApiRequest[EndTxnRequest]) -> None:
         after = context.transactions_for(body.transactional_id).end_transaction(
             body.transactional_id,
             ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
-            VERSION_WITH_EPOCH_BUMP if bumps else _VERSION_1,
+            TransactionVersion.V2 if bumps else TransactionVersion.V1,
             committed=body.committed,
         )
     except ApiError as error:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from kafka_sink.broker.coordinator.transaction_metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import ProducerIdAndEpoch
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.protocol.schema import VersionRange

@@ -13,7 +13,6 @@ from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.coordinator.transaction_coordinator import FIRST_PRODUCE_THAT_ADDS
-from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.handlers.context import (
     ApiHandler,
     ApiRequest,
@@ -26,7 +25,7 @@ from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import VerificationGuard
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.produce import (
     LeaderIdAndEpoch,
@@ -142,8 +141,9 @@ def _admitted(
         text = "a transactional batch needs a transactional id"
         raise ApiError(text, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
-    bumps_epoch = request.version >= FIRST_PRODUCE_THAT_ADDS
-    guard = log.begin_verification(*producer, header.base_sequence, context.clock.wall_ms(), bumps_epoch=bumps_epoch)
+    version = TransactionVersion.V2 if request.version >= FIRST_PRODUCE_THAT_ADDS else TransactionVersion.V1
+    now_ms = context.clock.wall_ms()
+    guard = log.begin_verification(*producer, header.base_sequence, now_ms, transaction_version=version)
     if guard is None:
         yield None
         return

@@ -6,10 +6,9 @@ from typing import Final
 
 from kafka_sink.broker.coordinator.group_offsets import CommittedOffset
 from kafka_sink.broker.coordinator.group_requests import Committer
-from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.errors import ApiError, ErrorCode
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

@@ -27,7 +27,7 @@ from kafka_sink.broker.log.segment import Segment, TimestampOffset
 from kafka_sink.broker.log.segments import Segments
 from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TransactionVersion
 from kafka_sink.records.batch import BatchHeader, parse_header, set_log_append_time
 from kafka_sink.records.control import EndTransactionMarker, marker_batch
 from kafka_sink.records.layout import INT32, MAGIC_AT, SIZE_PREFIX
@@ -166,11 +166,16 @@ class PartitionLog:
             self._appended_before[base_offset] = appended_before
 
     def append_marker(
-        self, marker: EndTransactionMarker, leader_epoch: int, wall_ms: int, *, bumps_epoch: bool = False
+        self,
+        marker: EndTransactionMarker,
+        leader_epoch: int,
+        wall_ms: int,
+        *,
+        transaction_version: TransactionVersion = TransactionVersion.V1,
     ) -> AppendInfo:
         """End a producer's transaction with a control batch; this also fences older epochs if no transaction is open.
 
-        *bumps_epoch*: each transaction has its own epoch, and the marker has the epoch of the next transaction.
+        In *transaction_version* 2 each transaction has its own epoch, and the marker has the epoch of the next one.
 
         :raises ApiError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; else as :meth:`append`.
         """
@@ -178,7 +183,7 @@ class PartitionLog:
         header = parse_header(batch)
         with self._lock:
             self._raise_if_failed()
-            self._producers.check_marker(marker, bumps_epoch=bumps_epoch)
+            self._producers.check_marker(marker, transaction_version=transaction_version)
             state = self._producers.states.get(marker.producer_id)
             ended = state.transaction_first_offset if state is not None else NO_OFFSET
             base_offset = self._segments.end_offset
@@ -189,20 +194,28 @@ class PartitionLog:
             return AppendInfo(base_offset, base_offset, wall_ms, self._segments.start_offset, duplicate=False)
 
     def begin_verification(
-        self, producer_id: int, epoch: int, sequence: int, wall_ms: int, *, bumps_epoch: bool = False
+        self,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        wall_ms: int,
+        *,
+        transaction_version: TransactionVersion = TransactionVersion.V1,
     ) -> VerificationGuard | None:
         """A guard for :meth:`append`, to begin a transaction in this log; None if it is open already (KIP-890).
 
         The caller then asks the coordinator, and appends only if the partition is part of the transaction. It calls
-        :meth:`end_verification` afterwards. *sequence* is the first sequence number of the batch. *bumps_epoch*: each
-        transaction of this client has its own epoch.
+        :meth:`end_verification` afterwards. *sequence* is the first sequence number of the batch,
+        *transaction_version* that of the producer.
 
         :raises ApiError: INVALID_PRODUCER_EPOCH.
         """
         with self._lock:
             if self._producers.has_open_transaction(producer_id, epoch):
                 return None
-            return self._producers.begin_verification(producer_id, epoch, sequence, wall_ms, bumps_epoch=bumps_epoch)
+            return self._producers.begin_verification(
+                producer_id, epoch, sequence, wall_ms, transaction_version=transaction_version
+            )
 
     def end_verification(self, guard: VerificationGuard) -> None:
         """End the verification after the batch was appended or rejected; later appends under *guard* are rejected."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafka_sink.common.errors import ApiError, ErrorCode, OutOfOrderSequenceError
-from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TransactionVersion
 from kafka_sink.records.batch import BatchHeader
 from kafka_sink.records.control import EndTransactionMarker
 
@@ -70,19 +70,21 @@ class ProducerState:
 class VerificationGuard:
     """Represents one verification with the transaction coordinator; guards are compared by identity.
 
-    *bumps_epoch*: the batch is from a client whose transactions have an epoch each.
+    *transaction_version* is that of the producer; in version 2 each of its transactions has an epoch of its own.
     """
 
-    __slots__ = ("bumps_epoch", "epoch", "producer_id")
+    __slots__ = ("epoch", "producer_id", "transaction_version")
 
-    def __init__(self, producer_id: int, epoch: int, *, bumps_epoch: bool = False) -> None:
+    def __init__(
+        self, producer_id: int, epoch: int, *, transaction_version: TransactionVersion = TransactionVersion.V1
+    ) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
-        self.bumps_epoch = bumps_epoch
+        self.transaction_version = transaction_version
 
     def is_about_the_next(self, marker: EndTransactionMarker) -> bool:
         """Whether *marker* ends the transaction before the one that is being verified."""
-        return self.bumps_epoch and self.epoch == marker.producer_epoch
+        return self.transaction_version is TransactionVersion.V2 and self.epoch == marker.producer_epoch
 
 
 @dataclass(slots=True)
@@ -194,8 +196,10 @@ class ProducerStateManager:
 
     # --- markers -----------------------------------------------------------------------------------------------------
 
-    def check_marker(self, marker: EndTransactionMarker, *, bumps_epoch: bool = False) -> None:
-        """Check whether *marker* may be appended; with *bumps_epoch* its epoch is the next transaction's (KIP-1228).
+    def check_marker(
+        self, marker: EndTransactionMarker, *, transaction_version: TransactionVersion = TransactionVersion.V1
+    ) -> None:
+        """Check whether *marker* may be appended; in version 2 its epoch is the next transaction's (KIP-1228).
 
         :raises ApiError: INVALID_PRODUCER_EPOCH (a newer producer, or the next transaction, has written here),
             TRANSACTION_COORDINATOR_FENCED (a newer coordinator has written here).
@@ -205,7 +209,7 @@ class ProducerStateManager:
             return
         self._check_epoch(state, marker.producer_id, marker.producer_epoch)
         is_open = state.transaction_first_offset != NO_OFFSET
-        if bumps_epoch and is_open and state.epoch == marker.producer_epoch:
+        if transaction_version is TransactionVersion.V2 and is_open and state.epoch == marker.producer_epoch:
             # The marker was written before and the next transaction has begun; a repeated marker must not end that one.
             text = f"the marker of epoch {state.epoch} of producer {marker.producer_id} is of the transaction before"
             raise ApiError(text, ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -255,13 +259,19 @@ class ProducerStateManager:
             self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= start_offset]
 
     def begin_verification(
-        self, producer_id: int, epoch: int, sequence: int, wall_ms: int, *, bumps_epoch: bool = False
+        self,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        wall_ms: int,
+        *,
+        transaction_version: TransactionVersion = TransactionVersion.V1,
     ) -> VerificationGuard:
         """Begin a verification with the coordinator; the end of the transaction in question invalidates the guard.
 
         Until a batch is appended, :meth:`check` rejects batches after the lowest *sequence* that is being verified.
 
-        *bumps_epoch*: transactions of this client have an epoch each, and a marker has the epoch after that of its
+        In *transaction_version* 2, transactions have an epoch each, and a marker has the epoch after that of its
         transaction (KIP-890). Such a client begins its next transaction as soon as the outcome of the last one is
         decided, possibly before the marker is in this log; a marker with the epoch in question belongs to the last
         transaction.
@@ -277,7 +287,7 @@ class ProducerStateManager:
         elif epoch == asked.epoch:
             asked.lowest_sequence = min(asked.lowest_sequence, sequence)
             asked.last_wall_ms = wall_ms
-        guard = VerificationGuard(producer_id, epoch, bumps_epoch=bumps_epoch)
+        guard = VerificationGuard(producer_id, epoch, transaction_version=transaction_version)
         self._guards.setdefault(producer_id, set()).add(guard)
         return guard
 

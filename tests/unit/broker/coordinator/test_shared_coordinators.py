@@ -18,14 +18,13 @@ from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.broker.coordinator.transaction_coordinator import MARKER_RETRY_MS, TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
-from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.log.filesystem import OsFileSystem
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.errors import ApiError, ErrorCode
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.clock import FakeClock
 

@@ -6,10 +6,9 @@ import pytest
 
 from kafka_sink.broker.coordinator.transaction_coordinator import MARKER_RETRY_MS
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
-from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.broker.log.producer_state import VerificationGuard
 from kafka_sink.common.errors import ApiError, ErrorCode
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse

@@ -13,9 +13,8 @@ from kafka_sink.broker.coordinator.transaction_metadata import (
     TransactionMetadata,
     TransactionState,
 )
-from kafka_sink.broker.coordinator.transaction_rules import ProducerIdAndEpoch
 from kafka_sink.common.errors import ApiError, ErrorCode
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition
 
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT

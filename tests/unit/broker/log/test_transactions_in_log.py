@@ -11,6 +11,7 @@ import pytest
 from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
 from kafka_sink.broker.log.producer_state import AbortedTransaction, VerificationGuard
 from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import TransactionVersion
 from kafka_sink.records.control import EndTransactionMarker, read_marker
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reader import read_batches
@@ -60,10 +61,10 @@ def end(
     committed: bool,
     epoch: int = 0,
     coordinator: int = 0,
-    bumps_epoch: bool = False,
+    transaction_version: TransactionVersion = TransactionVersion.V1,
 ) -> int:
     marker = EndTransactionMarker(producer, epoch, committed, coordinator)
-    return log.append_marker(marker, 0, 0, bumps_epoch=bumps_epoch).base_offset
+    return log.append_marker(marker, 0, 0, transaction_version=transaction_version).base_offset
 
 
 def committed_values(log: PartitionLog, max_bytes: int = 1 << 20) -> list[bytes | None]:
@@ -185,7 +186,7 @@ def test_late_marker_does_not_refuse_next_epoch_of_client(
         batch, header = with_header(
             [b"v"], producer_id=producer, producer_epoch=last + 1, base_sequence=0, is_transactional=True
         )
-        guard = log.begin_verification(producer, last + 1, 0, 0, bumps_epoch=True)
+        guard = log.begin_verification(producer, last + 1, 0, 0, transaction_version=TransactionVersion.V2)
         # Decided before the question, written after it: the coordinator says yes once this marker is everywhere.
         end(log, producer, committed=True, epoch=last + 1)
         assert not log.append(batch, header, 0, 0, guard).duplicate
@@ -196,7 +197,7 @@ def test_late_marker_does_not_refuse_next_epoch_of_client(
 
 def test_own_marker_keeps_batch_out_of_the_next_transaction(log: PartitionLog) -> None:
     batch, header = with_header([b"v"], producer_id=1, producer_epoch=4, base_sequence=0, is_transactional=True)
-    guard = log.begin_verification(1, 4, 0, 0, bumps_epoch=True)
+    guard = log.begin_verification(1, 4, 0, 0, transaction_version=TransactionVersion.V2)
     end(log, 1, committed=False, epoch=5)
     refused(lambda: log.append(batch, header, 0, 0, guard), ErrorCode.INVALID_PRODUCER_EPOCH)
     # Without an epoch for each, nothing tells the next transaction's marker from the last one's.
@@ -209,11 +210,14 @@ def test_own_marker_keeps_batch_out_of_the_next_transaction(log: PartitionLog) -
 def test_repeated_marker_does_not_end_the_next_transaction(log: PartitionLog) -> None:
     write(log, 1, 0, epoch=3)
     for _ in range(2):
-        end(log, 1, committed=True, epoch=4, bumps_epoch=True)
+        end(log, 1, committed=True, epoch=4, transaction_version=TransactionVersion.V2)
     write(log, 1, 0, epoch=4)
-    refused(lambda: end(log, 1, committed=True, epoch=4, bumps_epoch=True), ErrorCode.INVALID_PRODUCER_EPOCH)
+    refused(
+        lambda: end(log, 1, committed=True, epoch=4, transaction_version=TransactionVersion.V2),
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    )
     assert log.last_stable_offset == 3
-    end(log, 1, committed=False, epoch=5, bumps_epoch=True)
+    end(log, 1, committed=False, epoch=5, transaction_version=TransactionVersion.V2)
     assert committed_values(log) == [b"v"]
     # Without an epoch for each it is the present one's.
     write(log, 1, 0, epoch=5)
@@ -360,7 +364,7 @@ def test_last_stable_offset_is_never_below_the_log_start(log: PartitionLog) -> N
 
 def ask(log: PartitionLog, sequence: int, *, epoch: int = 1, wall_ms: int = 0) -> None:
     """The coordinator is asked about a batch, and says CONCURRENT_TRANSACTIONS."""
-    guard = log.begin_verification(1, epoch, sequence, wall_ms, bumps_epoch=True)
+    guard = log.begin_verification(1, epoch, sequence, wall_ms, transaction_version=TransactionVersion.V2)
     assert guard is not None
     log.end_verification(guard)
 
