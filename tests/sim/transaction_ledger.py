@@ -83,7 +83,8 @@ class TransactionLedger(Ledger):
 
     def _check_in_time(self, sending: Sending, delivery: Delivery) -> None:
         if not self.may_be_late:
-            super()._check_in_time(sending, delivery)
+            # dataclass(slots=True) makes a new class, which super() without arguments does not find.
+            super(TransactionLedger, self)._check_in_time(sending, delivery)
 
     # --- readers -----------------------------------------------------------------------------------------------------
 
