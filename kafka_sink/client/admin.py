@@ -62,7 +62,7 @@ class AdminConfig(ClientConfig):
         "default.api.timeout.ms",
         c.INT,
         60_000,
-        "how long one call may take altogether, ms",
+        "how long one call may take in total, ms",
         validator=c.between(1, 2**31 - 1),
     )
 
@@ -259,7 +259,7 @@ class AdminClient:
             raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
         replicas = [node.id for node in known[partition.partition].replicas]
         if node_id not in replicas:
-            text = f"broker {node_id} is no replica of {partition}, {replicas} are"
+            text = f"broker {node_id} is not a replica of {partition}; its replicas are {replicas}"
             raise error_for(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         order = [node_id, *(replica for replica in replicas if replica != node_id)]
 
@@ -313,7 +313,7 @@ class AdminClient:
                 raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
             leader = cluster.leader_for(partition)
             if leader is None:
-                raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader now")
+                raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} currently has no leader")
             by_leader.setdefault(leader, []).append(partition)
         return by_leader
 
@@ -382,7 +382,7 @@ def _raise_for(code: int, name: str | None, message: str | None) -> None:
 
 def _description(cluster: Cluster, name: str) -> TopicDescription:
     if name in cluster.invalid_topics:
-        raise error_for(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no legal topic name")
+        raise error_for(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a legal topic name")
     if name in cluster.unauthorized_topics:
         raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {name!r}")
     if cluster.partition_count(name) is None:

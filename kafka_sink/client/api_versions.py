@@ -68,7 +68,7 @@ class NodeApiVersions:
         if latest < ours.min or latest < theirs.min:
             remedy = _UPGRADE_BROKERS if theirs.max < ours.min else "it needs a newer version of kafkalite"
             raise UnsupportedVersionError(
-                f"the broker supports {api_key.name} in versions {theirs}, this client in versions {ours}; {remedy}"
+                f"the broker supports {api_key.name} versions {theirs}, this client supports versions {ours}; {remedy}"
             )
         return latest
 

@@ -173,8 +173,8 @@ class BlockingClient:
         if self._is_under_way:
             if is_nested():
                 raise KafkaError(
-                    "this client was asked, by a signal handler or a finalizer, in the middle of another request "
-                    "on the same thread; let the handler only set a flag"
+                    "this client was called by a signal handler or a finalizer during another request on the same "
+                    "thread; the handler should only set a flag"
                 )
             self._renew()
         self._is_under_way = True
@@ -186,7 +186,7 @@ class BlockingClient:
         try:
             left.close()
         except Exception:
-            _log.exception("the connections of an interrupted request could not all be closed")
+            _log.exception("could not close all connections of an interrupted request")
         self._client, self._metadata = self._create()
         self._client.api_versions.know_features_of(left.api_versions)
 

@@ -24,9 +24,9 @@ RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY = "resolve_canonical_bootstrap_servers_
 REBOOTSTRAP = "rebootstrap"
 
 _OF_THE_JVM = "TLS is Python's and OpenSSL's"
-_TOKENS_ARE_RENEWED = "a token is renewed when a connection needs one and four fifths of its time are over"
-_TOKENS_COME_FROM_YOU = "tokens come from the function of sasl.login.callback.handler.class, with its own limits"
-_FIGURES = "the producer's metrics() and prometheus() have the figures"
+_TOKENS_ARE_RENEWED = "a new connection renews the token after 80 percent of its lifetime"
+_TOKENS_COME_FROM_YOU = "the function of sasl.login.callback.handler.class fetches tokens and sets its own time-outs"
+_FIGURES = "metrics are available from the producer's metrics() and prometheus()"
 
 
 def _parse_address(entry: str) -> tuple[str, int]:
@@ -62,113 +62,116 @@ class ConnectionConfig:
         "bootstrap.servers",
         c.LIST,
         c.REQUIRED,
-        "addresses to meet the cluster by, host:port separated by commas; a few of its brokers are enough",
+        "initial broker addresses, host:port separated by commas; a few brokers of the cluster are enough",
         validator=c.Validator("host:port, for example 127.0.0.1:9092", _are_addresses),
     )
-    client_id: str = c.key("client.id", c.STRING, "", "name sent with every request, for the brokers' logs and quotas")
+    client_id: str = c.key(
+        "client.id", c.STRING, "", "client name sent with every request, for the brokers' logs and quotas"
+    )
     client_dns_lookup: str = c.key(
         "client.dns.lookup",
         c.STRING,
         USE_ALL_DNS_IPS,
-        "try all addresses of a host name in turn, or turn the bootstrap addresses into canonical host names first",
+        "how to resolve addresses: try all addresses of a host name in turn, or replace the bootstrap addresses by "
+        "canonical host names first",
         validator=c.one_of(USE_ALL_DNS_IPS, RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY),
     )
     security_protocol: str = c.key(
         "security.protocol",
         c.STRING,
         "PLAINTEXT",
-        "how to speak to the brokers: SSL is TLS, SASL_… authenticates with sasl.mechanism",
+        "protocol of the connections to the brokers: SSL is TLS, SASL_… authenticates with sasl.mechanism",
         validator=c.one_of(PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL),
     )
     request_timeout_ms: int = c.key(
         "request.timeout.ms",
         c.INT,
         30_000,
-        "how long to wait for the answer to a request before its connection is given up, ms",
+        "how long to wait for the response to a request before its connection is closed, ms",
         validator=c.between(1, _INT_MAX),
     )
     max_in_flight_requests_per_connection: int = c.key(
         "max.in.flight.requests.per.connection",
         c.INT,
         5,
-        "unanswered requests that one connection may have",
+        "maximum number of unanswered requests per connection",
         validator=c.between(1, _INT_MAX),
     )
     retry_backoff_ms: int = c.key(
         "retry.backoff.ms",
         c.INT,
         100,
-        "wait before a failed request (metadata included) is tried again, ms; grows up to retry.backoff.max.ms",
+        "wait before a failed request (metadata included) is retried, ms; grows up to retry.backoff.max.ms",
         validator=c.between(0, _INT_MAX),
     )
     retry_backoff_max_ms: int = c.key(
         "retry.backoff.max.ms",
         c.INT,
         1_000,
-        "longest wait before a failed request is tried again, ms",
+        "longest wait before a failed request is retried, ms",
         validator=c.between(0, _INT_MAX),
     )
     reconnect_backoff_ms: int = c.key(
         "reconnect.backoff.ms",
         c.INT,
         50,
-        "wait before a broker is connected to again, ms; grows up to reconnect.backoff.max.ms",
+        "wait before reconnecting to a broker, ms; grows up to reconnect.backoff.max.ms",
         validator=c.between(0, _INT_MAX),
     )
     reconnect_backoff_max_ms: int = c.key(
         "reconnect.backoff.max.ms",
         c.INT,
         1_000,
-        "longest wait before a broker is connected to again, ms",
+        "longest wait before reconnecting to a broker, ms",
         validator=c.between(0, _INT_MAX),
     )
     socket_connection_setup_timeout_ms: int = c.key(
         "socket.connection.setup.timeout.ms",
         c.INT,
         10_000,
-        "how long a connection may take to be established, ms; grows up to socket.connection.setup.timeout.max.ms",
+        "time-out for establishing a connection, ms; grows up to socket.connection.setup.timeout.max.ms",
         validator=c.between(1, _INT_MAX),
     )
     socket_connection_setup_timeout_max_ms: int = c.key(
         "socket.connection.setup.timeout.max.ms",
         c.INT,
         30_000,
-        "longest time a connection may take to be established, ms",
+        "longest time-out for establishing a connection, ms",
         validator=c.between(1, _INT_MAX),
     )
     connections_max_idle_ms: int = c.key(
         "connections.max.idle.ms",
         c.INT,
         540_000,
-        "close a connection that was silent for this long, ms; -1 = never",
+        "close connections that have been idle for this long, ms; -1 = never",
         validator=c.between(-1, _INT_MAX),
     )
     metadata_max_age_ms: int = c.key(
         "metadata.max.age.ms",
         c.INT,
         300_000,
-        "ask for metadata again after this long even if nothing seems to have changed, ms",
+        "refresh metadata after this long even if no change was seen, ms",
         validator=c.between(0, _INT_MAX),
     )
     metadata_max_idle_ms: int = c.key(
         "metadata.max.idle.ms",
         c.INT,
         300_000,
-        "forget the metadata of a topic that was not used for this long, ms",
+        "forget the metadata of a topic that has not been used for this long, ms",
         validator=c.between(5_000, _INT_MAX),
     )
     metadata_recovery_strategy: str = c.key(
         "metadata.recovery.strategy",
         c.STRING,
         REBOOTSTRAP,
-        "what to do when none of the known brokers can be reached: begin again with bootstrap.servers, or keep trying",
+        "what to do when none of the known brokers is reachable: start again from bootstrap.servers, or keep trying",
         validator=c.one_of(REBOOTSTRAP, "none"),
     )
     metadata_recovery_rebootstrap_trigger_ms: int = c.key(
         "metadata.recovery.rebootstrap.trigger.ms",
         c.INT,
         300_000,
-        "begin again with bootstrap.servers, too, when no broker has answered a request for metadata for this long, ms",
+        "also start again from bootstrap.servers when no broker has answered a metadata request for this long, ms",
         validator=c.between(0, _INT_MAX),
     )
     send_buffer_bytes: int = c.key(
@@ -189,8 +192,8 @@ class ConnectionConfig:
         "receive.message.max.bytes",
         c.INT,
         104_857_600,
-        "largest answer that is taken from a broker, bytes; whoever announces more is no broker of ours. Not in Apache "
-        "Kafka's clients, which have no such limit; the name is librdkafka's",
+        "largest response accepted from a broker, bytes; the connection is closed if a response is larger. Apache "
+        "Kafka's clients have no such limit; the name is librdkafka's",
         validator=c.between(1_000, _INT_MAX),
     )
 
@@ -206,7 +209,7 @@ class ClientConfig(SecurityConfig, ConnectionConfig):
     #: Options of Kafka's Java clients that have no effect here: a configuration copied from a Java client must not fail
     #: because of them.
     NO_EFFECT: ClassVar[Mapping[str, str]] = {
-        "ssl.protocol": "Python's ssl negotiates the newest version; ssl.enabled.protocols limits them",
+        "ssl.protocol": "Python's ssl module negotiates the newest version; ssl.enabled.protocols limits the choice",
         "ssl.provider": _OF_THE_JVM,
         "ssl.keymanager.algorithm": _OF_THE_JVM,
         "ssl.trustmanager.algorithm": _OF_THE_JVM,
@@ -221,6 +224,6 @@ class ClientConfig(SecurityConfig, ConnectionConfig):
         "sasl.login.retry.backoff.max.ms": _TOKENS_COME_FROM_YOU,
         "metric.reporters": _FIGURES,
         "auto.include.jmx.reporter": _FIGURES,
-        "metrics.recording.level": "every figure is always kept",
-        "enable.metrics.push": "no figures are sent to the brokers (KIP-714)",
+        "metrics.recording.level": "all metrics are always recorded",
+        "enable.metrics.push": "no metrics are sent to the brokers (KIP-714)",
     }

@@ -202,7 +202,7 @@ class CoordinatorRequests:
         """
         backoff_ms = self._backoff.backoff_ms(pauses)
         if self._clock.monotonic_ms() + backoff_ms >= deadline_ms:
-            raise KafkaTimeoutError(f"{what} did not come to an end within {self._timeout_ms} ms")
+            raise KafkaTimeoutError(f"{what} did not complete within {self._timeout_ms} ms")
         return Pause(backoff_ms)
 
 

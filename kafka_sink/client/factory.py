@@ -119,7 +119,7 @@ def bootstrap_addresses(config: ClientConfig) -> tuple[list[tuple[str, int]], li
         try:
             addresses = resolve(host, port)
         except OSError as error:
-            _log.warning("leaving %s:%d out of %s: %s", host, port, config.option("bootstrap.servers"), error)
+            _log.warning("removing %s:%d from %s: %s", host, port, config.option("bootstrap.servers"), error)
             unresolved.append(ConnectionFailure(host, port, str(error)))
             continue
         if config.client_dns_lookup == RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY:

@@ -144,7 +144,7 @@ class Metadata:
             while True:
                 self.raise_if_fatal()
                 if self._is_closed:
-                    raise KafkaError("metadata was asked for after the client was closed")
+                    raise KafkaError("metadata was requested after the client was closed")
                 if self.update_version > last_version:
                     return
                 remaining_ms = deadline_ms - self._clock.monotonic_ms()
@@ -163,7 +163,7 @@ class Metadata:
         """Raise an error if the cluster has reported *topic* as an invalid name; a retry would not help."""
         if topic in self._cluster.invalid_topics:
             raise InvalidTopicError(
-                f"topic {topic!r} has no legal name: 1 to 249 letters, digits, '.', '_' and '-' are allowed"
+                f"topic name {topic!r} is not legal: expected 1 to 249 letters, digits, '.', '_' and '-'"
             )
 
     @leaves("_changed")
@@ -286,4 +286,6 @@ def _check_can_be_asked_for(topic: str) -> None:
     except UnicodeEncodeError as error:
         raise ValueError(f"topic {topic!r:.50} cannot be written in UTF-8: {error.reason}") from None
     if size > _NAME_MAX_BYTES:
-        raise ValueError(f"topic {topic[:50]!r}… takes {size} bytes, and names have at most {_NAME_MAX_BYTES}")
+        raise ValueError(
+            f"topic {topic[:50]!r}… takes {size} bytes, more than the limit of {_NAME_MAX_BYTES} for a name"
+        )

@@ -190,7 +190,7 @@ class DefaultMetadataUpdater:
     def handle_response(self, response: MetadataResponse, version: int, now_ms: int) -> None:
         update, self._in_progress = self._in_progress, None
         if update is None:
-            raise RuntimeError("a metadata answer arrived that nobody asked for")
+            raise RuntimeError("received a metadata response without a request in flight")
         self._log_troubles(response)
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._may_rebootstrap:
             self._is_sent_back = True
@@ -206,7 +206,9 @@ class DefaultMetadataUpdater:
         if troubles:
             shown = ", ".join(f"{name}: {code}" for name, code in list(troubles.items())[:_TROUBLES_SHOWN])
             more = len(troubles) - _TROUBLES_SHOWN
-            self._log.info("metadata reports errors for topics: %s%s", shown, f" and {more} more" if more > 0 else "")
+            self._log.info(
+                "metadata response has errors for topics: %s%s", shown, f" and {more} more" if more > 0 else ""
+            )
 
     def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None:
         self._in_progress = None

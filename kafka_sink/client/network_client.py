@@ -326,20 +326,20 @@ class NetworkClient:
     def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
         for receive in self._selectable.completed_receives:
             if not self._in_flight.count(receive.source):
-                self._drop(receive.source, "the broker sent an answer that nobody asked for", responses, now_ms)
+                self._drop(receive.source, "the broker sent a response without a request in flight", responses, now_ms)
                 continue
             entry = self._in_flight.complete_next(receive.source)
             try:
                 body = _decode(entry, receive)
             except ProtocolError as error:
-                cause = f"the broker's answer cannot be understood: {error}"
+                cause = f"the broker's response cannot be decoded: {error}"
                 self._cancel(entry, Disconnect(ChannelState.LOCAL_CLOSE, cause), responses, now_ms)
                 self._drop(receive.source, cause, responses, now_ms)
                 continue
             pause_ms = throttle_ms(entry.request.api_key, entry.version, body)
             if pause_ms > 0:
                 self._states.throttle(receive.source, now_ms + pause_ms)
-                self._log.debug("%s throttles us for %d ms", self._peers.name(receive.source), pause_ms)
+                self._log.debug("throttled by %s for %d ms", self._peers.name(receive.source), pause_ms)
             if not entry.is_internal:
                 responses.append(entry.request.ended(now_ms, body=body))
             elif isinstance(body, MetadataResponse):
@@ -357,7 +357,7 @@ class NetworkClient:
             self._states.ready(node_id)
             self._peers.ready(node_id)
         elif not self._version_questions.add_again(node_id, entry.version, body):
-            self._drop(node_id, f"the broker refuses to tell its API versions: {code.name}", responses, now_ms)
+            self._drop(node_id, f"the broker refused the ApiVersions request: {code.name}", responses, now_ms)
 
     def _handle_disconnections(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id, disconnect in self._selectable.disconnected.items():
@@ -394,7 +394,7 @@ class NetworkClient:
         """Disconnect from all known brokers: the same id may belong to another broker at another address by now."""
         for node in self._updater.nodes():
             if self._states.is_preparing(node.connection_id) or self._states.is_connected(node.connection_id):
-                self._drop(node.connection_id, "left, to begin again with bootstrap.servers", responses, now_ms)
+                self._drop(node.connection_id, "closed to start again from bootstrap.servers", responses, now_ms)
         self._updater.rebootstrap(now_ms)
 
     # -- endings
@@ -418,7 +418,7 @@ class NetworkClient:
         was_ready = not self._states.is_preparing(node_id)
         if disconnect.cause in (CLOSED, RESET) and not was_ready:
             option, protocol = self._config.option("security.protocol"), self._config.security_protocol
-            hint = f" before it answered anything; is {option}={protocol} what that listener speaks?"
+            hint = f" before it sent any response; check that {option}={protocol} is the protocol of that listener"
         self._states.disconnected(node_id, now_ms)
         self.api_versions.remove(node_id)
         self._version_questions.remove(node_id)
@@ -449,5 +449,5 @@ def _decode(entry: InFlightRequest, receive: NetworkReceive) -> Struct:
     request = entry.request
     correlation_id, body = decode_response(request.api_key, entry.version, receive.payload)
     if correlation_id != request.correlation_id:
-        raise ProtocolError(f"{request} was answered under the id {correlation_id}")
+        raise ProtocolError(f"the response to {request} has the correlation id {correlation_id}")
     return body

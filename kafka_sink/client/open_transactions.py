@@ -86,5 +86,5 @@ def _leader(client: BlockingClient, partition: TopicPartition) -> Node:
         raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
     leader = cluster.leader_for(partition)
     if leader is None:
-        raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader now")
+        raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} currently has no leader")
     return leader

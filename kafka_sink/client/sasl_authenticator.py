@@ -145,9 +145,9 @@ class SaslClientAuthenticator:
         key, version = self._asked
         correlation_id, body = decode_response(key, version, received.payload)
         if correlation_id != self._correlation_id:
-            raise ProtocolError(f"{key.name} was answered under the id {correlation_id}")
+            raise ProtocolError(f"the response to {key.name} has the correlation id {correlation_id}")
         if not self._slot.used_up:
-            raise ProtocolError(f"{key.name} was answered before it was asked")
+            raise ProtocolError(f"a response to {key.name} arrived before its request was sent")
         self._slot.clear()
         return body
 
@@ -163,12 +163,14 @@ class SaslClientAuthenticator:
         code = ErrorCode.of(body.error_code)
         self._versions = {entry.api_key: entry.max_version for entry in body.api_keys}
         if code is not ErrorCode.NONE:
-            raise ProtocolError(f"the broker refuses to tell its API versions before SASL: {code.name}")
+            raise ProtocolError(f"the broker refused the ApiVersions request before SASL: {code.name}")
         if (
             self._versions.get(ApiKey.SASL_HANDSHAKE, -1) < _HANDSHAKE_VERSION
             or ApiKey.SASL_AUTHENTICATE not in self._versions
         ):
-            raise AuthenticationError("the broker does not speak SaslAuthenticate; Apache Kafka does since 1.0")
+            raise AuthenticationError(
+                "the broker does not support SaslAuthenticate, which Apache Kafka has had since 1.0"
+            )
         self._ask_for_mechanism()
 
     def _ask_for_mechanism(self) -> None:
@@ -179,17 +181,18 @@ class SaslClientAuthenticator:
         code = ErrorCode.of(body.error_code)
         if code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             raise AuthenticationError(
-                f"the broker does not take {self._mechanism} here; set sasl.mechanism to one of "
+                f"the broker's listener does not support {self._mechanism}; set sasl.mechanism to one of "
                 f"{', '.join(body.mechanisms) or 'none'}",
                 code,
             )
         if code is ErrorCode.ILLEGAL_SASL_STATE:
             raise AuthenticationError(
-                "the broker's listener takes no SASL; set security.protocol to PLAINTEXT or SSL, or use another port",
+                "the broker's listener does not use SASL; set security.protocol to PLAINTEXT or SSL, or use another "
+                "port",
                 code,
             )
         if code is not ErrorCode.NONE:
-            raise AuthenticationError(f"the broker refuses the SASL handshake: {code.name}", code)
+            raise AuthenticationError(f"the broker refused the SASL handshake: {code.name}", code)
         self._exchange = self._begin()
         self._send_token(self._exchange.initial_response())
 
@@ -201,7 +204,7 @@ class SaslClientAuthenticator:
         if body.error_code:
             code = ErrorCode.of(body.error_code)
             reason = body.error_message or code.name
-            raise AuthenticationError(f"the broker refuses us ({self._mechanism}): {reason}", code)
+            raise AuthenticationError(f"the broker refused the authentication ({self._mechanism}): {reason}", code)
         exchange = self._exchange
         assert exchange is not None
         token = exchange.respond(bytes(body.auth_bytes))
@@ -210,7 +213,9 @@ class SaslClientAuthenticator:
         elif exchange.complete:
             self._complete(body.session_lifetime_ms)
         else:
-            raise AuthenticationError(f"the broker ends {self._mechanism} before it has proved who it is")
+            raise AuthenticationError(
+                f"the broker ended the {self._mechanism} exchange before it had proved its identity"
+            )
 
     def _complete(self, session_lifetime_ms: int) -> None:
         self._state = _State.COMPLETE

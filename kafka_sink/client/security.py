@@ -74,7 +74,12 @@ def _warn_of_unused(config: ClientConfig) -> None:
         if name.startswith(tuple(families)) and getattr(config, item.name) != item.default
     ]
     if unused:
-        _log.warning("%s=%s leaves %s without effect", config.option("security.protocol"), protocol, ", ".join(unused))
+        _log.warning(
+            "with %s=%s, these options have no effect: %s",
+            config.option("security.protocol"),
+            protocol,
+            ", ".join(unused),
+        )
 
 
 def _authenticators(
@@ -106,7 +111,9 @@ def _exchange(config: ClientConfig, clock: Clock) -> ClientExchange:
     name, password = _credentials(config, entry)
     if mechanism == PLAIN:
         if config.security_protocol == SASL_PLAINTEXT:
-            _log.warning("PLAIN over SASL_PLAINTEXT: whoever listens reads the password of %s; SASL_SSL hides it", name)
+            _log.warning(
+                "PLAIN over SASL_PLAINTEXT sends the password of %s unencrypted; use SASL_SSL to encrypt it", name
+            )
         return lambda: PlainClient(name, password)
     return lambda: ScramClient(mechanism, name, password)
 
@@ -116,20 +123,20 @@ def _credentials(config: ClientConfig, entry: JaasEntry | None) -> tuple[str, st
         name, password = config.sasl_username, config.sasl_password
     elif config.sasl_username or config.sasl_password:
         raise ConfigError(
-            f"options {config.option('sasl.jaas.config')} and {config.option('sasl.username')}/"
-            f"{config.option('sasl.password')} are both given; leave one out"
+            f"options {config.option('sasl.jaas.config')} and "
+            f"{config.option('sasl.username')}/{config.option('sasl.password')} are both set; remove one of them"
         )
     else:
         name, password = entry.options.get("username", ""), entry.options.get("password", "")
     if not name or not password:
         missing = "password" if name else "user name"
         raise ConfigError(
-            f"{config.option('sasl.mechanism')}={config.sasl_mechanism} needs a {missing}: give "
+            f"{config.option('sasl.mechanism')}={config.sasl_mechanism} needs a {missing}: set "
             f"{config.option('sasl.jaas.config')}, or {config.option('sasl.username')} and "
             f"{config.option('sasl.password')}"
         )
     if "\0" in name or "\0" in password:
-        raise ConfigError("a SASL user name or password must not hold the character NUL")
+        raise ConfigError("a SASL user name or password must not contain the character NUL")
     return name, password
 
 

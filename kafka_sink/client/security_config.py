@@ -37,34 +37,39 @@ class SecurityConfig(SslConfig):
         "ssl.endpoint.identification.algorithm",
         c.STRING,
         HTTPS,
-        "the broker's certificate has to list the name that we connect by; only an empty value leaves that unchecked",
-        validator=c.Validator("https, or nothing at all", lambda value: value.lower() in (HTTPS, "")),
+        "the broker's certificate must contain the host name that the client connects to; an empty value disables "
+        "this check",
+        validator=c.Validator("https, or an empty value", lambda value: value.lower() in (HTTPS, "")),
     )
     sasl_mechanism: str = c.key(
         "sasl.mechanism",
         _MECHANISM,
         "",
-        "how to authenticate with SASL (Kafka: GSSAPI)",
+        "SASL mechanism used for authentication (Kafka: GSSAPI)",
         validator=c.Validator(_EXPECTED, lambda name: name in ("", *MECHANISMS)),
     )
     sasl_jaas_config: str = c.key(
         "sasl.jaas.config",
         c.STRING,
         "",
-        'Kafka\'s line with user name and password: …PlainLoginModule or …ScramLoginModule required username="…" '
-        'password="…"; under whatever package name it has',
+        "user name and password in the form of a JAAS configuration, as in Kafka: …PlainLoginModule or "
+        '…ScramLoginModule required username="…" password="…"; any package name is accepted',
         sensitive=True,
     )
     sasl_username: str = c.key(
-        "sasl.username", c.STRING, "", "user name, where there is no sasl.jaas.config; the name is librdkafka's"
+        "sasl.username",
+        c.STRING,
+        "",
+        "user name, if sasl.jaas.config is not set; the name of the option is librdkafka's",
     )
     sasl_password: str = c.key(
-        "sasl.password", c.STRING, "", "password, where there is no sasl.jaas.config", sensitive=True
+        "sasl.password", c.STRING, "", "password, if sasl.jaas.config is not set", sensitive=True
     )
     sasl_login_callback_handler_class: str | object | None = c.key(
         "sasl.login.callback.handler.class",
         c.PLUGIN,
         None,
-        "for OAUTHBEARER: a function, or the dotted path of one, that returns a JWT, or any token and the time at "
-        "which it ends (seconds since 1970); asked again before that. Spark's executors have to be able to import it",
+        "for OAUTHBEARER: a function, or the dotted path of one, that returns a JWT, or any token with its expiry "
+        "time (seconds since 1970); called again before the token expires. Spark's executors must be able to import "
+        "it",
     )

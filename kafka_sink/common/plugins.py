@@ -28,8 +28,8 @@ def load_plugin(option: str, given: Any, built_in: Mapping[str, type[Any]], *met
             found = found()
         except Exception as error:
             raise ConfigError(
-                f"option {option}: {found.__module__}.{found.__qualname__} could not be made without arguments "
-                f"({error!r}); give it defaults, or hand the object itself to the constructor"
+                f"option {option}: {found.__module__}.{found.__qualname__} could not be created without arguments "
+                f"({error!r}); give its parameters defaults, or pass the object itself to the constructor"
             ) from error
     for method in methods:
         if not callable(getattr(found, method, None)):

@@ -18,8 +18,8 @@ MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 
 #: Mechanisms that are not implemented, with their alternatives.
 REFUSED: Final[Mapping[str, str]] = {
-    "GSSAPI": "Kerberos is not there, use SCRAM-SHA-512, OAUTHBEARER or mTLS",
+    "GSSAPI": "Kerberos is not supported, use SCRAM-SHA-512, OAUTHBEARER or mTLS",
     "AWS_MSK_IAM": (
-        "MSK takes OAUTHBEARER too, with aws-msk-iam-sasl-signer-python in sasl.login.callback.handler.class"
+        "use OAUTHBEARER, which MSK accepts, with aws-msk-iam-sasl-signer-python in sasl.login.callback.handler.class"
     ),
 }

@@ -81,7 +81,7 @@ class ProcessThreads:
                 tell(owner)
             except Exception:
                 # The other owners have to release what belongs to the parent nevertheless.
-                _log.exception("%s could not be told of the fork", type(owner).__name__)
+                _log.exception("the fork hook of %s failed", type(owner).__name__)
 
     def end(self) -> None:
         """Called at the interpreter's exit, which stops daemon threads at an arbitrary point afterwards."""
@@ -90,7 +90,7 @@ class ProcessThreads:
             try:
                 tell()
             except Exception:
-                _log.exception("thread %s could not be told of the program's end", thread.name)
+                _log.exception("the exit hook of thread %s failed", thread.name)
         # One limit for all threads: with a limit for each, a hundred blocked threads would delay the exit for minutes.
         deadline_ms = self._clock.monotonic_ms() + EXIT_LIMIT_MS
         for thread, _ in threads:
@@ -99,7 +99,7 @@ class ProcessThreads:
             thread.join(max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000)
             if thread.is_alive():
                 _log.warning(
-                    "thread %s did not end within %d ms; the program ends without it", thread.name, EXIT_LIMIT_MS
+                    "thread %s did not end within %d ms; the program exits without it", thread.name, EXIT_LIMIT_MS
                 )
 
 

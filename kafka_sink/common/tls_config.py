@@ -37,44 +37,54 @@ class SslConfig:
         "ssl.truststore.location",
         c.STRING,
         "",
-        "PEM file with the certificates of the authorities to trust; read again for new connections when it changes",
+        "PEM file with the certificates of the trusted authorities; reloaded for new connections when it changes",
     )
     ssl_truststore_certificates: str = c.key(
-        "ssl.truststore.certificates", c.STRING, "", "the same certificates as PEM text instead of a file"
+        "ssl.truststore.certificates",
+        c.STRING,
+        "",
+        "certificates of the trusted authorities as PEM text instead of a file",
     )
     ssl_truststore_type: str = c.key(
-        "ssl.truststore.type", c.STRING, "PEM", "form of the truststore (Kafka: JKS)", validator=_PEM_TRUST
+        "ssl.truststore.type", c.STRING, "PEM", "format of the truststore (Kafka: JKS)", validator=_PEM_TRUST
     )
     ssl_truststore_password: str = c.key(
         "ssl.truststore.password",
         c.STRING,
         "",
-        "for JKS and PKCS12, which are not read",
+        "for JKS and PKCS12, which are not supported",
         sensitive=True,
-        validator=c.Validator(f"nothing, as PEM has none; to convert: {_CONVERT_TRUST}", lambda text: not text),
+        validator=c.Validator(
+            f"no value, because PEM truststores have no password; to convert: {_CONVERT_TRUST}", lambda text: not text
+        ),
     )
     ssl_keystore_location: str = c.key(
         "ssl.keystore.location",
         c.STRING,
         "",
-        "PEM file with our private key and our certificates, our own first; read again when it changes",
+        "PEM file with the private key and its certificate chain, own certificate first; reloaded when it changes",
     )
     ssl_keystore_key: str = c.key(
         "ssl.keystore.key", c.STRING, "", "the private key as PEM text instead of a file", sensitive=True
     )
     ssl_keystore_certificate_chain: str = c.key(
-        "ssl.keystore.certificate.chain", c.STRING, "", "our certificates as PEM text, our own first"
+        "ssl.keystore.certificate.chain",
+        c.STRING,
+        "",
+        "certificate chain of the private key as PEM text, own certificate first",
     )
     ssl_keystore_type: str = c.key(
-        "ssl.keystore.type", c.STRING, "PEM", "form of the keystore (Kafka: JKS)", validator=_PEM_KEY
+        "ssl.keystore.type", c.STRING, "PEM", "format of the keystore (Kafka: JKS)", validator=_PEM_KEY
     )
     ssl_keystore_password: str = c.key(
         "ssl.keystore.password",
         c.STRING,
         "",
-        "for JKS and PKCS12, which are not read; the private key's own is ssl.key.password",
+        "for JKS and PKCS12, which are not supported; the password of the private key is ssl.key.password",
         sensitive=True,
-        validator=c.Validator(f"nothing, as PEM has none; to convert: {_CONVERT_KEY}", lambda text: not text),
+        validator=c.Validator(
+            f"no value, because PEM keystores have no password; to convert: {_CONVERT_KEY}", lambda text: not text
+        ),
     )
     ssl_key_password: str = c.key(
         "ssl.key.password", c.STRING, "", "password of the private key, if it is encrypted", sensitive=True
@@ -83,7 +93,7 @@ class SslConfig:
         "ssl.enabled.protocols",
         c.LIST,
         (TLS_1_2, TLS_1_3),
-        "versions of TLS that may be spoken",
+        "enabled TLS versions",
         validator=c.Validator(
             f"{TLS_1_2}, {TLS_1_3} or both", lambda given: bool(given) and {TLS_1_2, TLS_1_3}.issuperset(given)
         ),
@@ -92,5 +102,5 @@ class SslConfig:
         "ssl.cipher.suites",
         c.LIST,
         (),
-        "cipher suites of TLS 1.2 that may be used, by their IANA or OpenSSL names; naming some leaves TLS 1.3 out",
+        "enabled cipher suites of TLS 1.2, by IANA or OpenSSL name; TLS 1.3 is disabled if any are set",
     )

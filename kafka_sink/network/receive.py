@@ -186,7 +186,7 @@ def _other_language(size: int) -> str:
     """Describes a protocol other than Kafka's, if the bytes that were read as a length look like one."""
     first = size.to_bytes(4, "big")
     if first[:2] in (b"\x15\x03", b"\x16\x03"):
-        return "; the other side speaks TLS: security.protocol has to be that of the listener"
+        return "; the other side speaks TLS: set security.protocol to the protocol of the listener"
     return "; the other side speaks HTTP" if first == b"HTTP" else ""
 
 

@@ -55,7 +55,7 @@ def resolve(host: str, port: int) -> list[SocketAddress]:
     known = (SocketAddress.of(family, sockaddr) for family, _, _, _, sockaddr in inet)
     addresses = [replace(address, name=host) for address in dict.fromkeys(known)]
     if not addresses:
-        raise OSError(f"cannot resolve host name {host!r}: it has no internet address")
+        raise OSError(f"cannot resolve host name {host!r}: it has no IP address")
     return addresses
 
 

@@ -28,7 +28,7 @@ class ChannelState(Enum):
     READY = "ready"
     EXPIRED = "expired"
     FAILED_SEND = "failed send"
-    LOCAL_CLOSE = "closed by us"
+    LOCAL_CLOSE = "closed locally"
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,7 +249,7 @@ class KSelector:
         :raises ValueError: if *timeout_ms* is negative.
         """
         if timeout_ms < 0:
-            raise ValueError(f"timeout_ms must not be below zero, but is {timeout_ms}")
+            raise ValueError(f"timeout_ms must not be negative, got {timeout_ms}")
         made_progress = self._made_read_progress
         self._clear()
         if self._out_of_memory and not self._memory_pool.is_out_of_memory:

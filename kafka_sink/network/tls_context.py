@@ -72,7 +72,9 @@ class TlsContexts:
                     self._context = self._build()
                     self._log.info("the TLS files have changed: new connections use them")
             except ConfigError as error:
-                self._log.warning("the TLS files have changed, but are not used: %s", error)
+                self._log.warning(
+                    "the TLS files have changed, but they cannot be used; the previous ones stay in use: %s", error
+                )
             return self._context
 
     def _stamp_now(self) -> _Stamp:
@@ -115,11 +117,11 @@ class TlsContexts:
             option = f"option {self._prefix}ssl.cipher.suites"
             versions.discard(TLS_1_3)
             if not versions:
-                raise ConfigError(f"{option}: the suites of TLS 1.3 cannot be chosen; leave the option out")
+                raise ConfigError(f"{option}: the cipher suites of TLS 1.3 cannot be chosen; remove the option")
             try:
                 context.set_ciphers(":".join(map(openssl_name, suites)))
             except ssl.SSLError:
-                raise ConfigError(f"{option}: OpenSSL knows none of {', '.join(suites)} for TLS 1.2") from None
+                raise ConfigError(f"{option}: OpenSSL supports none of {', '.join(suites)} for TLS 1.2") from None
         context.minimum_version = _VERSIONS[min(versions)]
         context.maximum_version = _VERSIONS[max(versions)]
 
@@ -127,12 +129,14 @@ class TlsContexts:
         location, text = self._config.ssl_truststore_location, self._config.ssl_truststore_certificates
         name = f"{self._prefix}ssl.truststore.location"
         if location and text:
-            raise ConfigError(f"{name} and {self._prefix}ssl.truststore.certificates are both given; leave one out")
+            raise ConfigError(f"{name} and {self._prefix}ssl.truststore.certificates are both set; remove one of them")
         if not location and not text:
             if not self._server:
                 context.load_default_certs(ssl.Purpose.SERVER_AUTH)
             elif self._client_auth != "none":
-                raise ConfigError(f"ssl.client.auth={self._client_auth} needs {name}, to know whose clients to let in")
+                raise ConfigError(
+                    f"ssl.client.auth={self._client_auth} needs {name} to verify the certificates of clients"
+                )
             return
         # As in Java, any certificate in the truststore is trusted, even a broker's own certificate that is not a CA.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -141,9 +145,9 @@ class TlsContexts:
             context.load_verify_locations(cadata=pem)
         except (ssl.SSLError, ValueError):
             where = f"{name}={location}" if location else f"{self._prefix}ssl.truststore.certificates"
-            raise ConfigError(f"option {where}: there is no certificate in it that can be read") from None
+            raise ConfigError(f"option {where}: it contains no readable certificate") from None
         if not context.cert_store_stats()["x509"]:
-            raise ConfigError(f"option {name}: there is no certificate in it")
+            raise ConfigError(f"option {name}: it contains no certificate")
 
     def _identify(self, context: ssl.SSLContext) -> None:
         config = self._config
@@ -151,17 +155,19 @@ class TlsContexts:
         given_as_text = bool(config.ssl_keystore_key or config.ssl_keystore_certificate_chain)
         prefix = f"{self._prefix}ssl.keystore"
         if location and given_as_text:
-            raise ConfigError(f"{prefix}.location and {prefix}.key are both given; leave one out")
+            raise ConfigError(f"{prefix}.location and {prefix}.key are both set; remove one of them")
         if not location and not given_as_text:
             if self._server:
-                raise ConfigError(f"a TLS listener needs {prefix}.location: its private key and certificates, PEM")
+                raise ConfigError(
+                    f"a TLS listener needs {prefix}.location: a PEM file with its private key and certificates"
+                )
             return
         if location:
             _read_pem(location, f"option {prefix}.location", is_truststore=False)
             self._load(context, location, f"option {prefix}.location: {location}")
             return
         if not (config.ssl_keystore_key and config.ssl_keystore_certificate_chain):
-            raise ConfigError(f"{prefix}.key and {prefix}.certificate.chain are only of use together; give both")
+            raise ConfigError(f"{prefix}.key and {prefix}.certificate.chain belong together; set both")
         with _memory_file(f"{config.ssl_keystore_key}\n{config.ssl_keystore_certificate_chain}\n") as path:
             self._load(context, path, f"options {prefix}.key and {prefix}.certificate.chain")
 
@@ -177,11 +183,15 @@ class TlsContexts:
             context.load_cert_chain(path, password=ask)
         except (ssl.SSLError, OSError, ValueError) as error:
             if asked:
-                what = "is not the one of the private key" if password else "is needed: the private key is encrypted"
+                what = (
+                    "is required: the private key is encrypted"
+                    if password
+                    else "is not the password of the private key"
+                )
                 raise ConfigError(f"{where}: {self._prefix}ssl.key.password {what}") from None
             reason = getattr(error, "reason", None) or "no private key with its certificate"
             raise ConfigError(
-                f"{where} cannot be used: {reason}; it has to hold a private key (PKCS #8) and its certificates, PEM"
+                f"{where} cannot be used: {reason}; it must contain a private key (PKCS #8) and its certificates, PEM"
             ) from None
 
 
@@ -205,7 +215,7 @@ def _read_pem(location: str, option: str, *, is_truststore: bool) -> str:
         raise ConfigError(f"{option}: cannot read {location}: {error.strerror}") from None
     if b"-----BEGIN " not in data:
         binary = data.startswith(_BINARY_STORES)
-        what = "a JKS or PKCS12 file" if binary else "no PEM file"
+        what = "a JKS or PKCS12 file" if binary else "not a PEM file"
         hint = conversion_of(is_truststore).replace("FILE", location)
         raise ConfigError(f"{option}: {location} is {what}, expected PEM; to convert a Java keystore: {hint}")
     # Comments, as keytool writes them, may have any encoding.

@@ -26,8 +26,8 @@ _PIECE_BYTES: Final = 64 * 1024
 _AHEAD_BYTES: Final = 256 * 1024
 _READ_BYTES: Final = 64 * 1024
 _CLOSED_EARLY: Final = (
-    "closed by the other side during the TLS handshake; is that the port of a TLS listener (security.protocol says so) "
-    "that speaks one of our versions of TLS?"
+    "closed by the other side during the TLS handshake; check that the port belongs to a TLS listener, as "
+    "security.protocol says, and that it supports one of the enabled TLS versions"
 )
 
 

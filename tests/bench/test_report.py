@@ -58,7 +58,7 @@ def test_rows_over_tls_show_goals_and_what_tls_costs(tmp_path: Path) -> None:
     assert lines[3].endswith("| PLAINTEXT |  | + 3.5 ms (5.5 ms against 2.0 ms) |  |")
 
 
-def test_the_embedded_broker_is_held_against_kafka(tmp_path: Path) -> None:
+def test_the_embedded_broker_is_compared_with_kafka(tmp_path: Path) -> None:
     rates = {"kafkalite": 300_000.0, "kafka": 200_000.0}
     brokers = {name: {"records_per_s": rate, "runs": [rate]} for name, rate in rates.items()}
     works = {work.name: {"brokers": brokers} for work in WORKS}

@@ -39,7 +39,7 @@ SESSION_MS = 3000
 #: Two connections, of which one is renewed twice.
 LEAST_SESSIONS = 4
 SCRAM = requires_kafka("3.5", "SCRAM without ZooKeeper (KIP-900)")
-NAKED_PASSWORD = "PLAIN over SASL_PLAINTEXT: whoever listens reads the password of alice; SASL_SSL hides it"
+NAKED_PASSWORD = "PLAIN over SASL_PLAINTEXT sends the password of alice unencrypted; use SASL_SSL to encrypt it"
 
 SPARK_JOB = """
 import json, sys
@@ -59,7 +59,7 @@ jaas = options["kafka.sasl.jaas.config"].partition("password=")[0] + 'password="
 try:
     write({**options, "kafka.sasl.jaas.config": jaas})
 except Exception as error:
-    if "the broker refuses us (SCRAM-SHA-512)" in str(error):
+    if "the broker refused the authentication (SCRAM-SHA-512)" in str(error):
         print("wrong password refused")
     print(error)
 """
@@ -160,7 +160,12 @@ def test_kafka_refuses_what_it_should_and_says_why(secure_kafka: SecureKafka) ->
     other_trust = {"ssl_truststore_certificates": Authority("x").pem}
     other_mechanism = {"sasl_mechanism": "SCRAM-SHA-256"}
     for protocol, further, error, text in (
-        ("SASL_PLAINTEXT", wrong, AuthenticationError, r"the broker refuses us \(PLAIN\): Authentication failed"),
+        (
+            "SASL_PLAINTEXT",
+            wrong,
+            AuthenticationError,
+            r"the broker refused the authentication \(PLAIN\): Authentication failed",
+        ),
         ("SASL_SSL", nobody, AuthenticationError, "invalid credentials"),
         ("SASL_SSL", other_mechanism, AuthenticationError, r"set sasl\.mechanism to one of SCRAM-SHA-512"),
         ("SSL", other_trust, SslAuthenticationError, "authority is not trusted"),

@@ -139,7 +139,7 @@ class FakeSelectable:
 
     def poll(self, timeout_ms: int) -> None:
         if timeout_ms < 0:
-            raise ValueError(f"timeout_ms must not be below zero, but is {timeout_ms}")
+            raise ValueError(f"timeout_ms must not be negative, got {timeout_ms}")
         self.poll_timeouts.append(timeout_ms)
         self.completed_sends, self.completed_receives = [], []
         self.connected, self.disconnected = [], {}

@@ -113,12 +113,12 @@ def check_causes(load: Load, cause: str) -> None:
 #: (what the broker shows, listener, what the client believes, words of the cause).
 FROM_THE_START: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "wrong-authority": (Authority("other").issue("127.0.0.1").pem(), "SSL", TRUSTED, "not trusted"),
-    "wrong-name": (AUTHORITY.issue("elsewhere.test").pem(), "SSL", TRUSTED, "not for this name"),
+    "wrong-name": (AUTHORITY.issue("elsewhere.test").pem(), "SSL", TRUSTED, "not valid for this host name"),
     "wrong-password": (
         BROKER.pem(),
         "SASL_SSL",
         {**TRUSTED, **ALICE, "sasl_password": "wrong", "sasl_mechanism": "SCRAM-SHA-512"},
-        "the broker refuses us (SCRAM-SHA-512)",
+        "the broker refused the authentication (SCRAM-SHA-512)",
     ),
     "plaintext-to-tls": (BROKER.pem(), "SSL", {"security_protocol": "PLAINTEXT"}, "security.protocol"),
     "tls-to-plaintext": (BROKER.pem(), "PLAINTEXT", {**TRUSTED, "security_protocol": "SSL"}, "security.protocol"),
@@ -149,7 +149,10 @@ def stored(cluster: EmbeddedCluster) -> int:
 @pytest.mark.behaviour("Faults: security", "A certificate that goes wrong under load is named as the cause")
 @pytest.mark.parametrize(
     ("identity", "cause"),
-    [(Authority("next").issue("127.0.0.1"), "not trusted"), (AUTHORITY.issue("elsewhere.test"), "not for this name")],
+    [
+        (Authority("next").issue("127.0.0.1"), "not trusted"),
+        (AUTHORITY.issue("elsewhere.test"), "not valid for this host name"),
+    ],
     ids=["wrong-authority", "wrong-name"],
 )
 @pytest.mark.usefixtures("logged")
@@ -200,7 +203,7 @@ def test_a_password_withdrawn_under_load_says_so(
         load.stop()
         producer.close(0)
         assert load.longest_call_s < 4 + SLACK_S
-        check_causes(load, f"the broker refuses us ({mechanism})")
+        check_causes(load, f"the broker refused the authentication ({mechanism})")
         assert stored(cluster) >= load.acknowledged
 
 

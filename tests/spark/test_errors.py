@@ -123,7 +123,7 @@ def test_unknown_topic(rows: DataFrame) -> None:
 
 def test_invalid_topic_name(rows: DataFrame, cluster: Any) -> None:
     text = message_of(rows, topic="bad topic!", kafka__bootstrap__servers=cluster.bootstrap_servers)
-    assert "topic 'bad topic!' has no legal name" in text
+    assert "topic name 'bad topic!' is not legal" in text
 
 
 def test_null_topic(spark: SparkSession, cluster: Any) -> None:

@@ -73,12 +73,16 @@ def _token_of(answer: Any, now_ms: int) -> Token:
     """Convert the callback's result to a token. :raises AuthenticationError: if it is not a valid token."""
     value, *rest = answer if isinstance(answer, tuple | list) else (answer,)
     if not isinstance(value, str) or not value:
-        raise AuthenticationError("it has to return the token as text, or (token, seconds since 1970 at which it ends)")
+        raise AuthenticationError(
+            "it must return the token as text, or a tuple of the token and its expiry time in seconds since 1970"
+        )
     expires_ms = int(float(rest[0]) * 1000) if rest else int(float(_claims(value).get("exp", 0)) * 1000)
     if expires_ms <= now_ms:
-        raise AuthenticationError("its token has expired already, or says no time at which it will")
+        raise AuthenticationError("its token has expired already, or has no expiry time")
     if expires_ms - now_ms > _YEAR_MS:
-        raise AuthenticationError("its token ends in more than a year: give the time in seconds since 1970")
+        raise AuthenticationError(
+            "its token expires more than a year from now: give the expiry time in seconds since 1970"
+        )
     extensions = rest[1] if len(rest) > 1 else {}
     return Token(value, expires_ms, dict(extensions))
 
@@ -113,7 +117,7 @@ class OAuthBearerClient:
         if not challenge:
             return None
         if self._problem:
-            raise AuthenticationError(f"the broker refuses the token: {self._problem}")
+            raise AuthenticationError(f"the broker refused the token: {self._problem}")
         # RFC 7628, 3.2.3: the client acknowledges the error, and then the broker fails the exchange.
         self.complete = False
         self._problem = challenge[:1000].decode(errors="replace")
@@ -155,13 +159,15 @@ def _claims(token: str, *, unsecured: bool = False) -> dict[str, Any]:
     """The claims of a JWT, not verified; with *unsecured* the JWT must not have a signature."""
     parts = token.split(".")
     if len(parts) != 3:
-        raise AuthenticationError("its token is no JWT, so the time at which it ends has to come with it")
+        raise AuthenticationError("its token is not a JWT, so the callback must return the expiry time with it")
     try:
         header, claims = (json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in parts[:2])
     except (binascii.Error, ValueError):
-        raise AuthenticationError("its token is no JWT, so the time at which it ends has to come with it") from None
+        raise AuthenticationError(
+            "its token is not a JWT, so the callback must return the expiry time with it"
+        ) from None
     if not isinstance(header, dict) or not isinstance(claims, dict):
-        raise AuthenticationError("its token is no JWT, so the time at which it ends has to come with it")
+        raise AuthenticationError("its token is not a JWT, so the callback must return the expiry time with it")
     if unsecured and (header.get("alg") != "none" or parts[2]):
-        raise AuthenticationError("only unsecured tokens are taken")
+        raise AuthenticationError("only unsecured tokens are accepted")
     return claims

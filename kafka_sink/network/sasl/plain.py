@@ -32,7 +32,9 @@ class PlainClient:
 
     def respond(self, challenge: bytes) -> bytes | None:
         if challenge:
-            raise AuthenticationError("the broker goes on with PLAIN after the password, which has only one step")
+            raise AuthenticationError(
+                "the broker continued the PLAIN exchange after the password, but PLAIN has only one step"
+            )
         return None
 
 

@@ -124,12 +124,14 @@ class ScramClient:
         if found is None:
             raise AuthenticationError("the broker's first SCRAM message is malformed")
         if not found["nonce"].startswith(self._nonce) or found["nonce"] == self._nonce:
-            raise AuthenticationError("the broker's SCRAM nonce does not go on from ours: somebody replays an exchange")
+            raise AuthenticationError(
+                "the broker's SCRAM nonce does not begin with the client's nonce: the exchange may be a replay"
+            )
         iterations = int(found["iterations"])
         if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
             raise AuthenticationError(
                 f"the broker asks for {iterations} SCRAM iterations, expected {MIN_ITERATIONS} to {MAX_ITERATIONS}: "
-                "fewer protect no password, more are no broker's"
+                "fewer do not protect the password, more keep the client's CPU busy"
             )
         digest = self._digest
         salted = _salted_password(digest, self._password, _decode(found["salt"]), iterations)
@@ -146,10 +148,12 @@ class ScramClient:
         if found is None:
             raise AuthenticationError("the broker's final SCRAM message is malformed")
         if found["error"]:
-            raise AuthenticationError(f"the broker refuses us: {found['error']}")
+            raise AuthenticationError(f"the broker refused the authentication: {found['error']}")
         assert self._server_signature is not None
         if not hmac.compare_digest(_decode(found["signature"]), self._server_signature):
-            raise AuthenticationError("the broker does not know our password: it is not who it says it is")
+            raise AuthenticationError(
+                "the broker could not prove that it knows the password: it is not the broker that it claims to be"
+            )
 
 
 class ScramServer:

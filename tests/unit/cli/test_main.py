@@ -80,8 +80,8 @@ def test_group_without_command_prints_help_and_exits_with_2(
         (
             ["topics", "list", "--bootstrap-server", "nowhere"],
             "kafkalite: option bootstrap.servers: 'nowhere' is not allowed, expected host:port, for example "
-            "127.0.0.1:9092; addresses to meet the cluster by, host:port separated by commas; a few of its brokers "
-            "are enough\n",
+            "127.0.0.1:9092; initial broker addresses, host:port separated by commas; a few brokers of the "
+            "cluster are enough\n",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -342,7 +342,7 @@ def test_topics_are_described(admin: AdminClient, cluster: ClusterFake) -> None:
     with pytest.raises(UnknownTopicOrPartitionError, match="topic 'nope' does not exist"):
         admin.describe_topics(["t", "nope"])
     cluster.topics["bad"] = topic("bad", error=ErrorCode.INVALID_TOPIC_EXCEPTION)
-    with pytest.raises(InvalidTopicError, match="'bad' is no legal topic name"):
+    with pytest.raises(InvalidTopicError, match="'bad' is not a legal topic name"):
         admin.describe_topics(["bad"])
     cluster.topics["secret"] = topic("secret", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(ApiError, match="TOPIC_AUTHORIZATION_FAILED: topic 'secret'"):

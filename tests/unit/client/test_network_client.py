@@ -477,8 +477,8 @@ def test_a_request_may_have_its_own_timeout(world: World) -> None:
 @pytest.mark.parametrize(
     ("payload", "cause"),
     [
-        (b"\0\0\0\x63" + bytes(5) + b"\1\0", "was answered under the id 99"),
-        (b"\0\0", "cannot be understood"),
+        (b"\0\0\0\x63" + bytes(5) + b"\1\0", "has the correlation id 99"),
+        (b"\0\0", "response cannot be decoded"),
     ],
 )
 def test_an_answer_that_makes_no_sense_ends_the_connection(world: World, payload: bytes, cause: str) -> None:
@@ -498,7 +498,7 @@ def test_an_answer_nobody_asked_for_ends_the_connection(world: World) -> None:
     world.network.receive("1", b"hello")
     assert world.poll() == []
     assert world.network.closed == ["1"]
-    assert "nobody asked" in world.client.connection_failures()[0].cause
+    assert "sent a response without a request in flight" in world.client.connection_failures()[0].cause
 
 
 def test_a_refusal_reaches_requests_waiters_and_the_report(world: World) -> None:
@@ -530,7 +530,7 @@ def test_losing_a_twin_of_a_working_connection_is_no_failure(world: World) -> No
 
 @pytest.mark.parametrize("cause", ["closed by the other side", "connection reset by the other side"])
 def test_connection_closed_before_any_answer_hints_at_protocol(world: World, cause: str) -> None:
-    hint = " before it answered anything; is security.protocol=PLAINTEXT what that listener speaks?"
+    hint = " before it sent any response; check that security.protocol=PLAINTEXT is the protocol of that listener"
     world.make_ready()
     world.network.lose("1", cause)
     world.poll()

@@ -41,17 +41,20 @@ def test_security_protocol_selects_the_channel_builder() -> None:
         ({"sasl_mechanism": "PLAIN", "sasl_username": "alice"}, "PLAIN needs a password"),
         (
             {"sasl_mechanism": "PLAIN", "sasl_username": "a", "sasl_password": "s3cr3t\0x"},
-            "must not hold the character",
+            "must not contain the character",
         ),
         ({"sasl_mechanism": "PLAIN", "sasl_jaas_config": SCRAM_LINE}, "is for SCRAM-SHA-256 and SCRAM-SHA-512, but"),
         (
             {"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": SCRAM_LINE, "sasl_password": "s3cr3t"},
-            "are both given; leave one out",
+            "are both set; remove one of them",
         ),
         ({"sasl_mechanism": "OAUTHBEARER"}, r"needs sasl\.login\.callback\.handler\.class: a function"),
         ({"sasl_mechanism": "OAUTHBEARER", "sasl_login_callback_handler_class": "x.y"}, "x.y cannot be imported"),
-        ({"sasl_mechanism": "GSSAPI"}, "GSSAPI: Kerberos is not there, use SCRAM-SHA-512, OAUTHBEARER or mTLS"),
-        ({"sasl_mechanism": "AWS_MSK_IAM"}, "AWS_MSK_IAM: MSK takes OAUTHBEARER too, with aws-msk-iam-sasl-signer"),
+        ({"sasl_mechanism": "GSSAPI"}, "GSSAPI: Kerberos is not supported, use SCRAM-SHA-512, OAUTHBEARER or mTLS"),
+        (
+            {"sasl_mechanism": "AWS_MSK_IAM"},
+            "AWS_MSK_IAM: use OAUTHBEARER, which MSK accepts, with aws-msk-iam-sasl-signer",
+        ),
     ],
 )
 def test_what_is_missing_or_contradicts_itself_is_named(options: dict[str, str], problem: str) -> None:
@@ -68,10 +71,11 @@ def test_clear_text_password_and_unused_options_are_warned_of(caplog: pytest.Log
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
         (
             logging.WARNING,
-            "PLAIN over SASL_PLAINTEXT: whoever listens reads the password of alice; SASL_SSL hides it",
+            "PLAIN over SASL_PLAINTEXT sends the password of alice unencrypted; use SASL_SSL to encrypt it",
         ),
         (
             logging.WARNING,
-            "security.protocol=PLAINTEXT leaves ssl.key.password, sasl.mechanism, sasl.password without effect",
+            "with security.protocol=PLAINTEXT, these options have no effect: "
+            "ssl.key.password, sasl.mechanism, sasl.password",
         ),
     ]

@@ -285,7 +285,8 @@ def test_missing_common_version_error_says_what_to_upgrade() -> None:
     node = NodeApiVersions({ApiKey.PRODUCE: VersionRange(0, 2), ApiKey.METADATA: VersionRange(90, 99)})
     upgrade = r"; upgrade it to Apache Kafka 3\.3 or newer$"
     with pytest.raises(
-        UnsupportedVersionError, match=f"the broker supports PRODUCE in versions 0 to 2, this client in .*{upgrade}"
+        UnsupportedVersionError,
+        match=f"the broker supports PRODUCE versions 0 to 2, this client supports versions .*{upgrade}",
     ):
         node.latest_usable_version(ApiKey.PRODUCE)
     with pytest.raises(UnsupportedVersionError, match=r"METADATA in versions 90 to 99, .* newer .* kafkalite$"):

@@ -199,7 +199,7 @@ def test_each_address_of_a_name_is_given_once_with_ipv4_first(monkeypatch: pytes
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: entries)
     assert [address.host for address in resolve("broker", 1)] == ["10.0.0.1", "::1"]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: [])
-    with pytest.raises(OSError, match="'broker': it has no internet address"):
+    with pytest.raises(OSError, match="'broker': it has no IP address"):
         resolve("broker", 1)
 
 

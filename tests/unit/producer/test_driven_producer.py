@@ -539,7 +539,7 @@ def test_known_illegal_topic_name_is_refused_without_asking() -> None:
     driven.brokers.topic_errors["bad topic!"] = ErrorCode.INVALID_TOPIC_EXCEPTION
     for number in range(3):
         version = driven.producer._network.metadata.update_version
-        with pytest.raises(InvalidTopicError, match="'bad topic!' has no legal name"):
+        with pytest.raises(InvalidTopicError, match="topic name 'bad topic!' is not legal"):
             driven.producer.send(ProducerRecord("bad topic!", b"v")).get(0)
         assert (driven.producer._network.metadata.update_version == version) is (number > 0)
 

@@ -351,7 +351,7 @@ def test_keys_can_be_ignored(cluster: EmbeddedCluster) -> None:
         ({"key.serializer": "strin"}, r"key\.serializer.*did you mean string"),
         ({"value.serializer": "no.such.Module"}, r"value\.serializer: no\.such\.Module cannot be imported"),
         ({"value.serializer": "tests.fakes.plugins.Nope"}, "module tests.fakes.plugins has no class Nope"),
-        ({"partitioner.class": f"{PLUGINS}.NeedsArguments"}, "NeedsArguments could not be made without arguments"),
+        ({"partitioner.class": f"{PLUGINS}.NeedsArguments"}, "NeedsArguments could not be created without arguments"),
         ({"partitioner.class": f"{PLUGINS}.Recorder"}, "Recorder has no method partition"),
         ({"bootstrap.servers": "no.such.host.invalid:1"}, "no usable address"),
     ],

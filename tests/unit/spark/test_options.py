@@ -94,7 +94,7 @@ def test_consumer_options_are_refused_as_such(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
-        ("sasl.kerberos.service.name", "Kerberos is not there, use SCRAM-SHA-512"),
+        ("sasl.kerberos.service.name", "Kerberos is not supported, use SCRAM-SHA-512"),
         ("sasl.oauthbearer.token.endpoint.url", "kafka.sasl.login.callback.handler.class"),
         ("sasl.client.callback.handler.class", "kafka.sasl.login.callback.handler.class"),
         ("security.providers", "there is no Java here"),
@@ -131,7 +131,7 @@ SASL = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
         ({**SASL, "kafka.sasl.mechanism": "MAGIC"}, "option kafka.sasl.mechanism: 'MAGIC' is not allowed, expected"),
         ({"kafka.security.protocol": "SASL_SSL"}, "option kafka.sasl.mechanism is required"),
         ({"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": __file__}, "is no PEM file, expected PEM"),
-        ({"kafka.security.protocol": "SSL", "kafka.ssl.keystore.key": "s3cr3t"}, "only of use together; give both"),
+        ({"kafka.security.protocol": "SSL", "kafka.ssl.keystore.key": "s3cr3t"}, "belong together; set both"),
     ],
 )
 def test_mistakes_with_tls_and_sasl_are_refused_before_any_task(options: dict[str, str], problem: str) -> None:
