@@ -146,7 +146,7 @@ class CoordinatorRequests:
                     codes[item] = outcome.code
             left = [item for item in requests if item not in codes]
             if left:
-                what = f"ending {len(left)} of {len(requests)} transactions, as {left[0]},"
+                what = f"ending {len(left)} of {len(requests)} transactions, such as {left[0]},"
                 yield self._pause(pauses, deadline_ms, what)
                 pauses += 1
         return codes

@@ -106,7 +106,7 @@ class CoordinatorRequest(ABC, Generic[T]):
 
     def _expect(self, body: Struct, kind: type[S]) -> S:
         if not isinstance(body, kind):
-            raise ProtocolError(f"{type(body).__name__} is no answer to {self.api_key.name}")
+            raise ProtocolError(f"{type(body).__name__} is not a response to {self.api_key.name}")
         return body
 
     def _read_code(self, code: int, value: T, detail: str) -> Done[T] | Errors[T]:

@@ -225,7 +225,7 @@ class TxnOffsetCommit(CoordinatorRequest[None]):
             return Done(None)
         detail = f"offsets of the group {self.group.group_id!r} could not be committed: {_texts(failed)}"
         if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in failed.values():
-            detail += " (create that topic or partition, or leave its offset out)"
+            detail += " (create that topic or partition, or omit its offset)"
         return Errors(failed.values(), detail, rest=replace(self, offsets=left))
 
 

@@ -36,17 +36,22 @@ class ProducerConfig(ClientConfig):
         "acks",
         c.STRING,
         "all",
-        "which acknowledgements to wait for: all in-sync replicas (all or -1), the leader (1), none (0)",
+        "acknowledgements to wait for: from all in-sync replicas (all or -1), from the leader (1), none (0)",
         validator=c.one_of("all", "-1", "0", "1"),
     )
     retries: int = c.key(
-        "retries", c.INT, _INT_MAX, "how often a batch may be sent again", validator=c.between(0, _INT_MAX)
+        "retries",
+        c.INT,
+        _INT_MAX,
+        "maximum number of times that a failed batch is sent again",
+        validator=c.between(0, _INT_MAX),
     )
     batch_size_bytes: int = c.key(
         "batch.size",
         c.INT,
         16384,
-        "bytes of one partition's batch, before compression; large ones begin small in buffer.memory and grow",
+        "maximum size of a partition's batch before compression, bytes; large batches start small in buffer.memory "
+        "and grow",
         validator=c.between(0, 2**30),
     )
     linger_ms: int = c.key(
@@ -60,77 +65,77 @@ class ProducerConfig(ClientConfig):
         "buffer.memory",
         c.INT,
         33554432,
-        "hard limit, in bytes, of what one producer holds that is not acknowledged; sending waits when it is reached",
+        "hard limit on the unacknowledged data that one producer holds, bytes; send blocks when it is reached",
         validator=c.at_least(1),
     )
     max_request_size_bytes: int = c.key(
         "max.request.size",
         c.INT,
         1048576,
-        "largest record, and most bytes of batches in one produce request",
+        "maximum size of a record, and of the batches in one produce request, bytes",
         validator=c.at_least(1),
     )
     max_block_ms: int = c.key(
         "max.block.ms",
         c.INT,
         60000,
-        "how long sending may wait for the topic's metadata and for buffer memory together, ms",
+        "how long send may block, waiting for the topic's metadata and for buffer memory together, ms",
         validator=c.at_least(0),
     )
     delivery_timeout_ms: int = c.key(
         "delivery.timeout.ms",
         c.INT,
         120000,
-        "time from sending a record to its acknowledgement or failure, retries included, ms; "
-        "at least linger.ms + request.timeout.ms",
+        "upper bound of the time from sending a record to its acknowledgement or failure, including retries, ms; at "
+        "least linger.ms + request.timeout.ms",
         validator=c.between(0, _INT_MAX),
     )
     compression_type: str = c.key(
         "compression.type",
         c.STRING,
         "none",
-        "codec of the batches",
+        "compression codec of the batches",
         validator=c.one_of("none", "gzip", "snappy", "lz4", "zstd"),
     )
     compression_gzip_level: int = c.key(
         "compression.gzip.level",
         c.INT,
         -1,
-        "gzip's level",
+        "compression level of gzip",
         validator=c.Validator("from 1 to 9, or -1 for gzip's default", lambda level: level == -1 or 1 <= level <= 9),
     )
     compression_lz4_level: int = c.key(
         "compression.lz4.level",
         c.INT,
         _LZ4_FAST,
-        "lz4's level; 9, the default, is its fast mode and not a level, as in Kafka; others above 2 are slower and "
-        "compress better",
+        "compression level of lz4; 9, the default, selects its fast mode rather than a level, as in Kafka; other "
+        "levels above 2 are slower and compress better",
         validator=c.between(1, 17),
     )
     compression_zstd_level: int = c.key(
-        "compression.zstd.level", c.INT, 3, "zstd's level", validator=c.between(-131072, 22)
+        "compression.zstd.level", c.INT, 3, "compression level of zstd", validator=c.between(-131072, 22)
     )
     enable_idempotence: bool = c.key(
         "enable.idempotence",
         c.BOOLEAN,
         True,
-        "the broker drops repeated batches and refuses gaps, so a retry neither duplicates nor reorders (KIP-98); "
-        "needs acks=all, retries above 0 and max.in.flight.requests.per.connection of at most 5; where it is not set "
-        "itself, other acks or no retries switch it off, with a warning",
+        "the broker discards duplicate batches and rejects gaps, so a retry neither duplicates nor reorders records "
+        "(KIP-98); needs acks=all, retries above 0 and max.in.flight.requests.per.connection of at most 5; unless "
+        "it is set explicitly, other acks or retries=0 disable it with a warning",
     )
     transactional_id: str | None = c.key(
         "transactional.id",
         c.STRING,
         None,
-        "name under which this producer writes in transactions; a later producer with the same name takes over",
+        "id of this producer's transactions; a newer producer with the same id fences this one",
         validator=c.Validator("a name", bool),
     )
     transaction_timeout_ms: int = c.key(
         "transaction.timeout.ms",
         c.INT,
         60000,
-        "how long a transaction may be open before the brokers abort it, ms; "
-        "at most their transaction.max.timeout.ms (15 minutes)",
+        "how long a transaction may stay open before the brokers abort it, ms; at most their "
+        "transaction.max.timeout.ms (15 minutes)",
         validator=c.between(1, _INT_MAX),
     )
 
@@ -138,39 +143,39 @@ class ProducerConfig(ClientConfig):
         "key.serializer",
         c.PLUGIN,
         "bytes",
-        "what turns a record's key into bytes: bytes, string, integer, long, json, or the dotted path of a class",
+        "serializer of record keys: bytes, string, integer, long, json, or the dotted path of a class",
     )
     value_serializer: str | object = c.key(
         "value.serializer",
         c.PLUGIN,
         "bytes",
-        "what turns a record's value into bytes: bytes, string, integer, long, json, or the dotted path of a class",
+        "serializer of record values: bytes, string, integer, long, json, or the dotted path of a class",
     )
     partitioner_class: str | object = c.key(
         "partitioner.class",
         c.PLUGIN,
         None,
-        "what chooses partitions: sticky (KIP-480), round-robin, or the dotted path of a class; without one, the hash "
-        "of the key decides, and records without key stay with a partition for batch.size bytes (KIP-794)",
+        "partitioner: sticky (KIP-480), round-robin, or the dotted path of a class; if it is not set, the hash of "
+        "the key decides, and records without a key stay with a partition for batch.size bytes (KIP-794)",
     )
     partitioner_ignore_keys: bool = c.key(
         "partitioner.ignore.keys",
         c.BOOLEAN,
         False,
-        "choose partitions as if no record had a key; means nothing with a partitioner.class",
+        "choose partitions as if no record had a key; has no effect with a partitioner.class",
     )
     partitioner_adaptive_partitioning_enable: bool = c.key(
         "partitioner.adaptive.partitioning.enable",
         c.BOOLEAN,
         True,
-        "give fewer of the records without key to partitions whose brokers are slow; "
-        "means nothing with a partitioner.class",
+        "send fewer of the records without a key to partitions whose brokers are slow; has no effect with a "
+        "partitioner.class",
     )
     partitioner_availability_timeout_ms: int = c.key(
         "partitioner.availability.timeout.ms",
         c.INT,
         0,
-        "leave out partitions whose broker has taken nothing for this long, ms; 0 = never; needs "
+        "exclude partitions whose broker has accepted no batch for this long, ms; 0 = never; needs "
         "partitioner.adaptive.partitioning.enable",
         validator=c.at_least(0),
     )
@@ -178,20 +183,20 @@ class ProducerConfig(ClientConfig):
         "interceptor.classes",
         c.PLUGINS,
         (),
-        "dotted paths of the classes that see every record before it is sent and every outcome",
+        "dotted paths of interceptor classes, which see every record before it is sent and every outcome",
     )
     metrics_num_samples: int = c.key(
         "metrics.num.samples",
         c.INT,
         2,
-        "how many windows rates and averages are taken over",
+        "number of windows over which rates and averages are computed",
         validator=c.between(1, _INT_MAX),
     )
     metrics_sample_window_ms: int = c.key(
         "metrics.sample.window.ms",
         c.INT,
         30000,
-        "length of one window of rates and averages, ms",
+        "length of one such window, ms",
         validator=c.between(1, _INT_MAX),
     )
 
@@ -253,7 +258,8 @@ def reconcile(config: ProducerConfig, given: frozenset[str], *, prefix: str = ""
     if config.batch_size_bytes > config.buffer_memory_bytes:
         raise ConfigError(
             f"option {prefix}batch.size ({config.batch_size_bytes}) is more than {prefix}buffer.memory "
-            f"({config.buffer_memory_bytes}), so no batch could ever be made; lower the one or raise the other"
+            f"({config.buffer_memory_bytes}), so no batch could be allocated; lower {prefix}batch.size or raise "
+            f"{prefix}buffer.memory"
         )
     config = _reconcile_delivery_timeout(config, given, prefix)
     return _reconcile_idempotence(config, given, prefix)
@@ -291,7 +297,8 @@ def _reconcile_delivery_timeout(config: ProducerConfig, given: frozenset[str], p
             f"raise it to at least {least} or lower the other two"
         )
     _log.warning(
-        "%sdelivery.timeout.ms is %d, so that it is not less than %slinger.ms + %srequest.timeout.ms; set it to agree",
+        "raising %sdelivery.timeout.ms to %d, because it must not be less than %slinger.ms + %srequest.timeout.ms; "
+        "set it explicitly to avoid this warning",
         prefix,
         least,
         prefix,
@@ -304,8 +311,7 @@ def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix
     if not config.enable_idempotence:
         if config.transactional_id is not None:
             raise ConfigError(
-                f"option {prefix}transactional.id needs {prefix}enable.idempotence=true; "
-                "remove the one or change the other"
+                f"option {prefix}transactional.id needs {prefix}enable.idempotence=true; remove one of the two options"
             )
         return config
     if config.max_in_flight_requests_per_connection > _IN_FLIGHT_MAX:
@@ -318,8 +324,8 @@ def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix
             raise ConfigError(_contradiction(config, name, prefix))
         value = c.as_properties(config)[name]
         _log.warning(
-            "%senable.idempotence is switched off, because of %s%s=%s: retries may duplicate or reorder records; "
-            "set %senable.idempotence=false to agree, or change %s%s (%s)",
+            "%senable.idempotence is disabled because of %s%s=%s: retries may duplicate or reorder records; set "
+            "%senable.idempotence=false to accept this, or change %s%s (%s)",
             prefix,
             prefix,
             name,

@@ -219,9 +219,9 @@ class PartlyStagedError(KafkaError):
         self.rows_staged = rows - len(rows_left)
         self.rows_left = rows_left
         super().__init__(
-            f"{self.rows_staged} of {rows} rows for topic {topic} were staged, and are sent, before this error: {cause}"
-            "; do not send all of them again: wait for the future in this error's attribute staged, and send the rows "
-            "that its attribute rows_left names"
+            f"{self.rows_staged} of {rows} rows for topic {topic} were staged before this error, and are sent: "
+            f"{cause}; do not send all rows again: wait for the future in this error's attribute staged, then send "
+            "the rows in its attribute rows_left"
         )
 
 

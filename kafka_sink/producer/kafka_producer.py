@@ -92,7 +92,7 @@ class KafkaProducer:
         self._log = ContextLogger(__name__, f"producer client.id={self.client_id}")
         if of_plugins:
             names = ", ".join(sorted(of_plugins))
-            self._log.warning("not options of Kafka's, and handed to the plugins alone: %s", names)
+            self._log.warning("options that are not Kafka's are passed to the plugins only: %s", names)
         self._was_forked = False
         # False once the producer is closed, and in processes that were forked from the one that created it.
         self._is_usable = True
@@ -192,7 +192,8 @@ class KafkaProducer:
             self._transactions.check_can_send()
         if self._plugins.interceptors is not None:
             raise KafkaError(
-                "interceptors see single records, and columns have none; use send, or leave interceptor.classes out"
+                "interceptors process single records, and send_columns creates none; use send, or remove "
+                "interceptor.classes"
             )
         wall_ms = self._clock.wall_ms()
         parts = parts_to_send(rows, partitions, wall_ms)
@@ -312,7 +313,7 @@ class KafkaProducer:
         if self._transactions is None:
             raise TransactionStateError(f"{operation} needs a producer with a transactional.id")
         if threading.current_thread() is self._thread:
-            raise KafkaError(f"{operation} in a delivery callback would wait for the very thread that it keeps")
+            raise KafkaError(f"{operation} in a delivery callback would deadlock: callbacks run on the sender thread")
         return self._transactions
 
     def _finish(self, operation: str, start: Callable[[], TransactionalResult], timeout_ms: int | None) -> None:
@@ -346,7 +347,8 @@ class KafkaProducer:
         self._check_usable()
         if threading.current_thread() is self._thread:
             raise KafkaError(
-                "flush in a delivery callback would wait for the very thread that it keeps; flush elsewhere"
+                "flush in a delivery callback would deadlock: callbacks run on the sender thread; call flush on "
+                "another thread"
             )
         started_ms = self._clock.monotonic_ms()
         try:
@@ -406,7 +408,10 @@ class KafkaProducer:
         """
         self._check_usable()
         if threading.current_thread() is self._thread:
-            raise KafkaError("hand_over in a delivery callback would give away what the sender thread still uses")
+            raise KafkaError(
+                "hand_over in a delivery callback is not possible: callbacks run on the sender thread, which still "
+                "uses the network"
+            )
         self._sender.keep_network()
         self.close()
         return None if self._network.client.is_closed else self._network
@@ -422,7 +427,7 @@ class KafkaProducer:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a KafkaProducer cannot be pickled: it owns sockets and a thread; make one in the process that sends"
+            "a KafkaProducer cannot be pickled: it owns sockets and a thread; create one in the process that sends"
         )
 
     def _forked(self) -> None:
@@ -431,6 +436,9 @@ class KafkaProducer:
 
     def _check_usable(self) -> None:
         if self._was_forked:
-            raise KafkaError("this producer was made before a fork and its thread lives in the parent; make one here")
+            raise KafkaError(
+                "this producer was created before a fork, and its thread runs in the parent process; create a "
+                "producer in this process"
+            )
         if not self._sender.is_running:
             raise KafkaError("cannot perform this operation after the producer has been closed")

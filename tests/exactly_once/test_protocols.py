@@ -314,7 +314,7 @@ def test_producer_in_joined_transaction_cannot_end_or_begin_one(world: World, ca
         producer.send(ProducerRecord(world.topic, b"row", partition=0))
         producer.flush()
         for call in (producer.commit_transaction, producer.abort_transaction):
-            with pytest.raises(TransactionStateError, match="who began the joined transaction ends it"):
+            with pytest.raises(TransactionStateError, match="the owner of the joined transaction ends it"):
                 call()
         with pytest.raises(TransactionStateError):
             producer.begin_transaction()

@@ -26,7 +26,7 @@ from tests.support.readback import read_topic
 INTERRUPTS = amounts.INTERRUPTS
 #: From the end of the program's own code to that of its process.
 EXIT_LIMIT_S = 60.0
-COUNTED = re.compile(r"(never sent|sent, and maybe stored): (\d+) record")
+COUNTED = re.compile(r"(never sent|sent, and possibly stored): (\d+) record")
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_exit_with_buffered_records_reports_them_as_unsent(
     assert outcomes == {"unsent": set(range(1_000))}
     assert check(cluster, outcomes) == {}
     assert "never sent: 1000 record(s) for t-0 (334), t-1 (333), t-2 (333)" in said
-    assert ("the program ended without flush() or close() of this producer" in said) == (how != "with-error")
+    assert ("the program exited without flush() or close() of this producer" in said) == (how != "with-error")
 
 
 @pytest.mark.behaviour("Faults: interrupts and signals", "A with block sends everything and says nothing")
@@ -111,7 +111,7 @@ def test_records_whose_answer_has_not_come_are_not_called_unsent(cluster: Embedd
         _, said, outcomes = program.end()
     assert outcomes["maybe"]
     assert not outcomes["sent"]
-    assert counted(said)["sent, and maybe stored"] == len(outcomes["maybe"])
+    assert counted(said)["sent, and possibly stored"] == len(outcomes["maybe"])
     check(cluster, outcomes)
 
 
@@ -140,7 +140,7 @@ def test_interrupt_at_any_moment_leaves_no_doubt_and_never_hangs(
         check(cluster, outcomes, topic)
         numbers = counted(said)
         assert numbers.get("never sent", 0) == len(outcomes["unsent"])
-        assert numbers.get("sent, and maybe stored", 0) == len(outcomes["maybe"])
+        assert numbers.get("sent, and possibly stored", 0) == len(outcomes["maybe"])
         for outcome, values in outcomes.items():
             told[outcome] += len(values)
     figure("interrupted programs", INTERRUPTS)

@@ -239,7 +239,7 @@ class TransactionSimulation:
 
     def _check_errors(self) -> None:
         """Producers that were fenced say so."""
-        if "the producer cannot go on" in self._errors.first:
+        if "the producer cannot continue" in self._errors.first:
             self._errors.first = ""
         if self._errors.first:
             raise ViolationError(f"logged as an error: {self._errors.first}")

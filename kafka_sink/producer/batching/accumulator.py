@@ -229,7 +229,7 @@ class RecordAccumulator:
                     opened.append(batch)
                     future = batch.try_append(*record)
                     if future is None:
-                        raise RuntimeError(f"a fresh batch of {size} bytes refused its first record")
+                        raise RuntimeError(f"a new batch of {size} bytes has no room for its first record")
                     self._add_batch(queue, batch)
                     return AppendResult(future, len(queue.batches) > 1 or batch.is_full, True, False)
             self._pool.deallocate(memory)
@@ -481,7 +481,7 @@ class RecordAccumulator:
         except Exception as error:
             _log.exception("a batch of %s could not be closed", batch.topic_partition)
             reason = KafkaError(
-                f"{batch.record_count} record(s) for {batch.topic_partition} could not be made a batch: {error!r}"
+                f"could not build a batch of {batch.record_count} record(s) for {batch.topic_partition}: {error!r}"
             )
             reason.__cause__ = error
             if self._transactions is not None:
@@ -597,7 +597,7 @@ class RecordAccumulator:
         wake_sender()
         for batch in self._incomplete_snapshot():
             if not batch.result.wait(max(deadline - self._clock.monotonic_ms(), 0)):
-                raise KafkaTimeoutError(f"flush did not end within {timeout_ms} ms")
+                raise KafkaTimeoutError(f"flush did not complete within {timeout_ms} ms")
 
     def close(self) -> None:
         """Refuse further appends, and wake the threads that wait for memory."""

@@ -45,7 +45,7 @@ class Memory:
     def view(self) -> memoryview:
         """:raises RuntimeError: if there is no memory."""
         if self.buffer is None:
-            raise RuntimeError("this memory was given back")
+            raise RuntimeError("this memory has been released")
         return memoryview(self.buffer)
 
 
@@ -178,9 +178,9 @@ class BufferPool:
     def _exhausted_text(self, size: int, max_block_ms: int) -> str:
         prefix = self._option_prefix
         return (
-            f"no {size} bytes of memory came free within {max_block_ms} ms: {prefix}buffer.memory "
-            f"({self.total_memory} bytes) is full of batches that the brokers have not acknowledged; "
-            f"look at the brokers' health, or raise {prefix}buffer.memory or {prefix}max.block.ms"
+            f"could not allocate {size} bytes within {max_block_ms} ms: {prefix}buffer.memory ({self.total_memory} "
+            "bytes) is full of batches that the brokers have not acknowledged; check the brokers' health, or raise "
+            f"{prefix}buffer.memory or {prefix}max.block.ms"
         )
 
     def _wait_for(self, memory: Memory, size: int, max_block_ms: int) -> None:

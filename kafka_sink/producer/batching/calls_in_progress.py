@@ -92,6 +92,6 @@ class CallsInProgress:
 def refuse(operation: str, outer: str) -> NoReturn:
     """:raises KafkaError: always, because *operation* was called in the middle of *outer*."""
     raise KafkaError(
-        f"{operation} was called in the middle of a {outer} of the same producer on the same thread, by a signal "
-        "handler or a finalizer, and would have to wait for it; let the handler only set a flag"
+        f"{operation} was called during {outer} of the same producer on the same thread, by a signal handler or a "
+        "finalizer, and would deadlock; the handler should only set a flag"
     )

@@ -407,7 +407,7 @@ class ProducerBatch:
             return True
         if self.final_state is FinalState.SUCCEEDED:
             raise RuntimeError(
-                f"a batch of {self.topic_partition} that had succeeded was ended again as {target.value}"
+                f"a batch of {self.topic_partition} that had succeeded was completed again as {target.value}"
             )
         _log.debug("ignored %s of a batch of %s that was %s", target.value, self.topic_partition, self.final_state)
         return False
@@ -493,7 +493,7 @@ class ProducerBatch:
         except BaseException as raised:
             # Also SystemExit: on the main thread sys.exit() ends the program, but here it would end the sender thread.
             _log.error(
-                "a delivery callback for %s raised %r; the other records' callbacks go on",
+                "a delivery callback for %s raised %r; the callbacks of the other records are called",
                 self.topic_partition,
                 raised,
                 exc_info=True,

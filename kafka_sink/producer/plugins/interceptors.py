@@ -67,7 +67,11 @@ class ProducerInterceptors:
             try:
                 record = on_send(record)
             except Exception:
-                self._log.warning("on_send of %s raised and is skipped", name_of(interceptor), exc_info=True)
+                self._log.warning(
+                    "on_send of %s raised; its record is sent as if the interceptor were absent",
+                    name_of(interceptor),
+                    exc_info=True,
+                )
         return record
 
     def acknowledging(

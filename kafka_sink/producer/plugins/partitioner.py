@@ -200,7 +200,7 @@ BUILT_IN: Final[Mapping[str, type[Partitioner]]] = {
 def partition_count(topic: str, cluster: Cluster) -> int:
     count = cluster.partition_count(topic)
     if not count:
-        raise RuntimeError(f"the partitions of topic {topic} must be known before a record is given one")
+        raise RuntimeError(f"the partitions of topic {topic} must be known before one is chosen for a record")
     return count
 
 
@@ -255,12 +255,12 @@ def check_choice(partitioner: Any, topic: str, partition: Any, cluster: Cluster)
     if not isinstance(partition, int | np.integer) or isinstance(partition, bool):
         raise ValueError(
             f"{name_of(partitioner)} (partitioner.class) chose {type(partition).__name__} ({partition!r:.50}) for "
-            f"topic {topic}; a partitioner returns an int from 0 to {count - 1}"
+            f"topic {topic}; a partitioner must return an int from 0 to {count - 1}"
         )
     if not 0 <= partition < count:
         raise ValueError(
-            f"{name_of(partitioner)} (partitioner.class) chose partition {partition} of topic {topic}, "
-            f"which has {count}"
+            f"{name_of(partitioner)} (partitioner.class) chose partition {partition} of topic {topic}, which has "
+            f"{count} partitions"
         )
 
 
@@ -278,5 +278,5 @@ def check_choices(partitioner: Any, topic: str, partitions: Any, rows: int) -> N
         )
         raise ValueError(
             f"{name_of(partitioner)} (partitioner.class) chose {found} for {rows} rows of topic {topic}; "
-            f"partition_rows returns int32[rows]"
+            "partition_rows must return int32[rows]"
         )

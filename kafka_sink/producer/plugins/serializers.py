@@ -138,8 +138,8 @@ class FieldSerializer:
         if isinstance(found, bytearray | memoryview):
             return bytes(found)
         raise SerializationError(
-            f"{name_of(self._serializer)} ({self._option}) made {type(found).__name__} of the record's {self._field} "
-            f"for topic {topic}; a serializer returns bytes or None"
+            f"{name_of(self._serializer)} ({self._option}) returned {type(found).__name__} for the record's "
+            f"{self._field} of topic {topic}; a serializer must return bytes or None"
         )
 
     def close(self) -> None:

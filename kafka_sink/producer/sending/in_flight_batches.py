@@ -31,7 +31,7 @@ _REMEDIES: dict[ErrorCode, str] = {
     ),
     ErrorCode.INVALID_RECORD: "; the broker's validation refused it (a compacted topic needs keys, for example)",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "; choose another {0}compression.type",
-    ErrorCode.NOT_ENOUGH_REPLICAS: "; fewer replicas are in sync than min.insync.replicas asks for",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "; fewer replicas are in sync than min.insync.replicas requires",
 }
 
 
@@ -151,8 +151,8 @@ class InFlightBatches:
             return
         self._metrics.split(self._clock.monotonic_ms())
         self._log.warning(
-            "a batch of %d records for %s (%d bytes) was refused with %s; its halves will be sent; "
-            "consider a smaller %s, or a larger max.message.bytes of the topic",
+            "a batch of %d records for %s (%d bytes) was refused with %s; it is split and sent again; consider a "
+            "smaller %s, or a larger max.message.bytes of the topic",
             batch.record_count,
             batch.topic_partition,
             batch.size_bytes,

@@ -144,12 +144,13 @@ class ProduceRequestSender:
             and version < _PRODUCE_TRANSACTION_VERSION_2
         ):
             raise UnsupportedVersionError(
-                f"the cluster runs transaction.version 2, but this broker knows PRODUCE up to {version} only"
+                f"the cluster runs transaction.version 2, but this broker supports PRODUCE only up to version {version}"
             )
         if self._config.compression_type == "zstd" and version < _PRODUCE_ZSTD:
             raise UnsupportedVersionError(
-                f"zstd needs PRODUCE {_PRODUCE_ZSTD} (Kafka 2.1), and this broker knows it up to {version}; choose "
-                f"another {self._config.option('compression.type')}, or upgrade the brokers"
+                f"zstd needs PRODUCE {_PRODUCE_ZSTD} (Kafka 2.1), and this broker supports PRODUCE only up to "
+                f"version {version}; choose another {self._config.option('compression.type')}, or upgrade the "
+                "brokers"
             )
         topics: dict[str, TopicProduceData] = {}
         for batch in batches:
@@ -192,12 +193,15 @@ class ProduceRequestSender:
             for answer in topic.partition_responses:
                 batch = unanswered.pop(TopicPartition(topic.name, answer.index), None)
                 if batch is None:
-                    self._log.warning("the broker answered for %s-%d, which was not asked", topic.name, answer.index)
+                    self._log.warning(
+                        "the broker's response contains %s-%d, which the request did not", topic.name, answer.index
+                    )
                 else:
                     self._in_flight.complete(batch, answer, now_ms)
         for batch in unanswered.values():
             missing = PartitionProduceResponse(
-                error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message="the broker's answer leaves this partition out"
+                error_code=ErrorCode.UNKNOWN_SERVER_ERROR,
+                error_message="the broker's response does not contain this partition",
             )
             self._in_flight.complete(batch, missing, now_ms)
 

@@ -93,7 +93,7 @@ class Sender:
         if batches:
             lost = "; ".join(
                 f"{what}: {_places(given_up)}"
-                for what, was_sent in (("never sent", False), ("sent, and maybe stored", True))
+                for what, was_sent in (("never sent", False), ("sent, and possibly stored", True))
                 if (given_up := [batch for batch in batches if batch.was_sent is was_sent])
             )
             self._log.warning("%s, and not all records were acknowledged: %s", self._why_closed, lost)
@@ -120,7 +120,7 @@ class Sender:
         kind = repr(error)
         if kind != self._last_uncaught:
             self._last_uncaught = kind
-            self._log.exception("uncaught error in the sender thread; it goes on")
+            self._log.exception("uncaught error in the sender thread; the thread continues")
 
     def _wait_after_uncaught(self) -> None:
         # A step that fails before its poll has not waited, and the next one may fail as fast.
@@ -159,7 +159,7 @@ class Sender:
 
     def end_with_program(self) -> None:
         """Close a producer that is still open when the program ends; report what was not sent. The exiting thread."""
-        self._why_closed = "the program ended without flush() or close() of this producer"
+        self._why_closed = "the program exited without flush() or close() of this producer"
         self.force_close()
 
     def wakeup(self) -> None:

@@ -131,7 +131,7 @@ class TransactionalRequestSender:
     def _answered(self, response: ClientResponse) -> None:
         queued, self._in_flight = self._in_flight, None
         if queued is None:
-            raise RuntimeError(f"{response.request} was answered although none was in flight")
+            raise RuntimeError(f"a response to {response.request} arrived although no request was in flight")
         now_ms = response.received_ms
         try:
             if response.authentication_error is not None:

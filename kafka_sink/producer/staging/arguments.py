@@ -46,8 +46,8 @@ def _check_partitions(partitions: Any, rows: int) -> None:
         )
     if len(partitions) != rows:
         raise ValueError(
-            f"there are {len(partitions)} partitions for {rows} rows; give one for each, "
-            "and ANY_PARTITION where the partitioner is to choose"
+            f"got {len(partitions)} partitions for {rows} rows; give one for each row, and ANY_PARTITION where the "
+            "partitioner is to choose"
         )
 
 

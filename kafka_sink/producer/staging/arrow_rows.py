@@ -100,7 +100,9 @@ def with_partitions(parts: Sequence[ArrowRows], partitions: NDArray[np.int32]) -
     before = 0
     for part in parts:
         if part.partitions is not None:
-            raise ValueError("partitions are given twice: as an argument, and in the column 'partition'; leave one out")
+            raise ValueError(
+                "partitions are given twice: as an argument, and in the column 'partition'; remove one of them"
+            )
         found.append(ArrowRows(part.chunk, partitions[before : before + part.chunk.num_rows]))
         before += part.chunk.num_rows
     return found
@@ -116,7 +118,7 @@ def _check_names(names: Sequence[str]) -> None:
                 f"column {name!r} would not be written{nearest(name, COLUMNS)}; the columns are {', '.join(COLUMNS)}"
             )
     if len(set(names)) < len(names):
-        raise SerializationError(f"a column is there twice: {', '.join(map(repr, names))}")
+        raise SerializationError(f"duplicate column names: {', '.join(map(repr, names))}")
 
 
 def _bytes(batch: pa.RecordBatch, name: str) -> BinaryColumn:
@@ -146,9 +148,9 @@ def _timestamps(column: pa.Array, wall_ms: int) -> NDArray[np.int64]:
             return np.asarray(millis.to_numpy(zero_copy_only=False), dtype=np.int64)
     except pa.ArrowInvalid as error:
         raise SerializationError(
-            f"column 'timestamp' has a row that no time stamp of Kafka can hold: {error}"
+            f"column 'timestamp' has a value that is not a valid Kafka timestamp: {error}"
         ) from None
-    raise SerializationError(f"column 'timestamp' has type {kind}, expected time stamps or integers of milliseconds")
+    raise SerializationError(f"column 'timestamp' has type {kind}, expected timestamps or integers of milliseconds")
 
 
 def _partitions(column: pa.Array) -> NDArray[np.int32]:
@@ -161,7 +163,8 @@ def _partitions(column: pa.Array) -> NDArray[np.int32]:
             if not 0 <= extreme <= _HIGHEST_PARTITION:
                 raise RowSerializationError(
                     pc.index(column, pa.scalar(extreme, column.type)).as_py(),
-                    f"has partition {extreme}; partitions are from 0 to {_HIGHEST_PARTITION}, null lets the key decide",
+                    f"has partition {extreme}; partitions are from 0 to {_HIGHEST_PARTITION}, and null lets the "
+                    "partitioner choose",
                 )
     return np.asarray(
         column.cast(pa.int32(), safe=False).fill_null(ANY_PARTITION).to_numpy(zero_copy_only=False), dtype=np.int32

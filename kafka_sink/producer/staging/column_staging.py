@@ -92,7 +92,7 @@ class ColumnStaging:
         if chunk.timestamps is not None and int(chunk.timestamps.min()) < 0:
             row = int((chunk.timestamps < 0).argmax())
             raise RowSerializationError(
-                row, f"has the timestamp {chunk.timestamps[row]} (ms); Kafka has none before 1970"
+                row, f"has the timestamp {chunk.timestamps[row]} (ms); timestamps before 1970 are not valid in Kafka"
             )
         sizes = content_sizes(chunk)
         problem = size_problem(self._config, topic, int(sizes.max()) + HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES)

@@ -119,8 +119,8 @@ class RecordStaging:
         if isinstance(intercepted, ProducerRecord):
             return intercepted
         error = KafkaError(
-            f"an interceptor's on_send returned {type(intercepted).__name__} instead of a ProducerRecord; "
-            "return the record it was given to leave it as it is"
+            f"an interceptor's on_send returned {type(intercepted).__name__} instead of a ProducerRecord; return "
+            "the unchanged record to leave it as it is"
         )
         interceptors.on_send_error(record, None, error)
         raise error

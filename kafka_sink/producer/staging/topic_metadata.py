@@ -140,7 +140,7 @@ class TopicMetadata:
         lowest, highest = int(partitions.min()), int(partitions.max())
         if lowest < ANY_PARTITION:
             raise RowSerializationError(
-                int(partitions.argmin()), f"names partition {lowest} of topic {topic}; partitions are 0 or more"
+                int(partitions.argmin()), f"names partition {lowest} of topic {topic}; a partition must not be negative"
             )
         if highest >= (cluster.partition_count(topic) or 0):
             self._calls.check_may_wait(APPEND)
@@ -187,9 +187,9 @@ class TopicMetadata:
                 f"{node.host}:{node.port}" for node in cluster.nodes
             )
             return BrokersUnreachableError(
-                f"no broker could be reached within {waited} ({limit}): {tried}; "
-                f"check {self._config.option('bootstrap.servers')} and that the brokers' listeners are open to this "
-                "machine"
+                f"no broker could be reached within {waited} ({limit}): {tried}; check "
+                f"{self._config.option('bootstrap.servers')} and that this machine can connect to the brokers' "
+                "listeners"
             )
         count = cluster.partition_count(topic)
         if partition is not None and count is not None:
@@ -199,8 +199,8 @@ class TopicMetadata:
             )
         others = f"; unreachable: {', '.join(f'{f.host}:{f.port} ({f.cause})' for f in failures)}" if failures else ""
         return UnknownTopicOrPartitionError(
-            f"topic {topic} is not present in metadata after {waited} ({limit}): it does not exist and "
-            f"the brokers do not create it, or it has no leader yet; create it first, or correct the name{others}"
+            f"topic {topic} is not present in metadata after {waited} ({limit}): it does not exist and the brokers "
+            f"do not create it, or it has no leader yet; create it first, or correct the name{others}"
         )
 
 

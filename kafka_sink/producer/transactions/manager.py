@@ -477,7 +477,7 @@ class TransactionManager:
     def sequences_have_gap(self, partitions: Collection[TopicPartition]) -> None:
         """Fail the transaction, because failed batches of *partitions* may or may not be stored (sender thread)."""
         names = ", ".join(map(str, sorted(partitions)))
-        error = KafkaError(f"batches of {names} were never acknowledged and can be sent no more")
+        error = KafkaError(f"batches of {names} were never acknowledged and can no longer be sent")
         with self._lock:
             if self._epochs.can_be_renewed:
                 self._fail_with_gap(error)
@@ -509,7 +509,7 @@ class TransactionManager:
         with self._lock:
             if self.has_fatal_error:
                 return
-            self._log.error("the producer cannot go on: %s", error)
+            self._log.error("the producer cannot continue: %s", error)
             self._machine.transition(State.FATAL_ERROR, error)
             self._requests.drop(error, lambda queued: True)
             self._machine.fail_call(error)

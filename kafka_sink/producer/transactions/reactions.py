@@ -107,9 +107,10 @@ _PRODUCER_ID_REMEDIES: Final[Mapping[ErrorCode, str]] = {
 _TRANSACTIONAL_ID_REMEDIES: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant WRITE on this transactional id to this principal",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
-        "transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms; lower the one or raise the other"
+        "transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms; lower the former or raise the "
+        "latter"
     ),
     ErrorCode.PRODUCER_FENCED: "a newer producer with the same id has taken over",
-    ErrorCode.INVALID_REQUEST: "these brokers have no transactions",
+    ErrorCode.INVALID_REQUEST: "these brokers do not support transactions",
     ErrorCode.UNSUPPORTED_VERSION: "transactions need brokers of version 0.11 or newer; upgrade them",
 }

@@ -80,7 +80,7 @@ class State(Enum):
     COMMITTING_TRANSACTION = "committing a transaction"
     ABORTING_TRANSACTION = "aborting a transaction"
     ABORTABLE_ERROR = "in a transaction that can only be aborted"
-    FATAL_ERROR = "unable to go on"
+    FATAL_ERROR = "unable to continue"
 
 
 #: State → the states that may follow. FATAL_ERROR may follow all, and nothing follows it.
@@ -158,7 +158,7 @@ class TransactionalResult:
                 if left <= 0:
                     answer = f"; the brokers' last answer: {self.last_answer}" if self.last_answer else ""
                     raise KafkaTimeoutError(
-                        f"{self.operation} did not end within {timeout_ms} ms{answer}; {self._after_timeout}"
+                        f"{self.operation} did not complete within {timeout_ms} ms{answer}; {self._after_timeout}"
                     )
                 self._clock.wait(self._condition, left)
         self._is_acknowledged = True

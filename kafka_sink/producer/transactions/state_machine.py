@@ -89,7 +89,7 @@ class TransactionStateMachine:
         """
         self.check_no_other_call(operation, target)
         if self.is_guest:
-            raise TransactionStateError(f"{operation} is not possible: who began the joined transaction ends it")
+            raise TransactionStateError(f"{operation} is not possible: the owner of the joined transaction ends it")
         if self.pending_call is not None:
             return self.pending_call.result
         if not (after_abortable_error and self.state is State.ABORTABLE_ERROR):
@@ -144,7 +144,7 @@ class TransactionStateMachine:
         if pending is not None and pending.target is not target:
             raise TransactionStateError(
                 f"{operation} is not possible: {pending.result.operation} timed out or was interrupted before, and "
-                "has to be called again"
+                "must be called again"
             )
 
     def check_can_add(self, operation: str) -> None:
@@ -171,4 +171,4 @@ class TransactionStateMachine:
         if self.state is State.ABORTABLE_ERROR:
             raise TransactionAbortableError(f"{who} can only abort this transaction: {error}") from error
         kind = ProducerFencedError if isinstance(error, ProducerFencedError) else TransactionStateError
-        raise kind(f"{who} cannot go on and must be closed: {error}") from error
+        raise kind(f"{who} cannot continue and must be closed: {error}") from error

@@ -326,7 +326,7 @@ def test_timed_out_flush_ends_and_stops_hurrying_batches() -> None:
     accumulator = make_accumulator(clock, linger_ms=5000)
     for partition in range(2):
         append(accumulator, partition)
-    with pytest.raises(KafkaTimeoutError, match="flush did not end within 700 ms"):
+    with pytest.raises(KafkaTimeoutError, match="flush did not complete within 700 ms"):
         accumulator.flush(700, lambda: None)
     assert clock.waits == [700]
     assert not is_ready(accumulator)

@@ -85,7 +85,7 @@ def test_partitions_that_are_no_array_of_integers_are_refused(producer: KafkaPro
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_partitions_that_are_not_as_many_as_the_rows_are_refused(producer: KafkaProducer, count: int) -> None:
     before = producer.metrics()["record-send-total"]
-    with pytest.raises(ValueError, match=f"there are {count} partitions for 2 rows"):
+    with pytest.raises(ValueError, match=f"got {count} partitions for 2 rows"):
         producer.send_columns(TOPIC, ROWS, np.zeros(count, dtype=np.int32))
     producer.flush(5000)
     assert producer.metrics()["record-send-total"] == before

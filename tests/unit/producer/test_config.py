@@ -72,7 +72,9 @@ def test_delivery_timeout_equal_to_the_sum_is_accepted() -> None:
 
 def test_too_low_default_delivery_timeout_is_raised_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert settle({"request.timeout.ms": 200_000}, prefix="kafka.").delivery_timeout_ms == 200_005
-    assert "kafka.delivery.timeout.ms is 200005, so that it is not less than kafka.linger.ms" in caplog.text
+    assert (
+        "raising kafka.delivery.timeout.ms to 200005, because it must not be less than kafka.linger.ms" in caplog.text
+    )
 
 
 def test_raised_delivery_timeout_does_not_exceed_the_maximum() -> None:
@@ -97,7 +99,7 @@ def test_idempotence_by_default_gives_way_and_says_so(name: str, value: Any, cap
     with caplog.at_level("WARNING"):
         assert not settle({name: value}, prefix="kafka.").enable_idempotence
     (warning,) = caplog.messages
-    assert "kafka.enable.idempotence is switched off" in warning
+    assert "kafka.enable.idempotence is disabled" in warning
     assert f"because of kafka.{name}={value}" in warning
 
 

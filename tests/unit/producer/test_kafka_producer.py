@@ -236,7 +236,7 @@ def test_interceptors_change_records_and_hear_outcomes_first(
     assert seen == [(1, 1)]
     assert (first.configs["client.id"], first.closed, last.closed) == ("me", 1, 1)
     assert [record.message for record in caplog.records if "Failing" in record.message] == [
-        "[producer client.id=me] on_send of Failing raised and is skipped",
+        "[producer client.id=me] on_send of Failing raised; its record is sent as if the interceptor were absent",
         "[producer client.id=me] on_acknowledgement of Failing raised RuntimeError('on_acknowledgement')",
         "[producer client.id=me] closing Failing failed",
     ]
@@ -276,7 +276,7 @@ def test_an_interceptor_must_return_a_record(cluster: EmbeddedCluster) -> None:
 def test_columns_and_interceptors_do_not_go_together(cluster: EmbeddedCluster) -> None:
     chunk = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"v"])))
     properties = {"interceptor.classes": f"{PLUGINS}.Recorder"}
-    with make(cluster, properties) as producer, pytest.raises(KafkaError, match="interceptors see single records"):
+    with make(cluster, properties) as producer, pytest.raises(KafkaError, match="interceptors process single records"):
         producer.send_columns(TOPIC, chunk)
 
 
@@ -490,7 +490,7 @@ def test_flush_in_a_callback_or_beyond_timeout_raises(cluster: EmbeddedCluster) 
         assert "flush in a delivery callback" in str(errors[0])
         cluster.stop()
         producer.send(ProducerRecord(TOPIC, b"v"))
-        with pytest.raises(KafkaTimeoutError, match="flush did not end within 50 ms"):
+        with pytest.raises(KafkaTimeoutError, match="flush did not complete within 50 ms"):
             producer.flush(50)
         producer.close(0)
 
@@ -498,7 +498,7 @@ def test_flush_in_a_callback_or_beyond_timeout_raises(cluster: EmbeddedCluster) 
 @pytest.mark.behaviour("Faults: interrupts and signals", "A producer can be neither pickled nor taken across a fork")
 def test_producer_cannot_be_pickled_or_used_after_a_fork(cluster: EmbeddedCluster) -> None:
     with make(cluster) as producer:
-        with pytest.raises(TypeError, match="make one in the process that sends"):
+        with pytest.raises(TypeError, match="create one in the process that sends"):
             pickle.dumps(producer)
         producer.send(ProducerRecord(TOPIC, b"v")).get()
         context = multiprocessing.get_context("fork")
@@ -514,7 +514,7 @@ def test_producer_cannot_be_pickled_or_used_after_a_fork(cluster: EmbeddedCluste
         child = context.Process(target=use)
         child.start()
         child.join(30)
-        assert "made before a fork" in answers.get()
+        assert "created before a fork" in answers.get()
         assert producer.send(ProducerRecord(TOPIC, b"v")).get().offset >= 0
 
 

@@ -303,9 +303,9 @@ def test_a_second_end_after_a_failure_is_ignored() -> None:
 def test_success_is_final() -> None:
     batch = make_batch(values=[b"1"])
     assert batch.done(5, NO_TIMESTAMP, None)
-    with pytest.raises(RuntimeError, match="had succeeded was ended again as failed"):
+    with pytest.raises(RuntimeError, match="had succeeded was completed again as failed"):
         batch.done(NO_OFFSET, NO_TIMESTAMP, KafkaError("late"))
-    with pytest.raises(RuntimeError, match="had succeeded was ended again as succeeded"):
+    with pytest.raises(RuntimeError, match="had succeeded was completed again as succeeded"):
         batch.done(6, NO_TIMESTAMP, None)
     assert batch.result.base_offset == 5
 

@@ -449,7 +449,7 @@ def test_a_fenced_producer_is_at_its_end(level: int, api: ApiKey, code: ErrorCod
     with pytest.raises(ProducerFencedError):
         world.finish(provoke(world, api, code))
     assert world.manager.state is S.FATAL_ERROR
-    with pytest.raises(ProducerFencedError, match="cannot go on"):
+    with pytest.raises(ProducerFencedError, match="cannot continue"):
         world.manager.begin()
     with pytest.raises(ProducerFencedError):
         world.manager.begin_abort()
@@ -525,7 +525,7 @@ def test_an_abort_that_is_refused_ends_the_producer(world: TransactionalWorld) -
     world.send(b"a")
     world.settle()
     world.brokers.errors[END].append(ErrorCode.TRANSACTION_ABORTABLE)
-    with pytest.raises(KafkaError, match="could not even be aborted"):
+    with pytest.raises(KafkaError, match="could not be aborted either"):
         world.abort()
     assert world.manager.state is S.FATAL_ERROR
 
@@ -826,7 +826,7 @@ def test_unclosable_batch_prevents_commit(world: TransactionalWorld, monkeypatch
         patch.setattr(ProducerBatch, "close", lambda batch: 1 / 0)
         world.send(b"second")
         world.settle()
-    with pytest.raises(TransactionAbortableError, match="could not be made a batch"):
+    with pytest.raises(TransactionAbortableError, match="could not build a batch"):
         world.manager.begin_commit()
     world.abort()
     assert world.manager.identity.epoch == 1, "also where no sequence was given out"
