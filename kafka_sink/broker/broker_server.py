@@ -46,7 +46,10 @@ class BrokerServer:
         refuse_unknown_listeners("advertised.listeners", self._advertised, [item.listener_name for item in endpoints])
         for item in self._advertised.values():
             if item.host in _ANY_HOST:
-                raise ConfigError(f"option advertised.listeners: nobody can connect to {item}, name an address of ours")
+                raise ConfigError(
+                    f"option advertised.listeners: clients cannot connect to {item}; set the address of a network "
+                    "interface of this machine"
+                )
         self._endpoints = endpoints
         self._log = ContextLogger(__name__, name)
 
@@ -81,8 +84,8 @@ class BrokerServer:
         # Clients cannot connect to a wildcard address; for remote clients advertised.listeners must be configured.
         here = replace(bound, host="127.0.0.1")
         self._log.warning(
-            "%s takes connections at every address, but clients are told to connect to %s, where only those on this "
-            "machine can; advertised.listeners names the address for others",
+            "%s accepts connections on every address, but clients are told to connect to %s, which only clients on "
+            "this machine can; set advertised.listeners to an address for the others",
             bound,
             here.address,
         )

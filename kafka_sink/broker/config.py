@@ -72,242 +72,261 @@ class NodeConfig:
         "listeners",
         LIST,
         (),
-        "NAME://host:port of each listener; port 0 takes any free one, and further nodes take the ports after it;"
-        " by default one PLAINTEXT listener where the cluster is started",
+        "NAME://host:port of each listener; port 0 selects a free port, and further nodes use the ports after it; "
+        "by default one PLAINTEXT listener at the address that the cluster is started with",
     )
     advertised_listeners: tuple[str, ...] = key(
         "advertised.listeners",
         LIST,
         (),
-        "NAME://host:port that clients are told to connect to, where that is not where the listener is bound",
+        "NAME://host:port that clients are told to connect to, if it differs from the address of the listener",
     )
     listener_security_protocol_map: tuple[str, ...] = key(
         "listener.security.protocol.map",
         LIST,
         ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
-        "security protocol of each listener name, NAME:PROTOCOL; a name that is not listed has to be a protocol's",
+        "security protocol of each listener name, NAME:PROTOCOL; a name that is not listed must be the name of a "
+        "protocol",
     )
     control_plane_listener_name: str = key(
         "control.plane.listener.name",
         STRING,
         "",
-        "listener with an acceptor, a processor and a request queue of its own; none by default",
+        "listener with its own acceptor, processor and request queue; none by default",
     )
     inter_broker_listener_name: str = key(
         "inter.broker.listener.name",
         STRING,
         "",
-        "listener that is opened first and that max.connections does not hold back, if there is another one",
+        "listener that is opened first and is exempt from max.connections, if there is another listener",
     )
     num_network_threads: int = key(
         "num.network.threads",
         INT,
         2,
-        "threads per listener that read requests and write responses (Kafka: 3)",
+        "network threads per listener, which read requests and write responses (Kafka: 3)",
         validator=between(1, 256),
     )
     num_io_threads: int = key(
-        "num.io.threads", INT, 2, "threads per node that handle requests (Kafka: 8)", validator=between(1, 256)
+        "num.io.threads", INT, 2, "request handler threads per node (Kafka: 8)", validator=between(1, 256)
     )
     queued_max_requests: int = key(
         "queued.max.requests",
         INT,
         500,
-        "requests that wait for a handler before network threads stop reading",
+        "requests that may wait for a handler before network threads stop reading",
         validator=at_least(1),
     )
     queued_max_request_bytes: int = key(
         "queued.max.request.bytes",
         INT,
         -1,
-        "bytes of received requests that may wait to be handled before reading stops; -1 = no limit",
+        "bytes of received requests that may wait for a handler before network threads stop reading; -1 = no limit",
         validator=at_least(-1),
     )
     queued_max_response_bytes: int = key(
         "queued.max.response.bytes",
         INT,
         268435456,
-        "bytes of fetch responses that may wait to be sent; beyond it every fetch gets one batch (Kafka: no limit)",
+        "bytes of fetch responses that may wait to be sent; beyond that every fetch response has one batch (Kafka: "
+        "no limit)",
         validator=at_least(0),
     )
     socket_request_max_bytes: int = key(
-        "socket.request.max.bytes", INT, 104857600, "largest request, in bytes", validator=at_least(1)
+        "socket.request.max.bytes", INT, 104857600, "maximum size of a request, bytes", validator=at_least(1)
     )
     socket_send_buffer_bytes: int = key(
-        "socket.send.buffer.bytes", INT, 102400, "SO_SNDBUF of connections; -1 = the system's", validator=at_least(-1)
+        "socket.send.buffer.bytes",
+        INT,
+        102400,
+        "SO_SNDBUF of connections, bytes; -1 = the operating system's default",
+        validator=at_least(-1),
     )
     socket_receive_buffer_bytes: int = key(
         "socket.receive.buffer.bytes",
         INT,
         102400,
-        "SO_RCVBUF of connections; -1 = the system's",
+        "SO_RCVBUF of connections, bytes; -1 = the operating system's default",
         validator=at_least(-1),
     )
     socket_listen_backlog_size: int = key(
         "socket.listen.backlog.size",
         INT,
         1024,
-        "connections that may wait to be accepted; one more costs its client a second (Kafka: 50)",
+        "connections that may wait to be accepted; the client of a further one retries after a second (Kafka: 50)",
         validator=at_least(1),
     )
     connections_max_idle_ms: int = key(
-        "connections.max.idle.ms", INT, 600000, "close connections that are silent for so long; -1 = never"
+        "connections.max.idle.ms", INT, 600000, "close connections that have been idle for this long, ms; -1 = never"
     )
     max_connections: int = key(
-        "max.connections", INT, UNLIMITED, "connections per node; further ones wait", validator=at_least(0)
+        "max.connections",
+        INT,
+        UNLIMITED,
+        "maximum number of connections per node; further ones wait",
+        validator=at_least(0),
     )
     max_connections_per_listener: tuple[str, ...] = key(
         "max.connections.per.listener",
         LIST,
         (),
-        "NAME:count for listeners with a limit of their own; further connections wait"
-        " (Kafka: listener.name.NAME.max.connections)",
+        "NAME:count for listeners with their own limit; further connections wait (Kafka: "
+        "listener.name.NAME.max.connections)",
     )
     max_connections_per_ip: int = key(
         "max.connections.per.ip",
         INT,
         UNLIMITED,
-        "connections from one address; further ones are closed",
+        "maximum number of connections from one address; further ones are closed",
         validator=at_least(0),
     )
     max_connections_per_ip_overrides: tuple[str, ...] = key(
         "max.connections.per.ip.overrides",
         LIST,
         (),
-        "host:count where another limit holds; a name is looked up at the start",
+        "host:count for addresses with another limit; host names are resolved when the broker starts",
     )
     max_connection_creation_rate: int = key(
         "max.connection.creation.rate",
         INT,
         UNLIMITED,
-        "new connections per second and node; faster ones wait",
+        "maximum number of new connections per second and node; further ones wait",
         validator=at_least(1),
     )
     max_connection_creation_rate_per_listener: tuple[str, ...] = key(
         "max.connection.creation.rate.per.listener",
         LIST,
         (),
-        "NAME:count for listeners with a rate of their own; faster connections wait"
-        " (Kafka: listener.name.NAME.max.connection.creation.rate)",
+        "NAME:count for listeners with their own rate; further connections wait (Kafka: "
+        "listener.name.NAME.max.connection.creation.rate)",
     )
     max_connection_creation_rate_per_ip: int = key(
         "max.connection.creation.rate.per.ip",
         INT,
         UNLIMITED,
-        "new connections per second from one address; faster ones are closed after a while"
-        " (Kafka: the client quota connection_creation_rate)",
+        "maximum number of new connections per second from one address; further ones are closed after a delay "
+        "(Kafka: the client quota connection_creation_rate)",
         validator=at_least(1),
     )
     quota_window_num: int = key(
-        "quota.window.num", INT, 11, "windows over which rates are measured", validator=at_least(1)
+        "quota.window.num", INT, 11, "number of windows over which rates are measured", validator=at_least(1)
     )
     quota_window_size_seconds: float = key(
-        "quota.window.size.seconds", DOUBLE, 1.0, "length of one such window", validator=at_least(0.001)
+        "quota.window.size.seconds", DOUBLE, 1.0, "length of one such window, seconds", validator=at_least(0.001)
     )
     num_partitions: int = key(
         "num.partitions",
         INT,
         4,
-        "partitions of a topic when nobody says how many (Kafka: 1)",
+        "default number of partitions of a new topic (Kafka: 1)",
         validator=between(1, 10_000),
     )
     default_replication_factor: int = key(
         "default.replication.factor",
         INT,
         1,
-        "replicas of a topic when nobody says how many; data is stored once, replicas say who may lead",
+        "default number of replicas of a new topic; data is stored once, and replicas are the nodes that may lead",
         validator=between(1, 32),
     )
     auto_create_topics_enable: bool = key(
-        "auto.create.topics.enable", BOOLEAN, True, "asking for an unknown topic creates it"
+        "auto.create.topics.enable", BOOLEAN, True, "create an unknown topic when a client asks for it"
     )
-    delete_topic_enable: bool = key("delete.topic.enable", BOOLEAN, True, "topics may be deleted")
+    delete_topic_enable: bool = key("delete.topic.enable", BOOLEAN, True, "allow topics to be deleted")
     message_max_bytes: int = key(
-        "message.max.bytes", INT, 1048588, "largest record batch, in bytes", validator=at_least(0)
+        "message.max.bytes", INT, 1048588, "maximum size of a record batch, bytes", validator=at_least(0)
     )
     max_decompressed_message_bytes: int = key(
         "max.decompressed.message.bytes",
         INT,
         67108864,
-        "most bytes that the records of a compressed batch may unpack to; a batch that holds more is refused"
-        " (Kafka: of each record, from 4.4 on, without limit by default)",
+        "maximum size of the records of a compressed batch after decompression, bytes; a batch with more is "
+        "rejected (Kafka: of each record, from 4.4 on, without limit by default)",
         validator=at_least(1),
     )
     min_insync_replicas: int = key(
         "min.insync.replicas",
         INT,
         1,
-        "replicas on running nodes that a write with acks=all needs",
+        "minimum number of in-sync replicas (on running nodes) for a write with acks=all",
         validator=at_least(1),
     )
     log_segment_bytes: int = key(
-        "log.segment.bytes", INT, 1073741824, "size at which a new segment is begun", validator=at_least(14)
+        "log.segment.bytes", INT, 1073741824, "maximum size of a log segment, bytes", validator=at_least(14)
     )
     log_index_interval_bytes: int = key(
-        "log.index.interval.bytes", INT, 4096, "bytes of log per entry of its index", validator=at_least(0)
+        "log.index.interval.bytes", INT, 4096, "bytes of log between two entries of its index", validator=at_least(0)
     )
     log_flush_interval_messages: int = key(
         "log.flush.interval.messages",
         INT,
         _NEVER,
-        "records after which the log is flushed to the disk before the answer; 1 = every write;"
-        " without it what was acknowledged survives the process, not a power failure",
+        "number of records after which the log is flushed to disk before the response; 1 = every write; if it is "
+        "not set, acknowledged records survive a crash of the process, but not a power failure",
         validator=at_least(1),
     )
     log_flush_interval_ms: int = key(
         "log.flush.interval.ms",
         INT,
         _NEVER,
-        "longest time that records wait to be flushed to the disk, looked at every log.flush.scheduler.interval.ms",
+        "longest time that records wait before they are flushed to disk, ms; checked every "
+        "log.flush.scheduler.interval.ms",
         validator=at_least(0),
     )
     log_flush_scheduler_interval_ms: int = key(
         "log.flush.scheduler.interval.ms",
         INT,
         1000,
-        "how often it is looked whether a log is to be flushed (Kafka: never)",
+        "interval between checks for logs that must be flushed, ms (Kafka: never)",
         validator=at_least(1),
     )
     log_retention_ms: int = key(
-        "log.retention.ms", INT, _WEEK_MS, "age at which a full segment is deleted; -1 = never", validator=at_least(-1)
+        "log.retention.ms",
+        INT,
+        _WEEK_MS,
+        "age at which a closed segment is deleted, ms; -1 = never",
+        validator=at_least(-1),
     )
     log_retention_bytes: int = key(
         "log.retention.bytes",
         INT,
         -1,
-        "size of a partition beyond which its oldest segments are deleted; -1 = no limit",
+        "size of a partition beyond which its oldest segments are deleted, bytes; -1 = no limit",
         validator=at_least(-1),
     )
     log_retention_check_interval_ms: int = key(
-        "log.retention.check.interval.ms", INT, 300000, "how often logs are tended", validator=at_least(1)
+        "log.retention.check.interval.ms",
+        INT,
+        300000,
+        "interval between checks for segments that can be deleted, ms",
+        validator=at_least(1),
     )
     log_message_timestamp_type: str = key(
         "log.message.timestamp.type",
         STRING,
         CREATE_TIME,
-        "whose clock stamps records: the producer's or the broker's",
+        "timestamps of records: the time at which the producer created them, or at which the broker appended them",
         validator=one_of(CREATE_TIME, LOG_APPEND_TIME),
     )
     log_message_timestamp_before_max_ms: int = key(
         "log.message.timestamp.before.max.ms",
         INT,
         _NEVER,
-        "how far a batch's first record may lie before the broker's time",
+        "longest time that the first timestamp of a batch may lie before the broker's time, ms",
         validator=at_least(0),
     )
     log_message_timestamp_after_max_ms: int = key(
         "log.message.timestamp.after.max.ms",
         INT,
         3600000,
-        "how far a batch's newest record may lie after the broker's time",
+        "longest time that the largest timestamp of a batch may lie after the broker's time, ms",
         validator=at_least(0),
     )
     producer_id_expiration_ms: int = key(
         "producer.id.expiration.ms",
         INT,
         3600000,
-        "how long an idle idempotent producer is remembered, so no shorter than any client's delivery.timeout.ms"
-        " (Kafka: a day)",
+        "how long the state of an idle idempotent producer is kept, ms; at least the delivery.timeout.ms of every "
+        "client (Kafka: a day)",
         validator=at_least(1),
     )
     group_initial_rebalance_delay_ms: int = key(
@@ -321,89 +340,91 @@ class NodeConfig:
         "group.min.session.timeout.ms",
         INT,
         6000,
-        "shortest session time-out that a member of a group may ask for, ms",
+        "shortest session time-out that a member of a group may request, ms",
         validator=at_least(1),
     )
     group_max_session_timeout_ms: int = key(
         "group.max.session.timeout.ms",
         INT,
         1800000,
-        "longest session time-out that a member of a group may ask for, ms",
+        "longest session time-out that a member of a group may request, ms",
         validator=at_least(1),
     )
-    group_max_size: int = key("group.max.size", INT, UNLIMITED, "members that a group may have", validator=at_least(1))
+    group_max_size: int = key(
+        "group.max.size", INT, UNLIMITED, "maximum number of members of a group", validator=at_least(1)
+    )
     offset_metadata_max_bytes: int = key(
         "offset.metadata.max.bytes",
         INT,
         4096,
-        "longest text that may be committed with an offset; as in Kafka, characters of UTF-16",
+        "maximum length of the metadata of a committed offset, in characters of UTF-16, as in Kafka",
         validator=at_least(0),
     )
     offsets_retention_minutes: int = key(
         "offsets.retention.minutes",
         INT,
         10080,
-        "how long offsets are kept: since the group became empty, or since the commit where it has no members",
+        "how long offsets are kept after the group became empty, or, if it has no members, after the commit, minutes",
         validator=at_least(1),
     )
     offsets_retention_check_interval_ms: int = key(
         "offsets.retention.check.interval.ms",
         INT,
         600000,
-        "how often it is looked for offsets whose time is up, ms",
+        "interval between checks for expired offsets, ms",
         validator=at_least(1),
     )
     fetch_max_bytes: int = key(
-        "fetch.max.bytes", INT, 57671680, "most bytes of one fetch response", validator=at_least(1024)
+        "fetch.max.bytes", INT, 57671680, "maximum size of a fetch response, bytes", validator=at_least(1024)
     )
     quota_producer_default: int = key(
         "quota.producer.default",
         INT,
         _NEVER,
-        "bytes per second that one client id may produce before its connection is throttled",
+        "bytes per second that a client id may produce before it is throttled",
         validator=at_least(1),
     )
     quota_consumer_default: int = key(
         "quota.consumer.default",
         INT,
         _NEVER,
-        "bytes per second that one client id may fetch before its connection is throttled",
+        "bytes per second that a client id may fetch before it is throttled",
         validator=at_least(1),
     )
     transaction_version: int = key(
         "transaction.version",
         INT,
         2,
-        "transaction version that clients are told is finalized: 2 with an epoch for every transaction (KIP-890), or 1"
-        " (Kafka: a feature of the cluster)",
+        "finalized transaction version that clients see: 2 with a new epoch for every transaction (KIP-890), or 1 "
+        "(Kafka: a feature of the cluster)",
         validator=between(1, 2),
     )
     transaction_max_timeout_ms: int = key(
         "transaction.max.timeout.ms",
         INT,
         900000,
-        "longest time-out that a producer may ask for its transactions",
+        "longest transaction time-out that a producer may request, ms",
         validator=at_least(1),
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = key(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         INT,
         10000,
-        "how often it is looked which transactions are open for longer than their time-out",
+        "interval between checks for transactions that have exceeded their time-out, ms",
         validator=at_least(1),
     )
     transactional_id_expiration_ms: int = key(
         "transactional.id.expiration.ms",
         INT,
         _WEEK_MS,
-        "how long an unused transactional id is remembered",
+        "how long an unused transactional id is kept, ms",
         validator=at_least(1),
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = key(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         INT,
         3600000,
-        "how often it is looked which transactional ids are to be forgotten",
+        "interval between checks for expired transactional ids, ms",
         validator=at_least(1),
     )
 

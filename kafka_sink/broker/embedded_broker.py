@@ -63,7 +63,7 @@ class EmbeddedCluster:
     ) -> None:
         """Does not start anything. :raises ConfigError: if the configuration contradicts itself."""
         if nodes < 1:
-            raise ConfigError(f"a cluster has at least one node, not {nodes}")
+            raise ConfigError(f"a cluster has at least one node, got {nodes}")
         config = config or BrokerConfig()
         if num_partitions is not None:
             config = replace(config, num_partitions=num_partitions)
@@ -107,7 +107,7 @@ class EmbeddedCluster:
         """
         with self._lock:
             if self._running is not None:
-                raise RuntimeError("the cluster is running already")
+                raise RuntimeError("the cluster is already running")
             self._running = RunningCluster(
                 self._config,
                 self._clock,
@@ -166,8 +166,8 @@ class EmbeddedCluster:
     def _cluster(self) -> RunningCluster:
         if self._was_forked:
             raise RuntimeError(
-                "the cluster runs in the process that this one was forked from: talk to it as a client does, at "
-                "bootstrap_servers"
+                "the cluster runs in the process from which this one was forked: use bootstrap_servers to connect "
+                "to it as a client"
             )
         return self._started
 
@@ -232,19 +232,23 @@ def _refuse_taken_ports(listeners: Sequence[EndPoint], nodes: int) -> None:
             each = replace(listener, port=listener.port + number)
             whose = f"{listener} of node {number + 1}"
             if each.port > _LAST_PORT:
-                raise ConfigError(f"{nodes} nodes on {listener} and the ports after it: {each.port} is none")
+                raise ConfigError(
+                    f"{nodes} nodes use {listener} and the ports after it, but {each.port} is not a valid port"
+                )
             other = taken.setdefault(each.address, whose)
             if other != whose:
                 raise ConfigError(
-                    f"{whose} and {other} would both be at {each.address}: each node takes the ports after the first's,"
-                    " so leave room between listeners, or use port 0"
+                    f"{whose} and {other} would both use {each.address}: each node uses the ports after those of "
+                    "the first one, so leave room between listeners, or use port 0"
                 )
 
 
 def _refuse_unshared(node_id: int, nodes: int, data_dir: str | Path | None) -> None:
     if node_id < 0:
-        raise ConfigError(f"a node id is a number from 0 on, not {node_id}")
+        raise ConfigError(f"a node id must be 0 or more, got {node_id}")
     if nodes != 1:
-        raise ConfigError(f"a process with a node id of its own is one broker, not {nodes}: start the others as it")
+        raise ConfigError(
+            f"a process with a node id runs one broker, not {nodes}: start every other broker in a process of its own"
+        )
     if data_dir is None:
-        raise ConfigError("a broker with a node id needs a data directory, which it shares with the others")
+        raise ConfigError("a broker with a node id needs a data directory, which all brokers of the cluster share")

@@ -149,7 +149,7 @@ class RunningCluster:
     def restart_node(self, node_id: int) -> None:
         """:raises ValueError: if it was not stopped. :raises OSError: if its address is in use by now."""
         if node_id in self._brokers or node_id not in self._bound:
-            raise ValueError(f"broker {node_id} is not one that was stopped")
+            raise ValueError(f"broker {node_id} was not stopped before")
         self.start_nodes({node_id: self._bound[node_id]})
 
     def stop_node(self, node_id: int) -> None:

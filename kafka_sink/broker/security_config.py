@@ -25,51 +25,52 @@ class BrokerSecurityConfig(SslConfig):
         "ssl.client.auth",
         c.STRING,
         "none",
-        "whether clients of TLS listeners have to show a certificate that the truststore vouches for",
+        "whether clients of TLS listeners must present a certificate that the truststore verifies",
         validator=c.one_of("none", "requested", "required"),
     )
     sasl_enabled_mechanisms: tuple[str, ...] = c.key(
         "sasl.enabled.mechanisms",
         c.LIST,
         (),
-        "how clients of SASL_… listeners may authenticate (Kafka: GSSAPI); OAUTHBEARER takes unsigned tokens, as Kafka "
-        "does where nothing else is set up, so it is for tests alone",
+        "SASL mechanisms that clients of SASL_… listeners may use (Kafka: GSSAPI); OAUTHBEARER accepts unsecured "
+        "tokens, as Kafka does by default, so it is for tests only",
         validator=c.Validator(_EXPECTED, lambda names: set(names) <= set(MECHANISMS)),
     )
     sasl_jaas_config: str = c.key(
         "sasl.jaas.config",
         c.STRING,
         "",
-        'users and passwords for PLAIN and SCRAM, as in Kafka: …PlainLoginModule required user_alice="…" user_bob="…"; '
-        "of SCRAM only salted keys are kept (Kafka: listener.name.NAME.plain.sasl.jaas.config)",
+        'users and passwords for PLAIN and SCRAM, as in Kafka: …PlainLoginModule required user_alice="…" '
+        'user_bob="…"; for SCRAM only salted keys are kept (Kafka: listener.name.NAME.plain.sasl.jaas.config)',
         sensitive=True,
     )
     sasl_scram_credentials: str = c.key(
         "sasl.scram.credentials",
         c.STRING,
         "",
-        "further users for SCRAM without their passwords: SCRAM-SHA-256=[name=…,iterations=…,salt=…,stored_key=…,"
-        "server_key=…], several separated by semicolons (Kafka: kafka-storage --add-scram)",
+        "further users for SCRAM, without passwords: "
+        "SCRAM-SHA-256=[name=…,iterations=…,salt=…,stored_key=…,server_key=…], separated by semicolons (Kafka: "
+        "kafka-storage --add-scram)",
         sensitive=True,
     )
     sasl_server_max_receive_size: int = c.key(
         "sasl.server.max.receive.size",
         c.INT,
         524_288,
-        "largest request before a client has authenticated, bytes",
+        "maximum size of a request before the client has authenticated, bytes",
         validator=c.between(1, _INT_MAX),
     )
     connections_max_reauth_ms: int = c.key(
         "connections.max.reauth.ms",
         c.INT,
         0,
-        "clients have to authenticate again before so long, or their connection is closed, ms; 0 = never (KIP-368)",
+        "time after which clients must re-authenticate, or their connection is closed, ms; 0 = never (KIP-368)",
         validator=c.between(0, _INT_MAX),
     )
     connection_failed_authentication_delay_ms: int = c.key(
         "connection.failed.authentication.delay.ms",
         c.INT,
         100,
-        "how long a client that failed to authenticate waits for its answer and its end, ms (KIP-306)",
+        "how long the response to a failed authentication is delayed before the connection is closed, ms (KIP-306)",
         validator=c.between(0, 10_000),
     )

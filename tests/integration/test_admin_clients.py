@@ -142,7 +142,7 @@ def test_our_commands_change_topics_and_move_leaders(
         (["alter", "here", "--config", "retention.mss=1"], 1, "did you mean retention.ms?"),
         (["alter", "here", "--config", "retention.ms=x"], 1, "'x' is not a whole number"),
         (["alter", "here", "--partitions", "1"], 1, "it has more already (2)"),
-        (["alter", "nowhere", "--partitions", "9"], 1, "there is no topic 'nowhere'"),
+        (["alter", "nowhere", "--partitions", "9"], 1, "topic 'nowhere' does not exist"),
         (["move-leader", "here", "0", "7"], 1, "broker 7 is not a replica of here-0"),
         (["move-leader", "here", "5", "1"], 1, "there is no partition here-5"),
     ],

@@ -255,13 +255,13 @@ def test_a_node_runs_once_and_a_cluster_is_shared_or_not(brokers: Brokers, data_
     data = str(data_dir)
     command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--port", "0", "--data-dir", data]
     for options, text in (
-        (["--node-id", "2"], "broker 2 runs already, in another process"),
+        (["--node-id", "2"], "broker 2 is already running in another process"),
         ([], "is in use by another broker process"),
     ):
         done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert done.returncode == 1 and text in done.stderr and "Traceback" not in done.stderr
     alone = tmp_path / "alone"
-    with EmbeddedCluster(data_dir=alone), pytest.raises(OSError, match="a cluster of its own there"):
+    with EmbeddedCluster(data_dir=alone), pytest.raises(OSError, match="to run a cluster of several processes there"):
         EmbeddedCluster(data_dir=alone, node_id=2).start()
 
 

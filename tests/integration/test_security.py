@@ -357,7 +357,7 @@ def test_reauthentication_while_producing_loses_nothing(
                     count += 1
                 time.sleep(0.001)
         messages = [record.getMessage() for record in caplog.records]
-        again = len([text for text in messages if "authenticates again" in text])
+        again = len([text for text in messages if "re-authenticates" in text])
         lost = len([text for text in messages if "expired" in text])
         values = [int(message.value or b"") for message in read_topic(cluster.bootstrap_servers, "t")]
         figure(f"records while authenticating {again} times again over {listener}", count)

@@ -97,7 +97,7 @@ def _fence_the_early(
 ) -> ProducerIdAndEpoch:
     known = self.find(transactional_id)
     if known is not None and known.state.is_deciding and known.producer_epoch == producer.epoch:
-        raise ApiError("the last transaction is not complete yet", ErrorCode.PRODUCER_FENCED)
+        raise ApiError("the last transaction has not completed yet", ErrorCode.PRODUCER_FENCED)
     after: ProducerIdAndEpoch = true(self, transactional_id, producer, *args, **to)
     return after
 

@@ -47,7 +47,7 @@ class ClusterFile:
         content = without_checksum(stored)
         if content is None:
             raise ConfigError(
-                f"{self.path} is damaged: it does not match its checksum; put a copy of it back, or remove the data"
+                f"{self.path} is damaged: its checksum does not match; restore it from a copy, or remove the data"
             )
         return content
 

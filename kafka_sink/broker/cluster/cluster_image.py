@@ -107,7 +107,7 @@ def decode(data: bytes, config: BrokerConfig, node_ids: Sequence[int], *, shared
     try:
         content: dict[str, Any] = json.loads(data)
         if content["format"] != _FORMAT:
-            raise ConfigError(f"it has format {content['format']}, this broker reads {_FORMAT}")
+            raise ConfigError(f"it has format {content['format']}, expected {_FORMAT}")
         changed = {str(name): str(value) for name, value in content.get("broker_configs", {}).items()}
         defaults = defaults_of(config, changed)
         members = tuple(sorted({*node_ids, *(content.get("members", ()) if shared else ())}))

@@ -246,7 +246,7 @@ class ClusterState:
             topic = self._existing(name)
             present = len(topic.partitions)
             if count <= present:
-                relation = "has as many already" if count == present else "has more already"
+                relation = "has that number already" if count == present else "has more already"
                 text = f"{name} cannot have {count} partitions: it {relation} ({present})"
                 raise ApiError(text, ErrorCode.INVALID_PARTITIONS)
             validate_partition_count(count)
@@ -255,7 +255,7 @@ class ClusterState:
             if assignment is None:
                 assignment = spread(members, count - present, min(factor, len(members)), present)
             elif len(assignment) != count - present:
-                text = f"{count - present} partitions are to be added, and {len(assignment)} are assigned"
+                text = f"{count - present} partitions are added, but {len(assignment)} are assigned"
                 raise ApiError(text, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
             else:
                 validate_assignment(assignment, members, factor)
@@ -276,10 +276,10 @@ class ClusterState:
             topic = self._existing(partition.topic)
             state = topic.partition(partition.partition)
             if node_id not in state.replicas:
-                text = f"broker {node_id} is no replica of {partition}, {list(state.replicas)} are"
+                text = f"broker {node_id} is not a replica of {partition}; its replicas are {list(state.replicas)}"
                 raise ApiError(text, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
             if node_id not in self._image.nodes:
-                raise ApiError(f"broker {node_id} does not run", ErrorCode.BROKER_NOT_AVAILABLE)
+                raise ApiError(f"broker {node_id} is not running", ErrorCode.BROKER_NOT_AVAILABLE)
             self._show(self._image.with_topic(topic.with_partition(partition.partition, state.led_by(node_id))))
 
     def elect_preferred_leader(self, partition: TopicPartition) -> None:
@@ -293,9 +293,11 @@ class ClusterState:
             state = topic.partition(partition.partition)
             preferred = state.replicas[0]
             if state.leader == preferred:
-                raise ApiError(f"broker {preferred} leads {partition} already", ErrorCode.ELECTION_NOT_NEEDED)
+                raise ApiError(
+                    f"broker {preferred} is the leader of {partition} already", ErrorCode.ELECTION_NOT_NEEDED
+                )
             if preferred not in self._image.nodes:
-                text = f"broker {preferred}, the preferred leader of {partition}, does not run"
+                text = f"broker {preferred}, the preferred leader of {partition}, is not running"
                 raise ApiError(text, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
             self._show(self._image.with_topic(topic.with_partition(partition.partition, state.led_by(preferred))))
 
@@ -363,7 +365,7 @@ class ClusterState:
     def _existing(self, name: str) -> TopicState:
         topic = self._image.topics.get(name)
         if topic is None:
-            raise ApiError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic
 
     @contextmanager

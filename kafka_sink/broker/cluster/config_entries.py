@@ -89,7 +89,7 @@ def validate_dynamic(configs: Mapping[str, str]) -> None:
         if name not in table:
             raise ApiError(f"unknown option {name}{c.nearest(name, table)}", ErrorCode.INVALID_CONFIG)
         if name not in DYNAMIC_OPTIONS:
-            text = f"option {name} cannot be changed while brokers run; it belongs into their configuration file"
+            text = f"option {name} cannot be changed while brokers run; set it in their configuration file"
             raise ApiError(text, ErrorCode.INVALID_REQUEST)
 
 

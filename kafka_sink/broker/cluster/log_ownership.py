@@ -125,7 +125,7 @@ class LogOwnership:
                     self._logs.delete([partition])
             except OSError as error:
                 # The directory stores the topic id, so the next topic with this name does not use the old log.
-                self._log.error("the log of %s, a deleted topic, cannot be removed: %s", partition, error)
+                self._log.error("cannot remove the log of %s, which belongs to a deleted topic: %s", partition, error)
                 self._logs.hand_over(partition)
             del self._held[partition]
             held.lock.release()
@@ -144,7 +144,7 @@ class LogOwnership:
                 with lock:
                     self._discard_unless_of(partition, None)
         except OSError as error:
-            self._log.error("the log of %s, a deleted topic, cannot be removed: %s", partition, error)
+            self._log.error("cannot remove the log of %s, which belongs to a deleted topic: %s", partition, error)
 
     def _take_over(self, image: ClusterImage) -> bool:
         complete = True
@@ -172,7 +172,7 @@ class LogOwnership:
             if partition not in self._failed:
                 # Logged once, not on every attempt.
                 self._failed.add(partition)
-                self._log.error("%s cannot be opened, it is tried again: %s", partition, error)
+                self._log.error("cannot open %s; it is tried again: %s", partition, error)
             return False
         self._failed.discard(partition)
         self._held[partition] = _Held(topic.topic_id, lock)

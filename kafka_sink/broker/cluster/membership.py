@@ -47,7 +47,7 @@ class NodeFiles:
             try:
                 self._held[node_id] = FileLock(self._path(node_id))
             except BlockingIOError:
-                text = f"broker {node_id} runs already, in another process with the data directory"
+                text = f"broker {node_id} is already running in another process that uses the data directory"
                 raise OSError(f"{text} {self._directory.parent}") from None
 
     def is_free(self, node_id: int) -> bool:
@@ -150,7 +150,7 @@ class Membership:
         self.state.refresh()
         for node_id in tuple(self.state.nodes):
             if files.is_free(node_id):
-                self._log.info("broker %d is gone", node_id)
+                self._log.info("broker %d has left the cluster", node_id)
                 self.state.node_down(node_id, partial(files.is_free, node_id))
         if self._ownership.pending:
             self._ownership.sync()
@@ -168,7 +168,7 @@ class Membership:
             except Exception:
                 # Without this thread the node would neither follow the cluster nor detect that other nodes have
                 # stopped.
-                self._log.exception("what other brokers do cannot be seen")
+                self._log.exception("cannot see the changes of the other brokers")
 
     def stop(self) -> None:
         """End the thread. The nodes of this process must have left the cluster."""
@@ -193,5 +193,5 @@ def _hold_directory(directory: Path, *, shared: bool) -> FileLock:
     except BlockingIOError:
         hint = ""
         if shared:
-            hint = "; it is a cluster of its own there: brokers of several processes all need a --node-id"
+            hint = "; to run a cluster of several processes there, start every one with its own --node-id"
         raise OSError(f"data directory {directory} is in use by another broker process{hint}") from None

@@ -21,55 +21,67 @@ class TopicConfig:
     """Settings that can be set at topic level; None selects the broker's value."""
 
     max_message_bytes: int | None = key(
-        "max.message.bytes", INT, None, "largest record batch, in bytes", validator=at_least(0)
+        "max.message.bytes", INT, None, "maximum size of a record batch, bytes", validator=at_least(0)
     )
     max_decompressed_message_bytes: int | None = key(
         "max.decompressed.message.bytes",
         INT,
         None,
-        "most bytes that a compressed batch may unpack to",
+        "maximum size of the records of a compressed batch after decompression, bytes",
         validator=at_least(1),
     )
     min_insync_replicas: int | None = key(
-        "min.insync.replicas", INT, None, "replicas on running nodes that acks=all needs", validator=at_least(1)
+        "min.insync.replicas",
+        INT,
+        None,
+        "minimum number of in-sync replicas (on running nodes) for a write with acks=all",
+        validator=at_least(1),
     )
     segment_bytes: int | None = key(
-        "segment.bytes", INT, None, "size at which a new segment is begun", validator=at_least(14)
+        "segment.bytes", INT, None, "maximum size of a log segment, bytes", validator=at_least(14)
     )
     index_interval_bytes: int | None = key(
-        "index.interval.bytes", INT, None, "bytes of log per entry of its index", validator=at_least(0)
+        "index.interval.bytes", INT, None, "bytes of log between two entries of its index", validator=at_least(0)
     )
     flush_messages: int | None = key(
-        "flush.messages", INT, None, "records after which the log is flushed to the disk", validator=at_least(1)
+        "flush.messages", INT, None, "number of records after which the log is flushed to disk", validator=at_least(1)
     )
     flush_ms: int | None = key(
-        "flush.ms", INT, None, "longest time that records wait to be flushed to the disk", validator=at_least(0)
+        "flush.ms",
+        INT,
+        None,
+        "longest time that records wait before they are flushed to disk, ms",
+        validator=at_least(0),
     )
     retention_ms: int | None = key(
-        "retention.ms", INT, None, "age at which a full segment is deleted; -1 = never", validator=at_least(-1)
+        "retention.ms", INT, None, "age at which a closed segment is deleted, ms; -1 = never", validator=at_least(-1)
     )
     retention_bytes: int | None = key(
-        "retention.bytes", INT, None, "size beyond which the oldest segments are deleted", validator=at_least(-1)
+        "retention.bytes",
+        INT,
+        None,
+        "size of a partition beyond which its oldest segments are deleted, bytes; -1 = no limit",
+        validator=at_least(-1),
     )
     message_timestamp_type: str | None = key(
         "message.timestamp.type",
         STRING,
         None,
-        "whose clock stamps records",
+        "timestamps of records: the time at which the producer created them, or at which the broker appended them",
         validator=one_of(CREATE_TIME, LOG_APPEND_TIME),
     )
     message_timestamp_before_max_ms: int | None = key(
         "message.timestamp.before.max.ms",
         INT,
         None,
-        "how far a batch's first record may lie before the broker's time",
+        "longest time that the first timestamp of a batch may lie before the broker's time, ms",
         validator=at_least(0),
     )
     message_timestamp_after_max_ms: int | None = key(
         "message.timestamp.after.max.ms",
         INT,
         None,
-        "how far a batch's newest record may lie after the broker's time",
+        "longest time that the largest timestamp of a batch may lie after the broker's time, ms",
         validator=at_least(0),
     )
 

@@ -79,7 +79,7 @@ def validate_topic_name(name: str) -> None:
     if not name:
         reason = "it is empty"
     elif name in (".", ".."):
-        reason = "it is a directory's name"
+        reason = "a directory cannot have this name"
     elif len(name) > MAX_TOPIC_NAME_LENGTH:
         reason = f"it is longer than {MAX_TOPIC_NAME_LENGTH} characters"
     elif not _LEGAL_NAME.fullmatch(name):
@@ -92,7 +92,7 @@ def validate_topic_name(name: str) -> None:
 def refuse_taken_name(name: str, taken: Collection[str]) -> None:
     """:raises ApiError: TOPIC_ALREADY_EXISTS; INVALID_TOPIC_EXCEPTION if a name differs only in '.' and '_'."""
     if name in taken:
-        raise ApiError(f"topic {name!r} exists already", ErrorCode.TOPIC_ALREADY_EXISTS)
+        raise ApiError(f"topic {name!r} already exists", ErrorCode.TOPIC_ALREADY_EXISTS)
     if "." in name or "_" in name:
         # Kafka's metric names do not distinguish the two characters, so Kafka rejects such names.
         merged = name.replace(".", "_")
@@ -113,7 +113,7 @@ def validate_partition_count(partitions: int) -> None:
 def validate_replication_factor(factor: int, nodes: Sequence[int]) -> None:
     """:raises ApiError: INVALID_REPLICATION_FACTOR."""
     if not 1 <= factor <= len(nodes):
-        text = f"replication factor {factor} is not from 1 to the number of nodes, {len(nodes)}"
+        text = f"replication factor {factor} is not between 1 and {len(nodes)}, the number of nodes"
         raise ApiError(text, ErrorCode.INVALID_REPLICATION_FACTOR)
 
 
@@ -128,7 +128,7 @@ def validate_assignment(assignment: Sequence[Sequence[int]], nodes: Sequence[int
             raise ApiError(text, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
     factors = {len(replicas) for replicas in assignment} | ({factor} if factor is not None else set())
     if len(factors) > 1:
-        raise ApiError("partitions differ in their number of replicas", ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+        raise ApiError("all partitions must have the same number of replicas", ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
 
 def spread(nodes: Sequence[int], partitions: int, factor: int, start: int) -> list[tuple[int, ...]]:

@@ -121,7 +121,10 @@ class GroupCoordinator:
                 self._check_id(request.group_id)
                 low_ms, high_ms = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
                 if not low_ms <= request.session_timeout_ms <= high_ms:
-                    text = f"a session time-out is from {low_ms} to {high_ms} ms, not {request.session_timeout_ms}"
+                    text = (
+                        f"a session time-out must be between {low_ms} and {high_ms} ms, got "
+                        f"{request.session_timeout_ms}"
+                    )
                     raise ApiError(text, ErrorCode.INVALID_SESSION_TIMEOUT)
                 group = self._groups.get(request.group_id)
                 if group is None and request.member_id != UNKNOWN_MEMBER:
@@ -288,7 +291,7 @@ class GroupCoordinator:
 
     def _check_id(self, group_id: str) -> None:
         if not group_id:
-            raise ApiError("a group's id is not empty", ErrorCode.INVALID_GROUP_ID)
+            raise ApiError("the group id must not be empty", ErrorCode.INVALID_GROUP_ID)
         self._check_placed(group_id)
 
     def _check_placed(self, group_id: str) -> None:
@@ -385,7 +388,7 @@ class GroupCoordinator:
             answer()
         except Exception:
             # A failure of one client's answer must not affect the answers to other clients.
-            self._log.exception("an answer could not be given")
+            self._log.exception("could not send a response")
 
     def _wake_for(self, group: Group) -> None:
         """Schedule the timer for the next deadline of *group*, unless it fires earlier anyway."""

@@ -101,7 +101,7 @@ class GroupMembership:
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.member_came = True
         group.add(member, request.protocol_type)
-        self._rebalance.rebalance_or_complete(group, f"{member_id} joins; its reason: {request.reason}", now_ms)
+        self._rebalance.rebalance_or_complete(group, f"{member_id} joins, reason: {request.reason}", now_ms)
 
     def _rejoin(self, group: Group, member: Member, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> None:
         if group.state is GroupState.EMPTY:
@@ -118,9 +118,7 @@ class GroupMembership:
             )
             return
         self._update(member, request, answer)
-        self._rebalance.rebalance_or_complete(
-            group, f"{member.member_id} joins again; its reason: {request.reason}", now_ms
-        )
+        self._rebalance.rebalance_or_complete(group, f"{member.member_id} rejoins, reason: {request.reason}", now_ms)
 
     def _update(self, member: Member, request: JoinRequest, answer: JoinAnswer) -> None:
         member.protocols = request.protocols
@@ -141,7 +139,7 @@ class GroupMembership:
             self._go_on_with_static(group, old, member, leader_before, request)
         elif group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             # The old member id may be in the leader's member list or in its assignments.
-            self._rebalance.prepare(group, f"instance {member.instance_id} came back as {member_id}", now_ms)
+            self._rebalance.prepare(group, f"instance {member.instance_id} returned as {member_id}", now_ms)
         else:
             self._rebalance.maybe_complete(group, now_ms)
 
@@ -180,7 +178,7 @@ class GroupMembership:
             (request.protocol_name, group.protocol_name),
         ):
             if asked is not None and present is not None and asked != present:
-                text = f"group {group.group_id} speaks {present!r}, not {asked!r}"
+                text = f"group {group.group_id} uses {present!r}, not {asked!r}"
                 raise ApiError(text, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group.state is GroupState.PREPARING_REBALANCE:
             raise ApiError(f"group {group.group_id} rebalances", ErrorCode.REBALANCE_IN_PROGRESS)
@@ -203,7 +201,7 @@ class GroupMembership:
             for member in group.members.values():
                 member.assignment = before[member.member_id]
             self._rebalance.give_assignments(group, {}, error.code, now_ms)
-            self._rebalance.prepare(group, "its assignments cannot be stored", now_ms)
+            self._rebalance.prepare(group, "its assignments could not be stored", now_ms)
             return
         self._rebalance.give_assignments(group, assignments, ErrorCode.NONE, now_ms)
         group.transition_to(GroupState.STABLE)
@@ -248,7 +246,7 @@ class GroupMembership:
             member = group.check_member(member_id, leaving.instance_id)
         except ApiError as error:
             return error.code
-        self._rebalance.remove(group, member, f"it left: {leaving.reason}")
+        self._rebalance.remove(group, member, f"it left, reason: {leaving.reason}")
         return ErrorCode.NONE
 
     def _refuse_join(self, answer: JoinAnswer, member_id: str, error: ErrorCode) -> None:

@@ -259,7 +259,7 @@ def _subscription(metadata: bytes) -> list[str]:
         (length,) = struct.unpack_from(">h", metadata, position)
         text = metadata[position + 2 : position + 2 + length]
         if len(text) != length:
-            raise ValueError("the subscription is cut off")
+            raise ValueError("the subscription is truncated")
         topics.append(text.decode())
         position += 2 + length
     return topics

@@ -78,7 +78,7 @@ class GroupRebalance:
         group.join_deadline_ms = FOREVER_MS
         for member in list(group.members.values()):
             if member.join_answer is None and member.instance_id is None:
-                self._log.info("group %s goes on without %s", group.group_id, member.member_id)
+                self._log.info("group %s continues without %s", group.group_id, member.member_id)
                 group.remove(member.member_id)
         if group.members and not self._elect_leader(group):
             # Only static members are left and none of them has joined; session timeouts will remove those that are
@@ -112,7 +112,7 @@ class GroupRebalance:
             self._save(group)
         except ApiError:
             # The file still has the previous generation; after a restart its members will expire.
-            self._log.exception("group %s is empty, which cannot be stored", group.group_id)
+            self._log.exception("group %s is empty, but this cannot be stored", group.group_id)
 
     def give_assignments(self, group: Group, assignments: Mapping[str, bytes], error: ErrorCode, now_ms: int) -> None:
         """Answer all waiting syncs, with the assignment or with *error*."""
@@ -126,7 +126,7 @@ class GroupRebalance:
 
     def remove(self, group: Group, member: Member, why: str) -> None:
         """Remove a member; the caller handles the effect on the other members."""
-        self._log.info("%s goes out of group %s: %s", member.member_id, group.group_id, why)
+        self._log.info("%s is removed from group %s: %s", member.member_id, group.group_id, why)
         # If the client is still alive, the error tells it to join as a new member.
         self.complete_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
         self.complete_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -173,12 +173,12 @@ class GroupRebalance:
                 member.deadline_ms = FOREVER_MS
             elif group.members.get(member.member_id) is member and member.deadline_ms <= now_ms:
                 # Removing another member may have removed this one, or extended its deadline.
-                self.remove(group, member, "it was not heard of in time")
+                self.remove(group, member, "it sent no heartbeat in time")
                 self._after_removal(group, member.member_id, now_ms)
 
     def _after_removal(self, group: Group, member_id: str, now_ms: int) -> None:
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self.prepare(group, f"{member_id} is gone", now_ms)
+            self.prepare(group, f"{member_id} was removed", now_ms)
         else:
             self._complete_if_all_joined(group, now_ms)
 

@@ -100,7 +100,7 @@ class CoordinatorStore:
             self._connection.execute(f"PRAGMA synchronous={'FULL' if flush_writes else 'NORMAL'}")
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
             if found not in (0, _FORMAT):
-                raise ConfigError(f"{self._path} has format {found}, this broker reads {_FORMAT}")
+                raise ConfigError(f"{self._path} has format {found}, expected {_FORMAT}")
             if not found:
                 self._create_tables()
             (state,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -128,12 +128,12 @@ class CoordinatorStore:
         except (sqlite3.Error, ValueError, TypeError, LookupError) as error:
             if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in _PASSING:
                 raise OSError(
-                    f"{self._path} cannot be used now: {error}; nothing in it is lost: make room on its disk, or end "
-                    "the program that keeps it, and start again"
+                    f"{self._path} cannot be used now: {error}; its data is intact: free space on its disk, or end "
+                    "the program that locks it, and start again"
                 ) from error
             raise ConfigError(
-                f"{self._path} is damaged: {error}; put a copy of it back, or remove it with what begins with its name:"
-                " groups, their offsets and transactional ids are then forgotten"
+                f"{self._path} is damaged: {error}; restore it from a copy, or remove it and all files whose names "
+                "begin with its name: groups, their offsets and transactional ids are then lost"
             ) from error
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -114,7 +114,10 @@ class TransactionCoordinator:
             an open transaction of the previous producer is aborted; COORDINATOR_NOT_AVAILABLE.
         """
         if not 1 <= timeout_ms <= self._config.transaction_max_timeout_ms:
-            text = f"a transaction's time-out is from 1 to {self._config.transaction_max_timeout_ms} ms: {timeout_ms}"
+            text = (
+                f"a transaction time-out must be between 1 and {self._config.transaction_max_timeout_ms} ms, got "
+                f"{timeout_ms}"
+            )
             raise ApiError(text, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         now_ms = self._clock.wall_ms()
         with self._current():
@@ -192,7 +195,7 @@ class TransactionCoordinator:
     def _known(self, transactional_id: str) -> TransactionMetadata:
         metadata = self._ids.get(transactional_id)
         if metadata is None:
-            text = f"there is no transactional id {transactional_id!r}"
+            text = f"transactional id {transactional_id!r} does not exist"
             raise ApiError(text, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return metadata
 
@@ -234,7 +237,7 @@ class TransactionCoordinator:
         if missing:
             knows = request_version >= _FIRST_PRODUCE_WITH_ABORTABLE
             code = ErrorCode.TRANSACTION_ABORTABLE if knows else ErrorCode.INVALID_TXN_STATE
-            raise ApiError(f"{partition} was not added to the transaction", code)
+            raise ApiError(f"{partition} has not been added to the transaction", code)
 
     def commit_offsets(
         self, transactional_id: str, producer: ProducerIdAndEpoch, group: str, version: int, store: Callable[[], None]
@@ -297,7 +300,7 @@ class TransactionCoordinator:
                     self._finish(present, told)
                 self._schedule_retry()
         except (ApiError, OSError) as error:
-            self._log.warning("%s stays undone for now: %s", transactional_id, error)
+            self._log.warning("%s is not completed for now: %s", transactional_id, error)
             with self._lock:
                 self._being_written.discard(transactional_id)
                 self._schedule_retry()

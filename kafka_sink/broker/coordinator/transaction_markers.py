@@ -74,7 +74,7 @@ class TransactionMarkers:
             try:
                 self._groups.complete_transaction(metadata.producer_id, metadata.groups, metadata.state.is_commit)
             except ApiError as error:
-                self._log.warning("offsets of producer %d stay undecided for now: %s", metadata.producer_id, error)
+                self._log.warning("offsets of producer %d stay pending for now: %s", metadata.producer_id, error)
                 return frozenset()
         return offsets
 
@@ -85,7 +85,7 @@ class TransactionMarkers:
                 # transaction.
                 self._cluster.refresh()
             except (OSError, ConfigError) as error:
-                self._log.warning("whether there is a %s cannot be seen: %s", partition, error)
+                self._log.warning("cannot check whether %s exists: %s", partition, error)
                 return False
         if not self._logs.serves(partition) and self._cluster.topic(partition.topic) is not None:
             # Another process has the log open; it reads the decision from the shared file and writes the marker.
@@ -98,7 +98,7 @@ class TransactionMarkers:
             if error.code in _OBSOLETE:
                 self._log.warning("no marker for %s: %s", partition, error)
                 return True
-            self._log.info("the marker for %s has to wait: %s", partition, error)
+            self._log.info("the marker for %s is written later: %s", partition, error)
             return False
         return True
 
@@ -110,10 +110,10 @@ class TransactionMarkers:
         """
         topic = self._cluster.topic(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.partitions):
-            raise ApiError(f"there is no {partition}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise ApiError(f"{partition} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         state = topic.partitions[partition.partition]
         if state.leader == NO_LEADER:
-            raise ApiError(f"nobody leads {partition}", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise ApiError(f"{partition} has no leader", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         topic_id = topic.topic_id
         try:
             log = self._logs.get_or_create(

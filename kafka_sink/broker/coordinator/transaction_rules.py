@@ -26,7 +26,7 @@ def _refused(metadata: TransactionMetadata, code: ErrorCode, reason: str) -> Api
 
 
 def _concurrent(metadata: TransactionMetadata) -> ApiError:
-    return _refused(metadata, ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is not complete yet")
+    return _refused(metadata, ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction has not completed yet")
 
 
 # --- InitProducerId --------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def init_producer_id(
         # Checked first, as in add_partitions.
         raise _concurrent(metadata)
     if expected is not None and not _may_be_holder(metadata, expected):
-        raise _refused(metadata, ErrorCode.PRODUCER_FENCED, f"producer {expected.producer_id} does not hold it")
+        raise _refused(metadata, ErrorCode.PRODUCER_FENCED, f"producer {expected.producer_id} does not own it")
     if metadata.state is TransactionState.ONGOING:
         # As in Kafka, the epoch in *expected* is not checked here.
         return fenced(metadata, fence_version, new_producer_id, now_ms)

@@ -108,39 +108,43 @@ class Fault:
 
     def _check_effect(self) -> None:
         if isinstance(self.effect, FailDisk) != self.is_of_disk:
-            text = "a disk just fails" if self.is_of_disk else "it is no disk"
+            text = (
+                "a fault on the disk has no other effect than a failure"
+                if self.is_of_disk
+                else "only a fault on the disk can have this effect"
+            )
             raise ConfigError(f"fault on {self.target}: {text}")
         if self.is_of_disk and self.node is not None:
             raise ConfigError(f"fault on {self.target}: all nodes of a process share the disk; leave node out")
         match self.effect:
             case Drop(what) if what not in DROPPED:
-                raise ConfigError(f"drop is one of {', '.join(DROPPED)}, not {what!r}{nearest(what, DROPPED)}")
+                raise ConfigError(f"drop must be one of {', '.join(DROPPED)}, got {what!r}{nearest(what, DROPPED)}")
             case Close(at) if at not in CLOSED:
-                raise ConfigError(f"close is one of {', '.join(CLOSED)}, not {at!r}{nearest(at, CLOSED)}")
+                raise ConfigError(f"close must be one of {', '.join(CLOSED)}, got {at!r}{nearest(at, CLOSED)}")
             case Answer(ErrorCode.NONE):
-                raise ConfigError("error is the name of an error code; NONE would be no fault")
+                raise ConfigError("error must be the name of an error code other than NONE")
             case Delay(time_ms) | Slow(time_ms) if time_ms < 1:
-                raise ConfigError(f"a delay is at least 1 ms, not {time_ms}")
+                raise ConfigError(f"a delay must be at least 1 ms, got {time_ms}")
 
     def _check_partition(self) -> None:
         if self.partition is not None and self.topic is None:
-            raise ConfigError(f"partition {self.partition} of which topic? Give topic as well")
+            raise ConfigError(f"partition {self.partition} needs a topic: set topic as well")
         if self.partition is not None and self.partition < 0:
-            raise ConfigError(f"partition is a number from 0 on, not {self.partition}")
+            raise ConfigError(f"partition must be 0 or more, got {self.partition}")
         has_topics = self.target == ANY or self.is_of_disk or names_topics(ApiKey[self.target.upper()])
         if self.topic is not None and not has_topics:
-            raise ConfigError(f"{self.target} names no topics: leave topic out")
+            raise ConfigError(f"{self.target} has no topics: remove topic")
 
     def _check_count(self) -> None:
         given = [name for name in ("nth", "every", "probability") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ConfigError(f"{' and '.join(given)} contradict each other: give one of them")
+            raise ConfigError(f"{' and '.join(given)} exclude each other: keep one of them")
         for name in ("nth", "every", "times"):
             count = getattr(self, name)
             if count is not None and count < 1:
-                raise ConfigError(f"{name} is a count from 1 on, not {count}")
+                raise ConfigError(f"{name} must be 1 or more, got {count}")
         if self.probability is not None and not 0 < self.probability <= 1:
-            raise ConfigError(f"probability is above 0 and at most 1, not {self.probability}")
+            raise ConfigError(f"probability must be above 0 and at most 1, got {self.probability}")
 
 
 def target_names() -> list[str]:
@@ -152,6 +156,6 @@ def _check_target(target: str) -> None:
     known = target_names()
     if target not in known:
         raise ConfigError(
-            f"no fault can befall {target!r}{nearest(target, known)}: expected the name of an API such as produce or "
-            f"end_txn, or any, {DISK_WRITE}, {DISK_FLUSH}"
+            f"unknown fault target {target!r}{nearest(target, known)}: expected the name of an API such as produce "
+            f"or end_txn, or any, {DISK_WRITE}, {DISK_FLUSH}"
         )

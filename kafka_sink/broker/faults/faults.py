@@ -125,8 +125,8 @@ class Faults:
             effects.append(FailDisk())
         if len(effects) != 1:
             raise ConfigError(
-                f"fault on {target}: expected one of error, delay_ms, drop, close, duplicate, slow_ms, "
-                f"got {len(effects)}; set several faults for several effects"
+                f"fault on {target}: expected exactly one of error, delay_ms, drop, close, duplicate, slow_ms, got "
+                f"{len(effects)}; set one fault per effect"
             )
         return self.set(
             Fault(target, effects[0], topic, partition, node, nth, every, probability, seed, times),

@@ -45,26 +45,26 @@ def _whole(value: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise ValueError(f"expected a whole number, not {value!r}") from None
+        raise ValueError(f"expected a whole number, got {value!r}") from None
 
 
 def _share(value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise ValueError(f"expected a number above 0 and at most 1, not {value!r}") from None
+        raise ValueError(f"expected a number above 0 and at most 1, got {value!r}") from None
 
 
 def _flag(value: str) -> bool:
     if value.lower() not in ("true", "false"):
-        raise ValueError(f"expected true or false, not {value!r}")
+        raise ValueError(f"expected true or false, got {value!r}")
     return value.lower() == "true"
 
 
 def _error(value: str) -> ErrorCode:
     names = ErrorCode.__members__
     if value.upper() not in names:
-        raise ValueError(f"{value!r} is no error code of Kafka{nearest(value.upper(), names)}")
+        raise ValueError(f"{value!r} is not an error code of Kafka{nearest(value.upper(), names)}")
     return names[value.upper()]
 
 

@@ -50,14 +50,14 @@ def _reassign(context: BrokerContext, name: str, asked: ReassignablePartition, *
     partition = TopicPartition(name, asked.partition_index)
     topic = context.cluster.topic(name)
     if topic is None:
-        raise ApiError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     present = topic.partition(asked.partition_index)
     if asked.replicas is None:
-        raise ApiError(f"nothing is under way for {partition}", ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        raise ApiError(f"no reassignment of {partition} is in progress", ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     if not may_grow and len(asked.replicas) != len(present.replicas):
-        text = f"{partition} has {len(present.replicas)} replicas, and their number may not change"
+        text = f"{partition} has {len(present.replicas)} replicas, and their number cannot be changed"
         raise ApiError(text, ErrorCode.INVALID_REPLICATION_FACTOR)
-    with storage_errors("the change could not be stored"):
+    with storage_errors("could not store the change"):
         context.cluster.reassign(partition, asked.replicas)
 
 

@@ -38,13 +38,13 @@ def named_topic(context: BrokerContext, name: str) -> TopicState:
     validate_topic_name(name)
     topic = context.cluster.topic(name)
     if topic is None:
-        raise ApiError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return topic
 
 
 def unsupported(resource_type: int) -> ApiError:
     """The error for a resource type that has no settings in this broker."""
-    return ApiError(f"resources of type {resource_type} have no settings here", ErrorCode.INVALID_REQUEST)
+    return ApiError(f"resources of type {resource_type} have no configuration here", ErrorCode.INVALID_REQUEST)
 
 
 def alter(
@@ -57,7 +57,7 @@ def alter(
         try:
             if times_named[item.resource_type, item.resource_name] > 1:
                 raise ApiError("the request names this resource twice", ErrorCode.INVALID_REQUEST)
-            with storage_errors("the change could not be stored"):
+            with storage_errors("could not store the change"):
                 _alter_one(context, item, change_of(item), validate_only=validate_only)
             outcomes.append((ErrorCode.NONE, None))
         except ApiError as error:
@@ -73,7 +73,7 @@ def _alter_one(context: BrokerContext, resource: Resource, change: ConfigChange,
     elif resource.resource_type != BROKER:
         raise unsupported(resource.resource_type)
     elif name:
-        text = "options are changed for all brokers at once: leave out the broker's id (kafka-configs --entity-default)"
+        text = "brokers can only be configured together: leave out the broker's id (kafka-configs --entity-default)"
         raise ApiError(text, ErrorCode.INVALID_REQUEST)
     else:
 

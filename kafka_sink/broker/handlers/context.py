@@ -80,10 +80,10 @@ class BrokerContext:
         try:
             self.cluster.refresh()
         except (OSError, ConfigError) as error:
-            raise ApiError(f"who coordinates cannot be seen: {error}", ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+            raise ApiError(f"cannot determine the coordinator: {error}", ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
         node_id = self.cluster.coordinator_for(key)
         if node_id != self.node_id:
-            text = f"broker {self.node_id} does not coordinate {key!r}, broker {node_id} does"
+            text = f"broker {self.node_id} is not the coordinator of {key!r}, broker {node_id} is"
             raise ApiError(text, ErrorCode.NOT_COORDINATOR)
 
     def transactions_for(self, transactional_id: str) -> TransactionCoordinator:
@@ -92,7 +92,7 @@ class BrokerContext:
         :raises ApiError: INVALID_REQUEST (it is empty), NOT_COORDINATOR.
         """
         if not transactional_id:
-            raise ApiError("a transactional id may not be empty", ErrorCode.INVALID_REQUEST)
+            raise ApiError("a transactional id must not be empty", ErrorCode.INVALID_REQUEST)
         self.check_coordinates(transactional_id)
         return self.transactions
 
@@ -115,9 +115,10 @@ class BrokerContext:
             raise ApiError(f"{topic.name} has no partition {index}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = topic.partitions[index]
         if partition.leader != self.node_id:
-            leads = f"broker {partition.leader} does" if partition.leader != NO_LEADER else "nobody does"
+            leads = "it has no leader" if partition.leader != NO_LEADER else "broker {partition.leader} is"
             raise ApiError(
-                f"broker {self.node_id} does not lead {topic.name}-{index}, {leads}", ErrorCode.NOT_LEADER_OR_FOLLOWER
+                f"broker {self.node_id} is not the leader of {topic.name}-{index}: {leads}",
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
             )
         if not self.logs.serves(TopicPartition(topic.name, index)):
             text = f"broker {self.node_id} is still taking over {topic.name}-{index}"

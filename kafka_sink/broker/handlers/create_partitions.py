@@ -28,7 +28,7 @@ def handle(context: BrokerContext, request: ApiRequest[CreatePartitionsRequest])
         try:
             if times_named[topic.name] > 1:
                 raise ApiError("the request names this topic twice", ErrorCode.INVALID_REQUEST)
-            with storage_errors("the partitions could not be stored"):
+            with storage_errors("could not store the partitions"):
                 context.cluster.add_partitions(
                     topic.name, topic.count, _assignment(topic), validate_only=body.validate_only
                 )

@@ -41,7 +41,7 @@ def _create(context: BrokerContext, topic: CreatableTopic, *, validate_only: boo
     configs = {config.name: config.value or "" for config in topic.configs}
     assignment = _assignment(topic) if topic.assignments else None
     counts = topic.num_partitions, topic.replication_factor
-    with storage_errors("the topic could not be stored"):
+    with storage_errors("could not store the topic"):
         created = context.cluster.create_topic(topic.name, *counts, configs, assignment, validate_only=validate_only)
     return CreatableTopicResult(
         topic.name,
@@ -56,10 +56,12 @@ def _create(context: BrokerContext, topic: CreatableTopic, *, validate_only: boo
 
 def _assignment(topic: CreatableTopic) -> list[list[int]]:
     if topic.num_partitions != -1 or topic.replication_factor != -1:
-        raise ApiError("both counts and an assignment are given", ErrorCode.INVALID_REQUEST)
+        raise ApiError("the request has both counts and an assignment", ErrorCode.INVALID_REQUEST)
     by_index = {entry.partition_index: entry.broker_ids for entry in topic.assignments}
     if sorted(by_index) != list(range(len(topic.assignments))):
-        raise ApiError("assigned partitions are not numbered from 0 on", ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+        raise ApiError(
+            "the assigned partitions are not numbered consecutively from 0", ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        )
     return [by_index[index] for index in range(len(by_index))]
 
 

@@ -35,7 +35,7 @@ def _delete(context: BrokerContext, name: str, asked: DeleteRecordsPartition) ->
     try:
         topic = context.cluster.topic(name)
         if topic is None:
-            raise ApiError("there is no such topic", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise ApiError("this topic does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         context.led_partition(topic, asked.partition_index)
         log = context.logs.get(TopicPartition(name, asked.partition_index))
         if log is not None:
@@ -43,7 +43,7 @@ def _delete(context: BrokerContext, name: str, asked: DeleteRecordsPartition) ->
         elif asked.offset in (_HIGH_WATERMARK, 0):
             start = 0
         else:
-            raise ApiError(f"offset {asked.offset} of an empty log", ErrorCode.OFFSET_OUT_OF_RANGE)
+            raise ApiError(f"offset {asked.offset} is out of range: the log is empty", ErrorCode.OFFSET_OUT_OF_RANGE)
     except ApiError as error:
         return DeleteRecordsPartitionResult(asked.partition_index, NO_OFFSET, error.code)
     return DeleteRecordsPartitionResult(asked.partition_index, start, ErrorCode.NONE)

@@ -30,7 +30,7 @@ def handle(context: BrokerContext, request: ApiRequest[DeleteTopicsRequest]) -> 
         topic = DeleteTopicState(name, topic_id)
         try:
             if number > 1:
-                raise ApiError(f"the topic is named {number} times", ErrorCode.INVALID_REQUEST)
+                raise ApiError(f"the request names the topic {number} times", ErrorCode.INVALID_REQUEST)
             results.append(_delete(context, topic))
         except ApiError as error:
             results.append(DeletableTopicResult(topic.name, topic.topic_id, error.code, str(error)))
@@ -42,13 +42,13 @@ def _delete(context: BrokerContext, asked: DeleteTopicState) -> DeletableTopicRe
         raise ApiError("delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED)
     name = asked.name
     if (name is None) == (asked.topic_id == ZERO_UUID):
-        raise ApiError("a topic is named by its name or by its id, not by both or neither", ErrorCode.INVALID_REQUEST)
+        raise ApiError("a topic is identified either by its name or by its id", ErrorCode.INVALID_REQUEST)
     if name is None:
         found = context.cluster.topic_by_id(asked.topic_id)
         if found is None:
-            raise ApiError("there is no topic with this id", ErrorCode.UNKNOWN_TOPIC_ID)
+            raise ApiError("no topic has this id", ErrorCode.UNKNOWN_TOPIC_ID)
         name = found.name
-    with storage_errors("the topic could not be removed"):
+    with storage_errors("could not delete the topic"):
         topic = context.cluster.delete_topic(name, lambda gone: context.logs.delete(gone.topic_partitions()))
     for partition in topic.topic_partitions():
         # Complete the delayed fetches of the partition.

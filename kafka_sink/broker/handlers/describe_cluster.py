@@ -26,7 +26,7 @@ def handle(context: BrokerContext, request: ApiRequest[DescribeClusterRequest]) 
     asked = request.body.endpoint_type
     if asked != _BROKERS:
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if asked == _CONTROLLERS else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-        message = f"this is a broker: it does not know endpoints of type {asked}"
+        message = f"a broker cannot describe endpoints of type {asked}"
         request.respond(DescribeClusterResponse(error_code=code, error_message=message, cluster_id=""))
         return
     image = context.cluster.image

@@ -60,7 +60,7 @@ def _entries(context: BrokerContext, resource: DescribeConfigsResource) -> list[
     if not resource.resource_name:
         return changed_broker_entries(changed)
     if resource.resource_name != str(context.node_id):
-        text = f"this is broker {context.node_id}: it cannot tell the settings of {resource.resource_name!r}"
+        text = f"broker {context.node_id} does not know the configuration of broker {resource.resource_name!r}"
         raise ApiError(text, ErrorCode.INVALID_REQUEST)
     return broker_entries(context.config, changed)
 

@@ -36,7 +36,7 @@ def _describe(context: BrokerContext, name: str, index: int) -> PartitionRespons
     try:
         topic = context.cluster.topic(name)
         if topic is None:
-            raise ApiError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         context.led_partition(topic, index)
     except ApiError as error:
         return PartitionResponse(index, error.code, str(error))

@@ -119,7 +119,7 @@ def dispatcher(context: BrokerContext, channel: RequestChannel) -> RequestHandle
                 api_versions.handle(context, ApiRequest(request, channel, ApiVersionsRequest()))
                 return
             log.info(
-                "closing %s: it asks for %s version %d, which is not served",
+                "closing %s: it sent %s version %d, which is not supported",
                 request.context.connection_id,
                 header.api_key.name,
                 header.api_version,

@@ -61,7 +61,7 @@ def _elect(
 def _elect_one(context: BrokerContext, election_type: int, partition: TopicPartition) -> PartitionResult:
     try:
         if election_type == _PREFERRED:
-            with storage_errors("the election could not be stored"):
+            with storage_errors("could not store the election"):
                 context.cluster.elect_preferred_leader(partition)
         else:
             _refuse_unclean(context, partition)
@@ -73,10 +73,10 @@ def _elect_one(context: BrokerContext, election_type: int, partition: TopicParti
 def _refuse_unclean(context: BrokerContext, partition: TopicPartition) -> None:
     topic = context.cluster.topic(partition.topic)
     if topic is None:
-        raise ApiError(f"there is no topic {partition.topic!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise ApiError(f"topic {partition.topic!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.partition(partition.partition).leader != NO_LEADER:
         raise ApiError(f"{partition} has a leader", ErrorCode.ELECTION_NOT_NEEDED)
-    raise ApiError(f"no replica of {partition} runs", ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+    raise ApiError(f"no replica of {partition} is running", ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
 
 
 API: Final = ApiHandler(ApiKey.ELECT_LEADERS, VERSIONS, handle)

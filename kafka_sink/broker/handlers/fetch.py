@@ -164,7 +164,7 @@ def _read_partition(
     elif asked.fetch_offset == 0:
         found = LogRead(b"", 0, 0, 0, 0)
     else:
-        raise ApiError(f"offset {asked.fetch_offset} of an empty log", ErrorCode.OFFSET_OUT_OF_RANGE)
+        raise ApiError(f"offset {asked.fetch_offset} is out of range: the log is empty", ErrorCode.OFFSET_OUT_OF_RANGE)
     reading.appended[key] = found.appended_bytes
     reading.size += len(found.records)
     return PartitionData(

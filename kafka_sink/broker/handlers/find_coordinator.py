@@ -42,7 +42,7 @@ def handle(context: BrokerContext, request: ApiRequest[FindCoordinatorRequest]) 
 
 def _find(context: BrokerContext, request: ApiRequest[FindCoordinatorRequest], key: str) -> Coordinator:
     if request.body.key_type not in (GROUP, TRANSACTION):
-        message = f"there are no coordinators of type {request.body.key_type}"
+        message = f"coordinators of type {request.body.key_type} do not exist"
         return Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, message)
     node_id = context.cluster.coordinator_for(key)
     endpoint = endpoint_of(context, node_id, request.listener_name)

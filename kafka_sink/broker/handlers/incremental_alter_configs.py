@@ -58,9 +58,12 @@ def _change_one(configs: dict[str, str], config: AlterableConfig) -> None:
     elif config.config_operation == _SET:
         configs[config.name] = given(config.name, config.value)
     elif config.config_operation in (_APPEND, _SUBTRACT):
-        raise ApiError(f"{config.name} is no list to append to or to take from", ErrorCode.INVALID_CONFIG)
+        raise ApiError(
+            f"{config.name} is not a list, so nothing can be appended to it or subtracted from it",
+            ErrorCode.INVALID_CONFIG,
+        )
     else:
-        text = f"operation {config.config_operation} on {config.name} is none of 0 to 3"
+        text = f"operation {config.config_operation} on {config.name} is not one of 0 to 3"
         raise ApiError(text, ErrorCode.INVALID_REQUEST)
 
 

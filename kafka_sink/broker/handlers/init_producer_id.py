@@ -39,7 +39,7 @@ def handle(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) -
 def _init(context: BrokerContext, body: InitProducerIdRequest) -> ProducerIdAndEpoch:
     expected = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.epoch == NO_PRODUCER_EPOCH):
-        raise ApiError("a producer has both an id and an epoch, or neither", ErrorCode.INVALID_REQUEST)
+        raise ApiError("a producer must have both an id and an epoch, or neither", ErrorCode.INVALID_REQUEST)
     if body.transactional_id is None:
         return _new_id(context)
     return context.transactions_for(body.transactional_id).init_producer_id(

@@ -61,10 +61,10 @@ def _list_partition(
     try:
         topic = context.cluster.topic(name)
         if topic is None:
-            raise ApiError("there is no such topic", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise ApiError("this topic does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         state = context.led_partition(topic, asked.partition_index, asked.current_leader_epoch)
         if asked.timestamp < 0 and request.version < _FIRST_WITH.get(asked.timestamp, VERSIONS.max + 1):
-            raise ApiError(f"timestamp {asked.timestamp} has no meaning here", ErrorCode.UNSUPPORTED_VERSION)
+            raise ApiError(f"timestamp {asked.timestamp} is not supported", ErrorCode.UNSUPPORTED_VERSION)
         committed = request.body.isolation_level == _READ_COMMITTED
         found = _look_up(context, TopicPartition(name, asked.partition_index), asked.timestamp, committed=committed)
     except ApiError as error:

@@ -35,7 +35,7 @@ def _look_up(context: BrokerContext, name: str, asked: OffsetForLeaderPartition)
     try:
         topic = context.cluster.topic(name)
         if topic is None:
-            raise ApiError("there is no such topic", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise ApiError("this topic does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         state = context.led_partition(topic, asked.partition, asked.current_leader_epoch)
         epoch, end_offset = _end_of(
             context, TopicPartition(name, asked.partition), asked.leader_epoch, state.leader_epoch

@@ -103,7 +103,7 @@ def _produce_partition(
 ) -> PartitionProduceResponse:
     acks = request.body.acks
     if acks not in (_ALL_ACKS, _NO_ACKS, 1):
-        raise ApiError(f"acks {acks} is none of 0, 1, -1", ErrorCode.INVALID_REQUIRED_ACKS)
+        raise ApiError(f"acks {acks} is not one of 0, 1, -1", ErrorCode.INVALID_REQUIRED_ACKS)
     partition = context.led_partition(topic, data.index)
     if acks == _ALL_ACKS:
         in_sync = sum(replica in context.cluster.nodes for replica in partition.replicas)

@@ -58,7 +58,7 @@ def _commit(
     try:
         groups = context.groups_for(body.group_id)
         if not body.group_id:
-            raise ApiError("a group's id is not empty", ErrorCode.INVALID_GROUP_ID)
+            raise ApiError("the group id must not be empty", ErrorCode.INVALID_GROUP_ID)
         committer = Committer(body.generation_id, body.member_id, body.group_instance_id)
         outcomes: dict[TopicPartition, ErrorCode] = {}
         refused = context.transactions.commit_offsets(

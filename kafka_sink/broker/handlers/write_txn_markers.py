@@ -58,7 +58,7 @@ def _write_partition(
     try:
         topic = context.cluster.topic(name)
         if topic is None:
-            raise ApiError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         context.led_partition(topic, index)
         context.markers.write_partition(TopicPartition(name, index), marker, version)
     except ApiError as error:

@@ -57,7 +57,7 @@ class LogManager:
                 continue
             config = configs(partition)
             if config is None:
-                self._log.info("removing %s, which belongs to no topic", name)
+                self._log.info("removing %s, which does not belong to a topic", name)
                 self._filesystem.remove_tree(self._directory / name)
                 continue
             log = PartitionLog(self._directory / name, self._filesystem, config, self._clock.wall_ms())
@@ -123,7 +123,7 @@ class LogManager:
             try:
                 self._delete(partition)
             except OSError as error:
-                self._log.error("%s cannot be removed: %s", partition, error)
+                self._log.error("cannot remove %s: %s", partition, error)
                 failure = error
         if failure is not None:
             raise failure

@@ -102,8 +102,8 @@ class PartitionLog:
         self._appended_before: dict[int, int] = {}
         self._failure: ApiError | None = None
         if recovered.damage is not None:
-            advice = "other logs go on; put a copy of the file back, or delete the topic"
-            self._log.error("it cannot be used: %s; %s", recovered.damage, advice)
+            advice = "other logs are not affected; restore the file from a copy, or delete the topic"
+            self._log.error("the log cannot be used: %s; %s", recovered.damage, advice)
             self._failure = ApiError(recovered.damage, ErrorCode.KAFKA_STORAGE_ERROR)
 
     # --- appending ---------------------------------------------------------------------------------------------------
@@ -334,7 +334,10 @@ class PartitionLog:
         with self._reading():
             start, end = self._segments.start_offset, self._segments.end_offset
             if not start <= offset <= end:
-                raise ApiError(f"offset {offset} is outside of {start} to {end}", ErrorCode.OFFSET_OUT_OF_RANGE)
+                raise ApiError(
+                    f"offset {offset} is out of range: the log has offsets {start} to {end}",
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                )
             stable = self._last_stable_offset()
             readable = stable if committed else end
             records = self._segments.read(offset, readable, max_bytes, whole_first_batch=whole_first_batch)
@@ -459,7 +462,7 @@ class PartitionLog:
             end = self._segments.end_offset
             wanted = end if offset == -1 else offset
             if not 0 <= wanted <= end:
-                raise ApiError(f"offset {offset} is not from 0 to {end}", ErrorCode.OFFSET_OUT_OF_RANGE)
+                raise ApiError(f"offset {offset} is not between 0 and {end}", ErrorCode.OFFSET_OUT_OF_RANGE)
             self._segments.delete_before(wanted)
             self._producers.forget_aborted_before(self._segments.start_offset)
             return self._segments.start_offset

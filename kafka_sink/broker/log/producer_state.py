@@ -137,12 +137,12 @@ class ProducerStateManager:
             expected = (state.last_sequence + 1) % _SEQUENCES
         if header.base_sequence != expected:
             raise OutOfOrderSequenceError(
-                f"producer {header.producer_id} epoch {header.producer_epoch}: "
-                f"sequence {header.base_sequence} where {expected} was expected"
+                f"producer {header.producer_id} epoch {header.producer_epoch}: sequence {header.base_sequence}, "
+                f"expected {expected}"
             )
         if state.transaction_first_offset != NO_OFFSET and not header.is_transactional:
             raise ApiError(
-                f"producer {header.producer_id} wrote outside of its open transaction", ErrorCode.INVALID_TXN_STATE
+                f"producer {header.producer_id} wrote outside its open transaction", ErrorCode.INVALID_TXN_STATE
             )
         return None
 
@@ -153,8 +153,8 @@ class ProducerStateManager:
             return
         if header.base_sequence > asked.lowest_sequence:
             raise OutOfOrderSequenceError(
-                f"producer {header.producer_id} epoch {header.producer_epoch}: "
-                f"sequence {header.base_sequence} before {asked.lowest_sequence}, which is not stored yet"
+                f"producer {header.producer_id} epoch {header.producer_epoch}: sequence {header.base_sequence} "
+                f"comes after sequence {asked.lowest_sequence}, which is not stored yet"
             )
 
     @staticmethod
@@ -211,7 +211,10 @@ class ProducerStateManager:
         is_open = state.transaction_first_offset != NO_OFFSET
         if transaction_version is TransactionVersion.V2 and is_open and state.epoch == marker.producer_epoch:
             # The marker was written before and the next transaction has begun; a repeated marker must not end that one.
-            text = f"the marker of epoch {state.epoch} of producer {marker.producer_id} is of the transaction before"
+            text = (
+                f"the marker of epoch {state.epoch} of producer {marker.producer_id} belongs to the previous "
+                "transaction"
+            )
             raise ApiError(text, ErrorCode.INVALID_PRODUCER_EPOCH)
         if marker.coordinator_epoch < state.coordinator_epoch:
             raise ApiError(

@@ -66,7 +66,7 @@ def open_log(
         segments.pop().delete()
     if truncated:
         ContextLogger(__name__, f"log {directory.name}").warning(
-            "cut off %d bytes that were no whole, sound batches; the log ends at offset %d",
+            "truncated %d bytes that were not complete, valid batches; the log ends at offset %d",
             truncated,
             segments[-1].next_offset,
         )
@@ -138,7 +138,9 @@ def _marker_at(segment: Segment, position: int, header: BatchHeader) -> EndTrans
     batch = segment.read_batch(position, header)
     if not verify_crc(memoryview(batch)):
         where = f"{segment.path} is damaged at byte {position}"
-        raise CorruptRecordError(f"{where}: the control batch at offset {header.base_offset} fails its checksum")
+        raise CorruptRecordError(
+            f"{where}: the control batch at offset {header.base_offset} does not match its checksum"
+        )
     return read_marker(batch)
 
 

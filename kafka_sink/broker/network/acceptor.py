@@ -83,7 +83,7 @@ class Acceptor:
                 try:
                     self.run_once()
                 except Exception:
-                    self._log.exception("uncaught exception, going on")
+                    self._log.exception("uncaught exception; the acceptor continues")
         finally:
             self._listener.close()
             for _, _, sock in self._throttled:

@@ -71,5 +71,5 @@ class ChannelMute:
         """Apply *event*. :raises RuntimeError: if the table has no such transition; the state does not change."""
         following = TRANSITIONS.get((self.state, event))
         if following is None:
-            raise RuntimeError(f"a channel that is {self.state.name} cannot take {event.name}")
+            raise RuntimeError(f"event {event.name} is not possible for a channel that is {self.state.name}")
         self.state = following

@@ -43,7 +43,7 @@ class ClientQuota:
         :raises ValueError: if the quota is not above zero.
         """
         if bytes_per_s is not None and bytes_per_s <= 0:
-            raise ValueError(f"a quota is above 0 bytes per second, not {bytes_per_s}")
+            raise ValueError(f"a quota must be above 0 bytes per second, got {bytes_per_s}")
         with self._lock:
             if client_id is None:
                 self._default = NO_QUOTA if bytes_per_s is None else bytes_per_s

@@ -32,7 +32,7 @@ class ConnectionThrottledError(Exception):
     """The address exceeds its rate of new connections: close the connection, but only after *throttle_ms*."""
 
     def __init__(self, address: str, throttle_ms: int) -> None:
-        super().__init__(f"{address} connects too fast, its connection is closed in {throttle_ms} ms")
+        super().__init__(f"{address} exceeds its connection rate; its connection is closed in {throttle_ms} ms")
         self.throttle_ms = throttle_ms
 
 
@@ -125,7 +125,7 @@ class ConnectionQuotas:
         """Remove a connection from the counts. :raises ValueError: if none is counted."""
         with self._changed:
             if not self._by_listener[listener] or not self._by_ip[address]:
-                raise ValueError(f"no connection of {address} on listener {listener} was counted")
+                raise ValueError(f"no connection of {address} on listener {listener} is counted")
             self._total -= 1
             self._by_listener[listener] -= 1
             self._by_ip[address] -= 1

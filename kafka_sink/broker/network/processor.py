@@ -160,7 +160,7 @@ class Processor:
                 try:
                     self.run_once()
                 except Exception:
-                    self._log.exception("uncaught exception, going on")
+                    self._log.exception("uncaught exception; the processor continues")
         finally:
             self._close_all()
 
@@ -190,7 +190,7 @@ class Processor:
                 self._selector.register(connection_id, sock)
             except Exception as error:
                 # The connection may be closed already; an unregistered connection must not stay counted.
-                self._log.info("connection of %s was lost at once: %s", connection.address, error)
+                self._log.info("connection of %s was lost immediately: %s", connection.address, error)
                 self._drop(connection)
                 continue
             self._next_connection_index = (self._next_connection_index + 1) % 2**31
@@ -226,7 +226,7 @@ class Processor:
             case CloseConnectionResponse():
                 self._ended(response)
                 response.request.release()
-                self._log.debug("closing %s: its request could not be answered in another way", connection_id)
+                self._log.debug("closing %s: its request has no other response", connection_id)
                 self._close(connection_id)
             case StartThrottlingResponse():
                 self._handle_mute_event(connection_id, ChannelMuteEvent.THROTTLE_STARTED)
@@ -239,7 +239,7 @@ class Processor:
 
     def _send_response(self, connection_id: str, response: SendResponse | PieceResponse, send: NetworkSend) -> None:
         if not self._selector.is_open(connection_id):
-            self._log.debug("%s is gone, dropping a response for it", connection_id)
+            self._log.debug("%s has disconnected; dropping its response", connection_id)
             self._ended(response)
             return
         try:
@@ -268,14 +268,14 @@ class Processor:
     def _process_receive(self, receive: NetworkReceive) -> None:
         connection = self._connections.get(receive.source)
         if connection is None or not self._selector.is_open(receive.source):
-            raise RuntimeError(f"connection {receive.source} is gone before its request was looked at")
+            raise RuntimeError(f"connection {receive.source} was closed before its request was handled")
         header, body_offset = decode_request_header(receive.payload)
         if header.api_key is ApiKey.SASL_HANDSHAKE and self._selector.begin_reauthentication(receive.source, receive):
-            self._log.debug("%s authenticates again", receive.source)
+            self._log.debug("%s re-authenticates", receive.source)
             return
         if self._selector.session_expired(receive.source):
             self.expired_sessions += 1
-            raise AuthenticationError("its session has expired, and it did not authenticate again")
+            raise AuthenticationError("its session has expired without re-authentication")
         principal = self._selector.principal(receive.source)
         context = RequestContext(header, receive.source, connection.address, self._listener_name, principal)
         request = Request(self.id, context, receive, body_offset, stopwatch_ns())

@@ -190,7 +190,7 @@ class RequestChannel:
         """Register a processor for its responses. :raises ValueError: if the id is already registered."""
         with self._lock:
             if processor_id in self._processors:
-                raise ValueError(f"there is a processor {processor_id} already")
+                raise ValueError(f"there is already a processor {processor_id}")
             self._processors[processor_id] = processor
 
     def remove_processor(self, processor_id: int) -> None:

@@ -44,7 +44,7 @@ MIN_REAUTHENTICATION_INTERVAL_MS: Final = 1000
 class _State(Enum):
     HANDSHAKE = "awaiting ApiVersions or SaslHandshake"
     TOKENS = "awaiting SaslAuthenticate"
-    BARE_TOKENS = "awaiting tokens without a request around them"
+    BARE_TOKENS = "awaiting tokens without request headers"
     COMPLETE = "authenticated"
 
 
@@ -184,7 +184,7 @@ class SaslServerAuthenticator:
             code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
             self._respond(header, SaslHandshakeResponse(error_code=code, mechanisms=mechanisms))
             self._flush()
-            raise AuthenticationError(f"mechanism {body.mechanism!r} is none of {', '.join(mechanisms)}", code)
+            raise AuthenticationError(f"mechanism {body.mechanism!r} is not one of {', '.join(mechanisms)}", code)
         self._mechanism = body.mechanism
         self._exchange = begin()
         self._state = _State.TOKENS if header.api_version > 0 else _State.BARE_TOKENS
@@ -208,11 +208,11 @@ class SaslServerAuthenticator:
         exchange = self._exchange
         assert exchange is not None
         if self._user_name is not None and self._mechanism != self._user_mechanism:
-            raise AuthenticationError(f"re-authentication has to use {self._user_mechanism} again")
+            raise AuthenticationError(f"re-authentication must use {self._user_mechanism} again")
         answer = exchange.evaluate(token)
         if exchange.complete:
             if self._user_name is not None and exchange.user_name != self._user_name:
-                raise AuthenticationError("re-authentication must not change who the client is")
+                raise AuthenticationError("re-authentication must not change the principal")
             self._let_in(exchange)
         return answer
 

@@ -133,7 +133,7 @@ class ListenerSecurity:
         if protocol not in _SASL:
             return SecureChannelBuilder(contexts=contexts, authenticators=None)
         if not self._exchanges:
-            raise ConfigError(f"listener {listener_name} is {protocol}, so sasl.enabled.mechanisms has to name some")
+            raise ConfigError(f"listener {listener_name} uses {protocol}, so sasl.enabled.mechanisms must not be empty")
         return SecureChannelBuilder(contexts=contexts, authenticators=self._authenticators(memory_pool))
 
     def _authenticators(self, memory_pool: MemoryPool) -> AuthenticatorFactory:

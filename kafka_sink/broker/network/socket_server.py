@@ -198,13 +198,13 @@ def refuse_unknown_listeners(option: str, named: Iterable[str], listeners: Seque
     """:raises ConfigError: if *option* names a listener that is not in *listeners*."""
     for name in named:
         if name not in listeners:
-            raise ConfigError(f"option {option}: there is no listener {name}, only {', '.join(listeners)}")
+            raise ConfigError(f"option {option}: listener {name} does not exist, only {', '.join(listeners)}")
 
 
 def _refuse_repeated(listeners: Sequence[str]) -> None:
     for name, count in Counter(listeners).items():
         if count > 1:
-            raise ConfigError(f"option listeners: {count} have the same name {name}, give each its own")
+            raise ConfigError(f"option listeners: {count} have the same name {name}; give each its own name")
 
 
 def _join(threads: list[threading.Thread]) -> None:

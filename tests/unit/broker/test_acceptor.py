@@ -181,6 +181,6 @@ def test_acceptor_survives_exceptions_and_closes_all_at_its_end(
 
     bench.listener.wait = wait  # type: ignore[method-assign]
     bench.acceptor.run()
-    assert "uncaught exception, going on" in caplog.text
+    assert "uncaught exception; the acceptor continues" in caplog.text
     assert bench.listener.closed
     assert servers[-1].fileno() == -1, "throttled sockets are closed at the end"

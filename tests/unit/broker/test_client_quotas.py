@@ -79,5 +79,5 @@ def test_limits_change_while_clients_move_bytes() -> None:
 
 
 def test_quota_of_zero_bytes_is_refused() -> None:
-    with pytest.raises(ValueError, match="above 0 bytes per second, not 0"):
+    with pytest.raises(ValueError, match="above 0 bytes per second, got 0"):
         ClientQuota(NO_QUOTA).set_limit(0, "c")

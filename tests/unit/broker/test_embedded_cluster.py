@@ -25,8 +25,12 @@ from kafka_sink.producer.producer_record import ProducerRecord
 @pytest.mark.parametrize(
     ("nodes", "listeners", "text"),
     [
-        (2, "A://127.0.0.1:65535", "2 nodes on A://127.0.0.1:65535 and the ports after it: 65536 is none"),
-        (1, "A://127.0.0.1:9092,B://127.0.0.1:9092", "would both be at 127.0.0.1:9092"),
+        (
+            2,
+            "A://127.0.0.1:65535",
+            "2 nodes use A://127.0.0.1:65535 and the ports after it, but 65536 is not a valid port",
+        ),
+        (1, "A://127.0.0.1:9092,B://127.0.0.1:9092", "would both use 127.0.0.1:9092"),
         (2, "A://127.0.0.1:9092,B://127.0.0.1:9093", "B://127.0.0.1:9093 of node 1 and A://127.0.0.1:9092 of node 2"),
     ],
 )
@@ -47,9 +51,9 @@ def test_port_zero_and_ports_far_apart_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("advertised", "text"),
     [
-        ("B://127.0.0.1:5", "option advertised.listeners: there is no listener B, only A"),
-        ("A://0.0.0.0:5", "option advertised.listeners: nobody can connect to A://0.0.0.0:5"),
-        ("A://[::]:5", "option advertised.listeners: nobody can connect to A://[::]:5"),
+        ("B://127.0.0.1:5", "option advertised.listeners: listener B does not exist, only A"),
+        ("A://0.0.0.0:5", "option advertised.listeners: clients cannot connect to A://0.0.0.0:5"),
+        ("A://[::]:5", "option advertised.listeners: clients cannot connect to A://[::]:5"),
     ],
 )
 def test_addresses_that_lead_nowhere_are_not_advertised(advertised: str, text: str) -> None:
@@ -92,7 +96,7 @@ def test_wildcard_address_is_warned_of_with_what_is_advertised(caplog: pytest.Lo
     with EmbeddedCluster(host="0.0.0.0") as cluster:
         port = cluster.nodes[1]["PLAINTEXT"].port
         assert cluster.bootstrap_servers == f"127.0.0.1:{port}"
-    assert f"PLAINTEXT://0.0.0.0:{port} takes connections at every address, but clients are told to" in caplog.text
+    assert f"PLAINTEXT://0.0.0.0:{port}accepts connections on every address, but clients are told to" in caplog.text
     assert f"connect to 127.0.0.1:{port}" in caplog.text and "advertised.listeners" in caplog.text
 
 

@@ -502,7 +502,7 @@ def test_processor_survives_exceptions_and_closes_all_at_its_end(
     bench.selectable.during_poll = fail_once_then_stop
     bench.processor.run()
     assert polls == 2
-    assert "uncaught exception, going on" in caplog.text
+    assert "uncaught exception; the processor continues" in caplog.text
     assert bench.selectable.closed and bench.connection_ids == ()
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 0
     # A connection that comes after the end is closed too.

@@ -326,7 +326,7 @@ def test_reauthentication_may_not_change_the_principal() -> None:
     world = World(lambda: PlainClient(*next(credentials)), connections_max_reauth_ms=10_000)
     world.run()
     again(world)
-    with pytest.raises(AuthenticationError, match="must not change who the client is"):
+    with pytest.raises(AuthenticationError, match="must not change the principal"):
         world.run()
     assert world.server.principal == "User:alice"
 

@@ -139,8 +139,8 @@ def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServe
 @pytest.mark.parametrize(
     ("endpoints", "properties", "text"),
     [
-        ([CLIENTS], {"control_plane_listener_name": "CONTROL"}, "there is no listener CONTROL"),
-        ([CLIENTS], {"inter_broker_listener_name": "CONTROL"}, "there is no listener CONTROL"),
+        ([CLIENTS], {"control_plane_listener_name": "CONTROL"}, "listener CONTROL does not exist"),
+        ([CLIENTS], {"inter_broker_listener_name": "CONTROL"}, "listener CONTROL does not exist"),
         ([CONTROL], {"control_plane_listener_name": "CONTROL"}, "the only listener"),
         ([CLIENTS, CLIENTS], {}, "2 have the same name CLIENTS"),
         ([CLIENTS], {"max_connections_per_listener": "CLIENT:5"}, "no listener CLIENT, only CLIENTS"),

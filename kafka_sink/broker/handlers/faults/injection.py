@@ -41,7 +41,7 @@ def handle_with_faults(
         if cut.befalls(item.fault) and item.is_due()
     ]
     for fault in due:
-        log.info("fault: %s of %s meets %r", header.api_key.name, request.context.connection_id, fault)
+        log.info("fault: %s of %s is affected by %r", header.api_key.name, request.context.connection_id, fault)
     effects = [fault.effect for fault in due]
     if Drop("request") in effects:
         request.release()
@@ -117,7 +117,7 @@ def _refuse(request: ApiRequest[Any], cut: _Cutter, fault: Fault, code: ErrorCod
         handle(_Patched(request, lambda answer: _metadata(answer, fault, code)))
         return
     hit, rest = cut.cut(fault)
-    assert hit is not None, "the fault befalls the request"
+    assert hit is not None, "a fault applied to the request"
     refusal = error_response.error_response(cut.key, cut.version, hit, code)
     if rest is None:
         request.respond(refusal)

@@ -76,7 +76,7 @@ class _FullDisk(sqlite3.Connection):
 
 def test_a_full_disk_is_not_called_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=_FullDisk))
-    with pytest.raises(OSError, match="cannot be used now: database or disk is full; nothing in it is lost"):
+    with pytest.raises(OSError, match="cannot be used now: database or disk is full; its data is intact"):
         CoordinatorStore(tmp_path, flush_writes=False)
 
 

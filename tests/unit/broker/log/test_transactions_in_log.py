@@ -409,7 +409,7 @@ def test_a_damaged_marker_keeps_its_log_alone_from_being_used(caplog: pytest.Log
         stored[position] ^= 0xFF
     again = open_log(disk)
     where = f"{DIRECTORY}/{0:020d}.log is damaged at byte {len(sound)}"
-    assert f"it cannot be used: {where}: the control batch at offset 1 fails its checksum" in caplog.text
+    assert f"the log cannot be used: {where}: the control batch at offset 1 does not match its checksum" in caplog.text
     for use in (
         lambda: again.read(0, 100, whole_first_batch=True),
         lambda: write(again, 2, 0),
