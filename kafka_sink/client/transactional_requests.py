@@ -86,8 +86,8 @@ class InitProducerId(CoordinatorRequest[ProducerIdAndEpoch]):
     def failure(self) -> str:
         """What it means that no id was given out."""
         if self.transactional_id is None:
-            return "no producer id was given out, so nothing can be sent"
-        return f"no producer id was given out for transactional.id {self.transactional_id!r}"
+            return "no producer id was assigned, so nothing can be sent"
+        return f"no producer id was assigned for transactional.id {self.transactional_id!r}"
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ def _max_version(transaction_version: TransactionVersion) -> int | None:
 def _require_version(api_key: ApiKey, version: int, transaction_version: TransactionVersion) -> None:
     if transaction_version is TransactionVersion.V2 and version < _FIRST_OF_VERSION_2:
         raise UnsupportedVersionError(
-            f"the cluster runs transaction.version 2, but this broker knows {api_key.name} up to {version} only"
+            f"the cluster runs transaction.version 2, but this broker supports {api_key.name} only up to version {version}"
         )
 
 

@@ -29,30 +29,38 @@ class ConsumerConfig(ClientConfig):
         validator=one_of(READ_UNCOMMITTED, READ_COMMITTED),
     )
     fetch_min_bytes: int = key(
-        "fetch.min.bytes", INT, 1, "bytes a broker waits for before it answers", validator=between(0, _INT32_MAX)
+        "fetch.min.bytes",
+        INT,
+        1,
+        "minimum bytes that a broker collects before it answers",
+        validator=between(0, _INT32_MAX),
     )
     fetch_max_wait_ms: int = key(
-        "fetch.max.wait.ms", INT, 500, "longest wait of a broker for fetch.min.bytes", validator=between(0, _INT32_MAX)
+        "fetch.max.wait.ms",
+        INT,
+        500,
+        "longest time that a broker waits for fetch.min.bytes, ms",
+        validator=between(0, _INT32_MAX),
     )
     fetch_max_bytes: int = key(
         "fetch.max.bytes",
         INT,
         50 * 1024 * 1024,
-        "most bytes of one answer; a larger first batch still comes whole",
+        "maximum size of a fetch response, bytes; a larger first batch is returned whole",
         validator=between(1, _INT32_MAX),
     )
     max_partition_fetch_bytes: int = key(
         "max.partition.fetch.bytes",
         INT,
         1024 * 1024,
-        "most bytes of one partition in one answer; a larger first batch still comes whole",
+        "maximum size of the data per partition in a fetch response, bytes; a larger first batch is returned whole",
         validator=between(1, _INT32_MAX),
     )
     max_decompressed_bytes: int = key(
         "max.decompressed.bytes",
         INT,
         256 * 1024 * 1024,
-        "most bytes one batch may decompress to; a batch that wants more is refused as damaged",
+        "maximum size of a batch after decompression, bytes; a larger one is refused as damaged",
         validator=at_least(1),
     )
     check_crcs: bool = key("check.crcs", BOOLEAN, True, "verify the checksum of every batch that is read")
@@ -60,7 +68,7 @@ class ConsumerConfig(ClientConfig):
         "default.api.timeout.ms",
         INT,
         60_000,
-        "longest time without any answer for a partition before reading it fails",
+        "longest time without any answer for a partition before reading it fails, ms",
         validator=at_least(1),
     )
 
@@ -73,5 +81,6 @@ def check(config: ConsumerConfig) -> None:
     if config.fetch_max_bytes + _ANSWER_OVERHEAD_BYTES > config.receive_message_max_bytes:
         raise ConfigError(
             f"option receive.message.max.bytes ({config.receive_message_max_bytes}) is less than fetch.max.bytes "
-            f"({config.fetch_max_bytes}) + {_ANSWER_OVERHEAD_BYTES}; raise the one or lower the other"
+            f"({config.fetch_max_bytes}) + {_ANSWER_OVERHEAD_BYTES}; raise receive.message.max.bytes or lower "
+            "fetch.max.bytes"
         )

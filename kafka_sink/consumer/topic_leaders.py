@@ -87,5 +87,6 @@ class TopicLeaders:
             raise error_for(topic.error_code, f"topic {self.topic!r}")
         if self.topic_id not in (ZERO_UUID, topic.topic_id):
             raise ApiError(
-                f"topic {self.topic} was deleted and made anew while it was being read", ErrorCode.INCONSISTENT_TOPIC_ID
+                f"topic {self.topic} was deleted and created again while it was being read",
+                ErrorCode.INCONSISTENT_TOPIC_ID,
             )

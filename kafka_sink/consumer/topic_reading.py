@@ -93,7 +93,7 @@ class TopicReading:
         :raises ApiError: if no broker answered in time.
         """
         if start not in (EARLIEST, LATEST) and not (isinstance(start, int) and start >= 0):
-            raise ValueError(f"start must be {EARLIEST!r}, {LATEST!r} or an offset from 0 on, not {start!r}")
+            raise ValueError(f"start must be {EARLIEST!r}, {LATEST!r} or an offset of 0 or more, not {start!r}")
         self._find_topic()
         self._cursors = [Cursor(TopicPartition(self._topic, number)) for number in self._chosen(partitions)]
         ends = self._list_offsets(self._cursors, LATEST_TIMESTAMP) if stop_at_end or start == LATEST else {}
@@ -136,7 +136,7 @@ class TopicReading:
             for node, group in self._by_leader(missing):
                 for cursor, answer in self._ask_offsets(node, group, timestamp):
                     if answer.offset < 0:
-                        raise ProtocolError(f"{node} says that {cursor.topic_partition} has the offset {answer.offset}")
+                        raise ProtocolError(f"{node} returned offset {answer.offset} for {cursor.topic_partition}")
                     found[cursor.topic_partition.partition] = answer.offset
             self._recover(missing)
         return found
@@ -244,8 +244,8 @@ class TopicReading:
             cursor.idle_since_ms = now_ms
         elif now_ms - cursor.idle_since_ms >= timeout_ms:
             raise KafkaTimeoutError(
-                f"{cursor.topic_partition} was to be read up to offset {cursor.end}, and for {timeout_ms} ms its "
-                f"leader has had nothing from offset {cursor.position} on; its log may have been cut back"
+                f"{cursor.topic_partition} was to be read up to offset {cursor.end}, but its leader has returned "
+                f"nothing from offset {cursor.position} on for {timeout_ms} ms; its log may have been truncated"
             )
 
     def _on_offset_out_of_range(self, cursor: Cursor) -> None:
@@ -253,7 +253,7 @@ class TopicReading:
         first = self._list_offsets([cursor], EARLIEST_TIMESTAMP)[partition]
         if self._follows_retention and cursor.position < first:
             self._log.warning(
-                "the records %d to %d of %s are gone: they were deleted before they could be read",
+                "records %d to %d of %s are lost: they were deleted before they were read",
                 cursor.position,
                 first - 1,
                 cursor.topic_partition,
@@ -263,7 +263,8 @@ class TopicReading:
         end = self._list_offsets([cursor], LATEST_TIMESTAMP)[partition]
         raise error_for(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{cursor.topic_partition} has no offset {cursor.position}; it begins at {first} and ends before {end}",
+            f"{cursor.topic_partition} has no offset {cursor.position}: its log begins at {first} and ends before "
+            f"{end}",
         )
 
     # --- asking leaders ----------------------------------------------------------------------------------------------
@@ -310,7 +311,9 @@ class TopicReading:
         for cursor in group:
             answer = by_number.get(cursor.topic_partition.partition)
             if answer is None:
-                self._failed([cursor], error_for(ErrorCode.NETWORK_EXCEPTION, "the leader's answer left it out"))
+                self._failed(
+                    [cursor], error_for(ErrorCode.NETWORK_EXCEPTION, "the leader's response does not contain it")
+                )
             else:
                 yield cursor, answer
 
@@ -349,7 +352,7 @@ class TopicReading:
         if not failures:
             return
         failed = [cursor for cursor in cursors if cursor.failures]
-        self._log.info("trying again: %s", failed[0].last_error)
+        self._log.info("retrying: %s", failed[0].last_error)
         self._pause(failures)
         try:
             self._leaders.refresh()

@@ -72,7 +72,7 @@ class AtomicSink(Sink):
                     raise UnwritableRowsError(f"batch {version} was not committed: {error}") from error
                 if attempt == attempts:
                     raise ExactlyOnceError(
-                        f"batch {version} was not committed after {attempts} attempts; the last one: {error}"
+                        f"batch {version} was not committed after {attempts} attempts; the last error: {error}"
                     ) from error
                 continue
             self._commit(plan, version, writer, owners)
@@ -84,7 +84,7 @@ class AtomicSink(Sink):
         try:
             self._abort([plan.driver], plan.transaction_version)
         except KafkaError as error:
-            _log.warning("the transaction of a failed attempt stays open until the next one: %s", error)
+            _log.warning("the transaction of a failed attempt stays open until the next attempt: %s", error)
 
     def _commit(self, plan: Plan, version: int, writer: str, owners: Sequence[Iterable[TopicPartition]]) -> None:
         counts = Counter(partition for owned in owners for partition in owned)
@@ -93,7 +93,8 @@ class AtomicSink(Sink):
             self._abort([plan.driver], plan.transaction_version)
             raise ExactlyOnceError(
                 f"batch {version} was not committed: several tasks wrote to {', '.join(shared)} in one transaction, "
-                "and brokers take that for a repetition; bring the rows of a partition together first"
+                "and brokers would take the rows of one task for duplicates of another's; repartition the rows so "
+                "that one task writes each partition"
             )
         progress = Progress(
             version + 1, writer, plan.transaction_version, self._now_s(), offsets=plan.offsets_of(version)

@@ -65,7 +65,7 @@ class PlannedOffsets:
 
 
 #: For versions that an application numbers.
-NO_OFFSETS: Final = PlannedOffsets(unknown="the rows of an application's version are never compared")
+NO_OFFSETS: Final = PlannedOffsets(unknown="versions of an application are not compared")
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,8 @@ class TornBatchError(ExactlyOnceError):
     def __str__(self) -> str:
         lost = ", ".join(map(str, self.lost))
         return (
-            f"batch {self.version} was decided, but then nobody finished it before transaction.timeout.ms: "
-            f"{len(self.lost)} of {len(self.lost) + len(self.committed)} transactions were aborted by the brokers and "
-            f"their rows are missing: {lost}; write these rows again, then delete the consumer group that has the name "
-            "of the sink and start with allowMissingProgress=true"
+            f"batch {self.version} was decided, but no driver completed it within transaction.timeout.ms: the "
+            f"brokers aborted {len(self.lost)} of its {len(self.lost) + len(self.committed)} transactions, and "
+            f"their rows are missing: {lost}; write these rows again, then delete the consumer group that has the "
+            "name of the sink and start with allowMissingProgress=true"
         )

@@ -32,7 +32,7 @@ _REFRESH_S: Final = 3600
 #: a tenth, at most this many ms.
 _MOST_MARGIN_MS: Final = 60_000
 
-_LEFT_OPEN: Final = "transactions that belong to no batch stay open until they time out: %s"
+_LEFT_OPEN: Final = "transactions that do not belong to a batch stay open until they time out: %s"
 
 
 class ParallelSink(Sink):
@@ -75,8 +75,8 @@ class ParallelSink(Sink):
         )
         if self._ending(progress, plan.driver, outcomes) is not Ending.COMMITTED:
             raise UndecidedError(
-                f"batch {version} was decided, but the brokers had aborted all of its transactions: nothing of it is "
-                "in Kafka; run it again"
+                f"batch {version} was decided, but the brokers had already aborted all of its transactions: none of "
+                "its rows are in Kafka; run it again"
             )
         self._warn_of_long(plan)
         if losers:
@@ -111,8 +111,9 @@ class ParallelSink(Sink):
         if age_ms <= plan.timeout_ms - margin_ms:
             return None
         return (
-            f"it took {age_ms} ms, and transactions may be open for {plan.timeout_ms} ms "
-            "(kafka.transaction.timeout.ms, at most the brokers' transaction.max.timeout.ms); make smaller batches"
+            f"it took {age_ms} ms, and transactions may stay open for {plan.timeout_ms} ms "
+            "(kafka.transaction.timeout.ms, at most the brokers' transaction.max.timeout.ms); make the batches "
+            "smaller"
         )
 
     def _problem(self, written: Sequence[OpenTransaction]) -> Exchange[str | None]:
@@ -121,13 +122,15 @@ class ParallelSink(Sink):
         for each in written:
             found = known.get(each.transaction.transactional_id)
             if found is None:
-                return f"nobody knows the transaction {each.transaction}"
+                return f"the brokers do not know the transaction {each.transaction}"
             if found.transaction != each.transaction or not found.is_ongoing:
-                return f"the transaction {each.transaction} is {found.state}, now as {found.transaction}"
+                return (
+                    f"the transaction {each.transaction} is {found.state}, and its producer is now {found.transaction}"
+                )
             if found.partitions != each.partitions:
                 return (
-                    f"the transaction {each.transaction} has rows in {sorted(map(str, found.partitions))}, its task "
-                    f"wrote to {sorted(map(str, each.partitions))}"
+                    f"the transaction {each.transaction} has rows in {sorted(map(str, found.partitions))}, but its "
+                    f"task wrote to {sorted(map(str, each.partitions))}"
                 )
         return None
 

@@ -62,7 +62,7 @@ class ProgressStore:
             for partition in range(1, int(parts)):
                 version, more = found[partition].metadata.split("|")
                 if int(version) != first.offset - 1:
-                    raise ValueError(f"partition {partition} is of version {version}")
+                    raise ValueError(f"partition {partition} has version {version}")
                 text += more
             transactions = decode_transactions(self._sink, text)
             return Progress(
@@ -75,9 +75,10 @@ class ProgressStore:
             )
         except (ValueError, KeyError) as error:
             raise ProgressError(
-                f"the consumer group {self._group!r} has offset {first.offset} with metadata {first.metadata[:60]!r} "
-                f"for {self._topic}-0, which is no progress of this sink: somebody else uses the group; choose another "
-                "name for the sink, or delete the group if it is of no use"
+                f"the consumer group {self._group!r} has offset {first.offset} with metadata "
+                f"{first.metadata[:60]!r} for {self._topic}-0, which is not the progress of this sink: another "
+                "application uses the group; choose another name for the sink, or delete the group if it is not "
+                "needed"
             ) from error
 
     def _fetch(self, *, require_stable: bool) -> Exchange[dict[int, OffsetAndMetadata]]:
@@ -125,8 +126,8 @@ class ProgressStore:
         if len(pieces) > partition_count:
             raise UndecidedError(
                 f"the list of {len(progress.transactions)} transactions needs {len(pieces)} partitions, but topic "
-                f"{self._topic!r} (option progressTopic) has {partition_count}; coalesce the batch to fewer "
-                "tasks, or name a topic with more partitions"
+                f"{self._topic!r} (option progressTopic) has {partition_count}; coalesce the batch to fewer tasks, "
+                "or choose a topic with more partitions"
             )
         return [self._header(progress, len(pieces)) + pieces[0], *(prefix + piece for piece in pieces[1:])]
 

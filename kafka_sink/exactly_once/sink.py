@@ -98,26 +98,26 @@ class Plan:
         if progress is None:
             if numbers is BatchNumbering.OF_A_QUERY and version > 0:
                 raise ProgressError(
-                    f"batch {version} is not the first, but the consumer group {self.name!r} has no progress of the "
-                    "batches before: they were not written by this sink, or the brokers have forgotten it "
-                    "(offsets.retention.minutes, or the progress topic was deleted). If the last batch is known to be "
-                    "in Kafka as a whole, or not at all, go on with option allowMissingProgress=true"
+                    f"batch {version} is not the first, but the consumer group {self.name!r} has no progress of "
+                    "earlier batches: they were not written by this sink, or the brokers have forgotten it "
+                    "(offsets.retention.minutes, or the progress topic was deleted). If you know that the last "
+                    "batch is in Kafka as a whole, or not at all, continue with option allowMissingProgress=true"
                 )
             return True
         _require_writer(self.name, progress, writer)
         if numbers is not BatchNumbering.OF_AN_APPLICATION and version < progress.version:
             raise ProgressError(
-                f"batch {version} of {writer} comes after batch {progress.version}, which is committed: its checkpoint "
-                "is older than that (restored, or deleted where Spark Connect names no query), and under the same "
-                "numbers Spark may have put other rows. Go on with the newer checkpoint; or choose another "
-                "transactionalIdPrefix or app_id, and allowMissingProgress=true: then the rows since that checkpoint "
-                "are written again"
+                f"batch {version} of {writer} is older than batch {progress.version}, which is committed: the "
+                "checkpoint is out of date (restored from a copy, or deleted where Spark Connect has no id of the "
+                "query), and its batch numbers may stand for other rows now. Continue with the newer checkpoint; or "
+                "choose another transactionalIdPrefix or app_id, and allowMissingProgress=true: then the rows since "
+                "that checkpoint are written again"
             )
         if version == progress.version and self.is_unsure:
             raise ProgressError(
-                f"batch {version} was decided, but the brokers have forgotten its transactions since then "
-                "(transactional.id.expiration.ms), so nobody knows whether all of it is in Kafka. Compare with "
-                "'kafkalite verify': if it is, go on with the next version; if not, delete the consumer group "
+                f"batch {version} was decided, but the brokers have since forgotten its transactions "
+                "(transactional.id.expiration.ms), so it is not known whether all of it is in Kafka. Check with "
+                "'kafkalite verify': if it is, continue with the next version; if not, delete the consumer group "
                 f"{self.name!r} and write it again, a stream with allowMissingProgress=true"
             )
         self._require_same_rows(progress, version)
@@ -132,22 +132,23 @@ class Plan:
         planned = self.offsets_of(version)
         if version == progress.version and planned and progress.offsets and planned != progress.offsets:
             raise ProgressError(
-                f"batch {version} of {progress.writer} is committed, but with other rows than are planned for this "
-                f"number now: its sources' offsets were {progress.offsets}, and are {planned} (digests of what the "
-                "checkpoint's offset log says). Most likely the checkpoint is one batch older than that commit "
-                "(restored from a copy), and to skip the batch would lose the rows that are new in it. Go on with the "
-                "newer checkpoint; or choose another transactionalIdPrefix or app_id, and allowMissingProgress=true: "
-                "then the rows since this checkpoint are written again"
+                f"batch {version} of {progress.writer} is committed, but with other rows than those now planned for "
+                f"this number: the offsets of its sources were {progress.offsets}, and are now {planned} (digests "
+                "of the checkpoint's offset log). Most likely the checkpoint is one batch older than that commit "
+                "(restored from a copy), and skipping the batch would lose its new rows. Continue with the newer "
+                "checkpoint; or choose another transactionalIdPrefix or app_id, and allowMissingProgress=true: then "
+                "the rows since this checkpoint are written again"
             )
 
     def doubt(self, version: int) -> str:
         """The reason why it is not known whether the committed *version* had the rows planned now; empty if it had
         them."""
         if not self.offsets_of(version):
-            return self.offsets.unknown or f"the checkpoint tells of batch {self.offsets.version} instead"
+            return self.offsets.unknown or f"the checkpoint has batch {self.offsets.version} instead"
         if self.progress is None or version != self.progress.version or not self.progress.offsets:
             return (
-                "the batch was committed without note of its offsets (by an earlier release, or out of sight of them)"
+                "the batch was committed without its offsets (by an earlier release, or because they were not "
+                "available)"
             )
         return ""
 
@@ -157,9 +158,9 @@ def _require_writer(name: str, progress: Progress, writer: str) -> None:
     if progress.writer != writer:
         raise ProgressError(
             f"the sink {name!r} belongs to {progress.writer}, which has committed up to version {progress.version}, "
-            f"and not to {writer}: one sink has one writer (a query whose checkpoint was deleted is another one); "
-            "choose another transactionalIdPrefix or txnAppId, or delete the consumer group "
-            f"{name!r} if its writer is gone for good"
+            f"and not to {writer}: a sink has one writer (a query with a new checkpoint is another writer); choose "
+            f"another transactionalIdPrefix or txnAppId, or delete the consumer group {name!r} if its writer is no "
+            "longer used"
         )
 
 
@@ -203,11 +204,11 @@ class Sink:
             return self._plan(writer)
         except UnsupportedVersionError as error:
             raise ExactlyOnceError(
-                f"these brokers cannot do exactly once: {error}; it needs Apache Kafka 3.6 or newer"
+                f"these brokers do not support exactly-once writes: {error}; Apache Kafka 3.6 or newer is required"
             ) from error
         except BrokersUnreachableError as error:
             raise BrokersUnreachableError(
-                f"{error}; check bootstrap.servers and that the brokers' listeners are open to the driver's machine"
+                f"{error}; check bootstrap.servers and that the driver's machine can connect to the brokers' listeners"
             ) from error
         except ApiError as error:
             remedy = _REMEDIES.get(error.code)
@@ -277,7 +278,7 @@ class Sink:
         if minutes is not None and int(minutes) < _DEFAULT_RETENTION_MINUTES:
             _log.warning(
                 "the brokers forget the progress of the sink %r %s minutes after its last batch "
-                "(offsets.retention.minutes; Kafka's default is %d): if it rests for longer, its next batch is refused",
+                "(offsets.retention.minutes; Kafka's default is %d): after a longer pause, its next batch is refused",
                 self._name,
                 minutes,
                 _DEFAULT_RETENTION_MINUTES,
@@ -298,8 +299,8 @@ class Sink:
         count = yield from self._client.partition_count(self._progress_topic)
         if count is None:
             raise ExactlyOnceError(
-                f"topic {self._progress_topic!r}, under whose name the progress is to be kept (option progressTopic), "
-                "does not exist or may not be seen; create it, or grant DESCRIBE"
+                f"topic {self._progress_topic!r} for the progress (option progressTopic) does not exist or is not "
+                "visible; create it, or grant DESCRIBE"
             )
         return count
 
@@ -400,8 +401,9 @@ class Sink:
             )
         if code is not ErrorCode.NONE:
             raise UndecidedError(
-                f"batch {progress.version} was not committed: the brokers aborted its transaction ({code.name}), most "
-                "likely after transaction.timeout.ms; run it again, in smaller batches if that happens again"
+                f"batch {progress.version} was not committed: the brokers aborted its transaction ({code.name}), "
+                "most likely after transaction.timeout.ms; run it again, and make the batches smaller if this is "
+                "repeated"
             )
 
     def _warn_of_long(self, plan: Plan) -> None:
@@ -409,8 +411,9 @@ class Sink:
         batch_ms = plan.planned.elapsed_ms(self._clock)
         if batch_ms > plan.timeout_ms // 3:
             _log.warning(
-                "this batch took %d ms, more than a third of the time that transactions may be open (%d ms, "
-                "kafka.transaction.timeout.ms): beyond it nothing could be committed; make smaller batches",
+                "this batch took %d ms, more than a third of the time that transactions may stay open (%d ms, "
+                "kafka.transaction.timeout.ms); a batch that takes longer than that cannot be committed: make the "
+                "batches smaller",
                 batch_ms,
                 plan.timeout_ms,
             )
@@ -449,6 +452,7 @@ _REMEDIES: Final = {
         "the progress is kept as offsets of topic {topic!r}; grant READ on it to this principal"
     ),
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
-        "transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms; lower the one or raise the other"
+        "transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms; lower the former or raise the "
+        "latter"
     ),
 }

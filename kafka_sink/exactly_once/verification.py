@@ -99,8 +99,9 @@ class TransactionVerification:
             if self._left_ms(started_ms) <= _PAUSE_MS:
                 causes = "; ".join(f"{node}: {finding.cause}" for node, finding in lost.items())
                 raise KafkaTimeoutError(
-                    f"not every broker said within {self._timeout_ms} ms whether it verifies transactions, and exactly "
-                    f"once depends on each: {causes}; check that the driver's machine reaches all brokers"
+                    f"not every broker answered within {self._timeout_ms} ms whether it verifies transactions, and "
+                    f"exactly-once writes depend on each broker: {causes}; check that the driver's machine can "
+                    "connect to all brokers"
                 )
             self._client.idle(_PAUSE_MS)
             # A broker that has died leaves the cluster once its session has expired.
@@ -131,7 +132,7 @@ class TransactionVerification:
         if unwarned:
             self._warned_of.update(unwarned)
             _log.warning(
-                "%s cannot be seen on %s: exactly once holds where it is true, as it is by default. Grant "
+                "cannot read %s of %s: exactly-once writes need the value true, which is the default. Grant "
                 "DESCRIBE_CONFIGS on the cluster to this principal to have it checked",
                 SETTING,
                 _names(unwarned),
@@ -168,7 +169,7 @@ def _finding(versions: Struct | ApiError, setting: Struct | ApiError) -> _Findin
         if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             return _Finding.MAY_VERIFY
         if code.is_retriable:
-            return _Lost(f"DescribeConfigs was answered with {code.name}")
+            return _Lost(f"DescribeConfigs failed with {code.name}")
         if code is not ErrorCode.NONE:
             # A managed service may refuse DescribeConfigs altogether.
             return _Finding.MAY_VERIFY
@@ -194,15 +195,15 @@ def _refuse(findings: dict[Node, _Finding | _Lost]) -> None:
         remedy = f"{_names(old)} cannot; upgrade to Apache Kafka 3.6 or newer"
     elif off:
         remedy = (
-            f"{SETTING} is false on {_names(off)}; set it to true (kafka-configs can while brokers run: --alter "
-            f"--entity-type brokers --entity-default --add-config {SETTING}=true)"
+            f"{SETTING} is false on {_names(off)}; set it to true (kafka-configs can change it while brokers run: "
+            f"--alter --entity-type brokers --entity-default --add-config {SETTING}=true)"
         )
     else:
         return
     raise ExactlyOnceError(
-        "exactly once needs brokers that verify transactions (KIP-890), as rows could be there twice or hidden from "
-        f"readers otherwise: {remedy}. Or write at least once: a stream without deliveryGuarantee=exactly-once, a "
-        "batch with df.write and without txnAppId"
+        "exactly-once writes need brokers that verify transactions (KIP-890), because rows could otherwise be "
+        f"duplicated or hidden from readers: {remedy}. Or write at least once: a stream without "
+        "deliveryGuarantee=exactly-once, a batch with df.write and without txnAppId"
     )
 
 

@@ -75,7 +75,7 @@ class WriterTransactions:
             if transaction is not None:
                 used[name] = version, transaction
                 return transaction
-        raise KafkaTimeoutError(f"no transactional id was given out in {_ATTEMPTS} attempts: each answer was lost")
+        raise KafkaTimeoutError(f"no transactional id was acquired in {_ATTEMPTS} attempts: each response was lost")
 
     def _fresh(self, sink: str) -> str:
         self._numbers += 1

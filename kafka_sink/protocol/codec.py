@@ -75,7 +75,7 @@ def _message_reader(kind: type[Struct], version: int) -> Read:
 def _is_flexible(kind: type[Struct], version: int) -> bool:
     versions = kind.SCHEMA.versions
     if versions is None:
-        raise ValueError(f"{kind.__name__} is no message of its own")
+        raise ValueError(f"{kind.__name__} is not a top-level message")
     if version not in versions:
         raise UnsupportedVersionError(f"{kind.__name__} has versions {versions}, not {version}")
     return version in kind.SCHEMA.flexible

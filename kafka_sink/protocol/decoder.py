@@ -118,7 +118,7 @@ def _tags_reader(kind: type[Struct], version: int) -> Callable[[memoryview, int,
                 name, read = known
                 value, pos = read(data, pos)
                 if pos != end:
-                    raise ProtocolError(f"tagged field {name} does not fill the {size} bytes it announced")
+                    raise ProtocolError(f"tagged field {name} does not fill the {size} bytes that it announced")
                 setattr(item, name, value)
             pos = end
         return pos
@@ -197,7 +197,7 @@ def _nullable_struct_reader(read_struct: Read) -> Read:
         if present == 0xFF:
             return None, pos + 1
         if present != 1:
-            raise ProtocolError(f"{present} says neither null nor present")
+            raise ProtocolError(f"{present} is not a valid presence byte")
         return read_struct(data, pos + 1)
 
     return read

@@ -27,5 +27,5 @@ def frame(segments: Sequence[Buffer]) -> list[Buffer]:
     """
     size = total_size(segments)
     if size > 0x7FFF_FFFF:
-        raise ValueError(f"a message of {size} bytes does not fit into a frame")
+        raise ValueError(f"a message of {size} bytes is too large for a frame")
     return [_SIZE.pack(size), *segments]

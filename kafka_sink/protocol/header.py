@@ -91,7 +91,7 @@ def _known_api(key: int) -> Api:
     try:
         return api(key)
     except ValueError:
-        raise ProtocolError(f"API key {key} is not known") from None
+        raise ProtocolError(f"unknown API key {key}") from None
 
 
 def decode_request_body(header: RequestHeader, frame: Buffer, offset: int) -> Struct:

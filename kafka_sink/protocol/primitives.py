@@ -126,7 +126,7 @@ def end_of(data: memoryview, pos: int, length: int) -> int:
     """The end of *length* bytes at *pos*. :raises ProtocolError: if the data ends before."""
     end = pos + length
     if end > len(data):
-        raise ProtocolError(f"length {length} goes beyond the {len(data) - pos} bytes that are left")
+        raise ProtocolError(f"length {length} exceeds the {len(data) - pos} bytes that are left")
     return end
 
 

@@ -101,7 +101,9 @@ class BinaryColumn:
         shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
         if longest > MAX_ROW_BYTES:
             row = int(lengths.argmax())
-            raise RowSerializationError(row, f"has {longest} bytes, a key or value may have {MAX_ROW_BYTES} at most")
+            raise RowSerializationError(
+                row, f"has {longest} bytes, but a key or value may have at most {MAX_ROW_BYTES}"
+            )
         return cls(
             buffer,
             np.frombuffer(buffer, np.uint8),

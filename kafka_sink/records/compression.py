@@ -60,7 +60,7 @@ class CompressionType(IntEnum):
             return cls[name.upper()]
         except KeyError:
             known = ", ".join(member.config_name for member in cls)
-            raise ValueError(f"{name!r} is no compression type, expected one of {known}") from None
+            raise ValueError(f"{name!r} is not a compression type, expected one of {known}") from None
 
     @property
     def config_name(self) -> str:
@@ -98,7 +98,7 @@ def decompress(kind: CompressionType, data: Buffer, max_bytes: int) -> Buffer:
     try:
         return _DECOMPRESSORS[kind](data, max_bytes)
     except (zlib.error, zstandard.ZstdError, RuntimeError, OSError, EOFError, ValueError, MemoryError) as error:
-        raise CorruptRecordError(f"{kind.config_name} data does not decompress: {error}") from error
+        raise CorruptRecordError(f"{kind.config_name} data cannot be decompressed: {error}") from error
 
 
 def _too_large(max_bytes: int) -> CorruptRecordError:
@@ -126,7 +126,7 @@ def _gunzip(data: Buffer, max_bytes: int) -> Buffer:
     if len(plain) > max_bytes:
         raise _too_large(max_bytes)
     if not stream.eof or stream.unused_data:
-        raise CorruptRecordError("gzip data is not one whole member")
+        raise CorruptRecordError("gzip data is not one complete member")
     return plain
 
 

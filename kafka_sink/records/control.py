@@ -77,4 +77,4 @@ def read_marker(batch: Buffer) -> EndTransactionMarker | None:
             break
         _, coordinator_epoch = _VALUE.unpack_from(record.value)
         return EndTransactionMarker(header.producer_id, header.producer_epoch, kind == _COMMIT, coordinator_epoch)
-    raise CorruptRecordError(f"the control batch at offset {header.base_offset} holds no marker")
+    raise CorruptRecordError(f"the control batch at offset {header.base_offset} contains no marker")

@@ -55,7 +55,7 @@ def validate_batch(
     """
     data = memoryview(records or b"")
     if not len(data):
-        raise _refused("there is no record batch", ErrorCode.INVALID_RECORD)
+        raise _refused("the request contains no record batch", ErrorCode.INVALID_RECORD)
     _check_magic(data)
     try:
         header = parse_header(data)
@@ -63,7 +63,7 @@ def validate_batch(
         raise _refused(str(error), ErrorCode.CORRUPT_MESSAGE) from None
     size = header.size_in_bytes
     if size > len(data):
-        raise _refused(f"a batch of {size} bytes is cut off after {len(data)}", ErrorCode.CORRUPT_MESSAGE)
+        raise _refused(f"a batch of {size} bytes is truncated after {len(data)}", ErrorCode.CORRUPT_MESSAGE)
     if size > rules.max_message_bytes:
         raise _refused(f"a batch of {size} bytes is larger than {rules.max_message_bytes}", ErrorCode.MESSAGE_TOO_LARGE)
     if size < len(data):
@@ -82,12 +82,12 @@ def validate_batch(
 
 def _check_magic(data: memoryview) -> None:
     if len(data) < HEADER_BYTES:
-        raise _refused(f"{len(data)} bytes are no record batch", ErrorCode.CORRUPT_MESSAGE)
+        raise _refused(f"{len(data)} bytes are too few for a record batch", ErrorCode.CORRUPT_MESSAGE)
     magic = data[MAGIC_AT]
     if magic < MAGIC:
         raise _refused(f"record format {magic} is not accepted by this version", ErrorCode.INVALID_RECORD)
     if magic != MAGIC:
-        raise _refused(f"there is no record format {magic}", ErrorCode.CORRUPT_MESSAGE)
+        raise _refused(f"unknown record format {magic}", ErrorCode.CORRUPT_MESSAGE)
 
 
 def _check_header(header: BatchHeader, produce_version: int) -> None:
@@ -98,7 +98,7 @@ def _check_header(header: BatchHeader, produce_version: int) -> None:
         raise _refused("clients may not write control batches", ErrorCode.INVALID_RECORD)
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         raise _refused(
-            f"{header.record_count} records cannot have the offsets 0 to {header.last_offset_delta}",
+            f"{header.record_count} records do not match the last offset delta {header.last_offset_delta}",
             ErrorCode.INVALID_RECORD,
         )
     if header.has_producer_id and (header.base_sequence < 0 or header.producer_epoch < 0):
@@ -112,7 +112,7 @@ def _check_timestamps(header: BatchHeader, rules: BatchRules, wall_ms: int) -> N
         # The log overwrites the timestamps.
         return
     if header.is_log_append_time:
-        raise _refused("only a broker may set the time of the log", ErrorCode.INVALID_TIMESTAMP)
+        raise _refused("only a broker may set the log append time", ErrorCode.INVALID_TIMESTAMP)
     for timestamp in (header.base_timestamp, header.max_timestamp):
         if timestamp == NO_TIMESTAMP:
             continue
@@ -160,7 +160,9 @@ def _count(data: bytes, announced: int) -> None:
         position += size >> 1
         found += 1
     if position != end:
-        raise CorruptRecordError(f"record {found - 1} is cut off: it ends {position - end} bytes behind the batch")
+        raise CorruptRecordError(
+            f"record {found - 1} is truncated: it ends {position - end} bytes after the end of the batch"
+        )
     if found != announced:
         raise CorruptRecordError(f"batch announces {announced} records but holds {found}")
 

@@ -31,7 +31,7 @@ class KafkaliteDataSource(DataSource):
         :raises ConfigError: always.
         """
         raise ConfigError(
-            'format("kafkalite") only writes; to read a topic use Spark\'s format("kafka"), or the command '
+            'format("kafkalite") can only write; to read a topic use Spark\'s format("kafka"), or the command '
             "kafkalite consume"
         )
 
@@ -43,7 +43,7 @@ class KafkaliteDataSource(DataSource):
         """
         if overwrite:
             raise ConfigError(
-                'mode("overwrite") is not possible: a topic is a log and cannot be replaced; use mode("append"), '
+                'mode("overwrite") is not supported: a topic is a log and cannot be replaced; use mode("append"), '
                 "or delete the topic first"
             )
         options = parse_options(self.options)

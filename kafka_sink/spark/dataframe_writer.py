@@ -137,7 +137,7 @@ def parse_arguments(options: Mapping[str, str], arguments: Mapping[str, str | in
     named = {name.lower() for name in options}
     for name, value in given.items():
         if name.lower() in named:
-            raise ConfigError(f"{name} is given twice: as an argument ({value!r}) and in options; leave one out")
+            raise ConfigError(f"{name} is set twice: as an argument ({value!r}) and in options; remove one of them")
     return parse_options({**{name: str(value) for name, value in options.items()}, **given})
 
 
@@ -267,7 +267,7 @@ def _write_atomically(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Re
 
 def _number_of(options: SinkOptions) -> tuple[str, int]:
     if options.txn_app_id is None or options.txn_version is None:
-        raise ConfigError("an application's name needs a version, and the other way round: set both or none")
+        raise ConfigError("an application's name and a version belong together: set both or none")
     return options.txn_app_id, options.txn_version
 
 

@@ -33,9 +33,9 @@ def _pair(text: str) -> tuple[str, str]:
 def job_parser(description: str | None, *, is_stream: bool) -> argparse.ArgumentParser:
     """A parser for the source of the rows, their conversion to records, and the target."""
     parser = argparse.ArgumentParser(description=description)
-    target = parser.add_argument_group("where to")
+    target = parser.add_argument_group("target")
     target.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
-    target.add_argument("--topic", help="needed unless the rows name their topics (--as-is with a column topic)")
+    target.add_argument("--topic", help="required unless the rows name their topics (--as-is with a column topic)")
     target.add_argument(
         "--option",
         dest="sink_options",
@@ -43,17 +43,19 @@ def job_parser(description: str | None, *, is_stream: bool) -> argparse.Argument
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="any option of the sink, as kafka.compression.type=zstd; may be repeated",
+        help="any option of the sink, such as kafka.compression.type=zstd; may be repeated",
     )
-    target.add_argument("--report", help="file to which each committed write appends what it wrote, as one JSON line")
-    source = parser.add_argument_group("where from")
+    target.add_argument("--report", help="file to which each committed write appends its report as one JSON line")
+    source = parser.add_argument_group("source")
     if is_stream:
         source.add_argument("--source", choices=["files", "socket", "rate"], default="files")
-        source.add_argument("--files-per-batch", type=int, default=1, help="files of one micro-batch (default 1)")
+        source.add_argument(
+            "--files-per-batch", type=int, default=1, help="number of files per micro-batch (default 1)"
+        )
     where = "folder, HOST:PORT, or rows per second" if is_stream else "file or folder"
     source.add_argument("--input", required=True, help=where)
-    source.add_argument("--format", choices=_FORMATS, default="text", help="of the files (default text)")
-    source.add_argument("--schema", help="columns of the files, as 'id LONG, name STRING'")
+    source.add_argument("--format", choices=_FORMATS, default="text", help="format of the files (default text)")
+    source.add_argument("--schema", help="columns of the files, such as 'id LONG, name STRING'")
     source.add_argument(
         "--read-option",
         dest="read_options",
@@ -61,17 +63,17 @@ def job_parser(description: str | None, *, is_stream: bool) -> argparse.Argument
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of Spark's reader, as header=true; may be repeated",
+        help="an option of Spark's reader, such as header=true; may be repeated",
     )
     records = parser.add_argument_group("records")
-    records.add_argument("--key", metavar="COLUMN", help="column whose text is the key (default: no keys)")
+    records.add_argument("--key", metavar="COLUMN", help="column to use as the key (default: no keys)")
     records.add_argument(
         "--value",
         metavar="COLUMN",
-        help="column whose text is the value (default: a line of text; else the row as JSON)",
+        help="column to use as the value (default: a line of text; for other formats the row as JSON)",
     )
     records.add_argument(
-        "--as-is", action="store_true", help="the columns are the sink's already: value, key, topic, headers …"
+        "--as-is", action="store_true", help="the columns are already those of the sink: value, key, topic, headers …"
     )
     return parser
 
@@ -96,17 +98,17 @@ def _read_stream(spark: SparkSession, arguments: argparse.Namespace) -> DataFram
     if arguments.source == "socket":
         host, separator, port = arguments.input.rpartition(":")
         if not separator or not port.isdecimal():
-            refuse(f"--input {arguments.input}: --source socket wants HOST:PORT")
+            refuse(f"--input {arguments.input}: --source socket needs HOST:PORT")
         return reader.format("socket").option("host", host).option("port", port).load()
     if arguments.source == "rate":
         if not arguments.input.isdecimal():
-            refuse(f"--input {arguments.input}: --source rate wants a number of rows per second")
+            refuse(f"--input {arguments.input}: --source rate needs a number of rows per second")
         return reader.format("rate").option("rowsPerSecond", arguments.input).load()
     schema = "value STRING" if arguments.format == "text" else arguments.schema
     if schema is None and arguments.format in _HAVE_A_SCHEMA:
         schema = spark.read.format(arguments.format).load(arguments.input).schema
     if schema is None:
-        refuse(f"a stream of {arguments.format} files needs --schema, as --schema 'id LONG, name STRING'")
+        refuse(f"a stream of {arguments.format} files needs --schema, such as --schema 'id LONG, name STRING'")
     reader = reader.schema(schema).option("maxFilesPerTrigger", arguments.files_per_batch)
     return reader.format(arguments.format).load(arguments.input)
 
@@ -114,11 +116,11 @@ def _read_stream(spark: SparkSession, arguments: argparse.Namespace) -> DataFram
 def _to_records(rows: DataFrame, arguments: argparse.Namespace) -> DataFrame:
     if arguments.as_is:
         if arguments.key or arguments.value:
-            refuse("--as-is takes the columns as they are: leave --key and --value out")
+            refuse("--as-is uses the columns as they are: remove --key and --value")
         return rows
     for column in (arguments.key, arguments.value):
         if column is not None and column not in rows.columns:
-            refuse(f"there is no column {column}; there are {', '.join(rows.columns)}")
+            refuse(f"there is no column {column}; the columns are {', '.join(rows.columns)}")
     value = arguments.value or ("value" if rows.columns == ["value"] else None)
     columns = [f.to_json(f.struct("*")) if value is None else _bytes_of(rows, value)]
     names = ["value"]
@@ -147,7 +149,7 @@ def sink_name(arguments: argparse.Namespace) -> str:
     """The sink's name: --name, or the topic if it is not given."""
     name = arguments.name or arguments.topic
     if not name:
-        refuse("where rows name their topics, the sink needs a name of its own: --name")
+        refuse("if rows name their topics, the sink needs a name of its own: --name")
     return str(name)
 
 

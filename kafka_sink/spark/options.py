@@ -33,18 +33,18 @@ SINK_DEFAULTS: Mapping[str, str] = {
 REFUSED: Mapping[str, str] = {
     "key.serializer": "keys are written as the bytes of the key column",
     "value.serializer": "values are written as the bytes of the value column",
-    "interceptor.classes": "interceptors see single records, and the sink sends columns",
-    "transactional.id": "every task has ids of its own; name the sink with transactionalIdPrefix or txnAppId",
+    "interceptor.classes": "interceptors process single records, and the sink sends columns",
+    "transactional.id": "every task has its own ids; name the sink with transactionalIdPrefix or txnAppId",
 }
 
-_TOKENS = f"tokens come from a function of yours that {KAFKA_PREFIX}sasl.login.callback.handler.class names"
+_TOKENS = f"tokens come from your function, named by {KAFKA_PREFIX}sasl.login.callback.handler.class"
 
 #: Prefixes of options of Kafka's Java client without a counterpart here, each with the alternative.
 _OF_JAVA: Mapping[str, str] = {
     "sasl.kerberos.": MECHANISMS_ELSEWHERE["GSSAPI"],
     "sasl.oauthbearer.": _TOKENS,
     "sasl.client.callback.handler.class": _TOKENS,
-    "security.providers": "there is no Java here",
+    "security.providers": "Java classes cannot be used",
 }
 
 #: Options of Spark's Kafka source (from its Kafka guide), which are often copied as well.
@@ -117,14 +117,14 @@ class SinkOptions:
         "topic",
         c.STRING,
         None,
-        "the topic of every row; wins over a topic column",
+        "topic of all rows; takes precedence over a topic column",
         validator=c.Validator("a name", bool),
     )
     include_headers: bool | None = c.key(
         "includeHeaders",
         c.BOOLEAN,
         None,
-        "headers are written whenever the headers column exists; true asserts that it does, false that it does not",
+        "headers are written whenever the headers column exists; true requires that it exists, false that it does not",
     )
     report_path: str | None = c.key(
         "reportPath", c.STRING, None, "file on the driver to which each committed write appends one JSON line"
@@ -133,53 +133,55 @@ class SinkOptions:
         "deliveryGuarantee",
         c.STRING,
         AT_LEAST_ONCE,
-        "of writeStream: exactly-once = no micro-batch is lost, torn or written twice, whatever dies; needs "
-        "transactionalIdPrefix",
+        "for writeStream: exactly-once = no micro-batch is lost, partly written or duplicated after any failure; "
+        "needs transactionalIdPrefix",
         validator=c.one_of(AT_LEAST_ONCE, EXACTLY_ONCE),
     )
     transactional_id_prefix: str | None = c.key(
         "transactionalIdPrefix",
         c.STRING,
         None,
-        "of writeStream, exactly-once: the sink's name, of its own; its transactional ids begin with it, and the "
-        "consumer group of this name keeps its progress",
+        "for writeStream, exactly-once: unique name of the sink; its transactional ids begin with it, and the "
+        "consumer group of this name stores its progress",
         validator=c.Validator("a name", bool),
     )
     txn_app_id: str | None = c.key(
         "txnAppId",
         c.STRING,
         None,
-        "of batch writes: name of the application that numbers its writes with txnVersion; each number is written once",
+        "for batch writes: name of the application that numbers its writes with txnVersion; each number is written "
+        "once",
         validator=c.Validator("a name", bool),
     )
     txn_version: int | None = c.key(
         "txnVersion",
         c.INT,
         None,
-        "of batch writes with txnAppId: this write's number; at or below the last committed one nothing is written",
+        "for batch writes with txnAppId: number of this write; nothing is written if it is not above the last "
+        "committed number",
         validator=c.between(0, 2**63 - 2),
     )
     progress_topic: str | None = c.key(
         "progressTopic",
         c.STRING,
         None,
-        "an existing topic under whose name the progress of exactly-once writes is kept (as offsets; nothing is "
-        "written to it); option topic where there is one",
+        "existing topic under whose name the progress of exactly-once writes is stored (as offsets; nothing is "
+        "written to it); default: option topic",
         validator=c.Validator("a name", bool),
     )
     allow_missing_progress: bool = c.key(
         "allowMissingProgress",
         c.BOOLEAN,
         False,
-        "of exactly-once micro-batches: go on where a later batch than the first finds no progress, as when an "
-        "existing query becomes exactly-once",
+        "for exactly-once micro-batches: continue if a batch other than the first finds no progress, for example "
+        "when an existing query becomes exactly-once",
     )
     tune_python_workers: bool = c.key(
         "tunePythonWorkers",
         c.BOOLEAN,
         True,
-        "Spark's Python processes answer the JVM at once and do not search what they have imported for garbage after "
-        "every task; false leaves them as Spark has set them up",
+        "Spark's Python processes answer the JVM at once and do not run the garbage collector over imported modules "
+        "after every task; false leaves them as Spark has set them up",
     )
     producer_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: The checkpoint location of the streaming query, if it is set as an option and not in Spark's configuration.
@@ -214,7 +216,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
         elif lowered in own:
             sink_values[own[lowered]] = value
         elif lowered in _OF_SPARKS_SOURCE:
-            raise ConfigError(f"option {name} is for reading, and a sink only writes; remove it")
+            raise ConfigError(f"option {name} is for reading, and a sink can only write; remove it")
         elif lowered == "path":
             raise ConfigError(
                 f"save({value!r}) names a path, but this sink writes to topics; use save() and option('topic', …)"
@@ -229,9 +231,9 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
     _check_guarantee(merged, is_stream=is_stream)
     if is_async and merged.delivery_guarantee == EXACTLY_ONCE:
         raise ConfigError(
-            "option asyncProgressTrackingEnabled does not go with deliveryGuarantee=exactly-once: Spark then writes "
-            "down what a batch consists of after the batch, so after a restart the same number may stand for other "
-            "rows; remove one of them"
+            "option asyncProgressTrackingEnabled cannot be used with deliveryGuarantee=exactly-once: Spark then "
+            "records the contents of a batch after the batch, so the same number may stand for other rows after a "
+            "restart; remove one of them"
         )
     return merged
 
@@ -241,7 +243,10 @@ def _what_was_meant(name: str, own: list[str]) -> str:
     kafka = [KAFKA_PREFIX + known for known in c.keys(ProducerConfig) if known not in REFUSED]
     if KAFKA_PREFIX + name in kafka:
         return f" (did you mean {KAFKA_PREFIX}{name}?)"
-    return c.nearest(name, [*own, *kafka]) or f"; remove it: there are {', '.join(own)}, and Kafka's as {KAFKA_PREFIX}…"
+    return (
+        c.nearest(name, [*own, *kafka])
+        or f"; remove it: the options are {', '.join(own)}, and Kafka's options as {KAFKA_PREFIX}…"
+    )
 
 
 def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:
@@ -251,8 +256,8 @@ def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:
         for name, value in of_batches.items():
             if value is not None:
                 raise ConfigError(
-                    f"option {name} is for batch writes, as in foreachBatch; a stream is numbered by Spark: set "
-                    "deliveryGuarantee=exactly-once and transactionalIdPrefix instead"
+                    f"option {name} is for batch writes, as in foreachBatch; Spark numbers the batches of a stream: "
+                    "set deliveryGuarantee=exactly-once and transactionalIdPrefix instead"
                 )
         wanted = options.delivery_guarantee == EXACTLY_ONCE
         if wanted != (options.transactional_id_prefix is not None):
@@ -263,26 +268,26 @@ def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:
     else:
         if options.delivery_guarantee == EXACTLY_ONCE or options.transactional_id_prefix is not None:
             raise ConfigError(
-                "deliveryGuarantee and transactionalIdPrefix are for writeStream; number the writes of a batch job "
-                "with txnAppId and txnVersion to have each of them exactly once"
+                "deliveryGuarantee and transactionalIdPrefix are for writeStream; to write each batch of a batch "
+                "job exactly once, number the writes with txnAppId and txnVersion"
             )
         if (options.txn_app_id is None) != (options.txn_version is None):
             raise ConfigError("txnAppId and txnVersion belong together: the name of the application and its number")
     sink = options.transactional_id_prefix or options.txn_app_id
     if sink is None:
         if options.progress_topic is not None:
-            raise ConfigError("option progressTopic means nothing without transactionalIdPrefix or txnAppId; remove it")
+            raise ConfigError("option progressTopic has no effect without transactionalIdPrefix or txnAppId; remove it")
         return
     if (options.progress_topic or options.topic) is None:
         raise ConfigError(
-            "exactly-once needs a topic under whose name its progress is kept: set option progressTopic to one that "
-            "exists (nothing is written to it)"
+            "exactly-once needs a topic under whose name its progress is stored: set option progressTopic to an "
+            "existing topic (nothing is written to it)"
         )
     for conflict, expected in (("enable.idempotence", "true"), ("acks", "all")):
         value = options.producer_properties.get(conflict, expected).lower()
         if value not in (expected, "-1"):
             raise ConfigError(
-                f"option {KAFKA_PREFIX}{conflict}: {value!r} does not go with exactly-once, expected {expected}; "
+                f"option {KAFKA_PREFIX}{conflict}: {value!r} cannot be used with exactly-once, expected {expected}; "
                 "remove it"
             )
 
@@ -301,7 +306,7 @@ def check_producer_properties(values: Mapping[str, str]) -> None:
             if name.startswith(beginning):
                 raise ConfigError(f"option {KAFKA_PREFIX}{name} is not supported: {instead}; remove it")
         if name in _OF_READERS or name.endswith(".deserializer"):
-            raise ConfigError(f"option {KAFKA_PREFIX}{name} is for consumers, and a sink only writes; remove it")
+            raise ConfigError(f"option {KAFKA_PREFIX}{name} is for consumers, and a sink can only write; remove it")
         if (
             name not in c.keys(ProducerConfig)
             and name not in of_plugins
@@ -309,14 +314,14 @@ def check_producer_properties(values: Mapping[str, str]) -> None:
             and not c.nearest(name, c.keys(ProducerConfig))
         ):
             raise ConfigError(
-                f"unknown option {KAFKA_PREFIX}{name}: {KAFKA_PREFIX}… is for options of Kafka's producer, and README "
-                "lists those that there are; remove it"
+                f"unknown option {KAFKA_PREFIX}{name}: {KAFKA_PREFIX}… is for options of Kafka's producer, which "
+                "the README lists; remove it"
             )
     config = c.parse(ProducerConfig, {**SINK_DEFAULTS, **values}, prefix=KAFKA_PREFIX, passed_over=of_plugins)
     if config.acks_code == 0:
         raise ConfigError(
-            f"option {KAFKA_PREFIX}acks: '0' is not allowed, expected all or 1; without acknowledgements nobody would "
-            "know whether the rows were written"
+            f"option {KAFKA_PREFIX}acks: '0' is not allowed, expected all or 1; without acknowledgements it is not "
+            "known whether the rows were written"
         )
     config = producer_config.reconcile(config, frozenset(values), prefix=KAFKA_PREFIX)
     producer_config.check_elsewhere(replace(config, option_prefix=KAFKA_PREFIX))
@@ -333,5 +338,5 @@ def check_report_path(options: SinkOptions) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(
             f"option reportPath: {options.report_path!r} cannot be written on the driver's machine: the folder "
-            f"{folder} is missing or read-only; name a file in a folder that is there"
+            f"{folder} is missing or read-only; choose a file in an existing folder"
         )

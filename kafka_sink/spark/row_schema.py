@@ -56,14 +56,16 @@ class _Column:
 
 
 _COLUMNS: Mapping[str, _Column] = {
-    "value": _Column(_is_bytes, "string or binary", "cast it, or make JSON of the row: to_json(struct('*')) as value"),
+    "value": _Column(
+        _is_bytes, "string or binary", "cast it, or convert the row to JSON: to_json(struct('*')) as value"
+    ),
     "key": _Column(_is_bytes, "string or binary", "cast it: col('key').cast('string')"),
     "topic": _Column(_is_text, "string", "cast it: col('topic').cast('string')"),
     "partition": _Column(lambda kind: isinstance(kind, IntegerType), "int", "cast it: col('partition').cast('int')"),
     "headers": _Column(
         _is_headers,
         "array<struct<key:string,value:binary>>",
-        "build it with array(struct(lit('name').alias('key'), col.cast('binary').alias('value'))), or of a "
+        "create it with array(struct(lit('name').alias('key'), col.cast('binary').alias('value'))), or from a "
         "map<string,binary> with map_entries(col('headers'))",
     ),
     "timestamp": _Column(
@@ -84,7 +86,7 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
         called = name.lower()
         if called in _COLUMNS and called not in present:
             raise SchemaError(
-                f"column '{name}' has to be called '{called}', in lower case: withColumnRenamed('{name}', '{called}')"
+                f"column '{name}' must be named '{called}', in lower case: withColumnRenamed('{name}', '{called}')"
             )
     if "value" not in present:
         raise SchemaError(
@@ -95,8 +97,8 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
         column = _COLUMNS.get(name)
         if column is None:
             raise SchemaError(
-                f"column '{name}' would not be written{nearest(name, _COLUMNS)}; written are {', '.join(_COLUMNS)}: "
-                "drop it, or put it into value"
+                f"column '{name}' would not be written{nearest(name, _COLUMNS)}; the columns are "
+                f"{', '.join(_COLUMNS)}: drop it, or put it into value"
             )
         if not column.accepts(kind):
             raise SchemaError(f"column '{name}' is {kind.simpleString()}, expected {column.expected}; {column.remedy}")
@@ -105,5 +107,5 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
     if options.include_headers is not None and options.include_headers != ("headers" in present):
         raise SchemaError(
             f"option includeHeaders={str(options.include_headers).lower()}, but there is "
-            f"{'a' if 'headers' in present else 'no'} column 'headers'; change the one or the other"
+            f"{'a' if 'headers' in present else 'no'} column 'headers'; change the option or the columns"
         )

@@ -75,8 +75,8 @@ class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
         if query is None or batch is None:
             raise KafkaError(
-                "this task is part of no micro-batch (no sql.streaming.queryId, streaming.sql.batchId among its "
-                "properties), so it cannot be written exactly once; use a trigger of micro-batches"
+                "this task does not belong to a micro-batch (it has no sql.streaming.queryId or "
+                "streaming.sql.batchId), so it cannot be written exactly once; use a trigger of micro-batches"
             )
         return self._write.write(iterator, int(batch), f"query {query}", self._numbers)
 

@@ -26,13 +26,13 @@ _numbers: Final = itertools.count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini(_INI, "kafkalite's cluster: nodes=N and broker options, one NAME=VALUE a line", type="linelist")
+    parser.addini(_INI, "kafkalite's cluster: nodes=N and broker options, one NAME=VALUE per line", type="linelist")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        f"{_MARK}(partitions=1, configs={{}}): how the topic of the fixture kafkalite_topic is to be created",
+        f"{_MARK}(partitions=1, configs={{}}): how to create the topic of the fixture kafkalite_topic",
     )
 
 
@@ -60,7 +60,7 @@ def kafkalite_cluster(kafkalite_config: Mapping[str, Any]) -> Iterator[EmbeddedC
     options = dict(kafkalite_config)
     nodes = str(options.pop(_NODES, "1"))
     if not nodes.isdecimal():
-        raise pytest.UsageError(f"kafkalite: nodes is a whole number, not {nodes!r}")
+        raise pytest.UsageError(f"kafkalite: nodes must be a whole number, got {nodes!r}")
     try:
         cluster = EmbeddedCluster(int(nodes), config=parse(BrokerConfig, options))
     except ConfigError as error:

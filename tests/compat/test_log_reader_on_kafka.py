@@ -103,7 +103,9 @@ def test_deleted_records_are_not_there_any_more(real_kafka: RealKafka, topic: st
     deleted.result(LIMIT_S)
     with reader(real_kafka) as log:
         assert [record.offset for record in log.read(topic, [0])] == [4, 5, 6, 7, 8, 9]
-        with pytest.raises(ApiError, match=f"{topic}-0 has no offset 2; it begins at 4 and ends before 10") as caught:
+        with pytest.raises(
+            ApiError, match=f"{topic}-0 has no offset 2: its log begins at 4 and ends before 10"
+        ) as caught:
             list(log.read(topic, [0], start=2))
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 

@@ -148,7 +148,7 @@ def test_rows_a_task_did_not_report_prevent_the_decision(world: World) -> None:
     plan = world.parallel.plan()
     written = world.write_task(plan, 0, b"row")
     wrong = OpenTransaction(written.transaction, frozenset({TopicPartition(world.topic, 1)}))
-    with pytest.raises(UndecidedError, match=f"has rows in .'{world.topic}-0'., its task wrote to"):
+    with pytest.raises(UndecidedError, match=f"has rows in .'{world.topic}-0'., but its task wrote to"):
         world.parallel.commit(plan, 0, QUERY, [wrong])
     assert world.committed() == []
 
@@ -205,7 +205,7 @@ def test_progress_of_somebody_elses_group_is_refused(world: World) -> None:
     offsets = {TopicPartition(world.topic, 0): OffsetAndMetadata(5, "theirs")}
     world.client.run(world.client.commit_offsets(plan.driver, plan.transaction_version, world.topic, offsets))
     world.client.run(world.client.end([plan.driver], plan.transaction_version, commit=True))
-    with pytest.raises(ProgressError, match=r"offset 5 with metadata 'theirs' .* is no progress of this sink"):
+    with pytest.raises(ProgressError, match=r"offset 5 with metadata 'theirs' .* is not the progress of this sink"):
         world.parallel.plan()
 
 
@@ -274,7 +274,7 @@ def test_a_failed_attempt_at_an_atomic_batch_leaves_nothing(world: World) -> Non
             raise RuntimeError("a task failed")
         return [[TopicPartition(world.topic, 0)]]
 
-    with pytest.raises(ExactlyOnceError, match="was not committed after 1 attempts; the last one: a task failed"):
+    with pytest.raises(ExactlyOnceError, match="was not committed after 1 attempts; the last error: a task failed"):
         world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
     driver = driver_id(sink_id(world.topic, world.topic))
     assert world.client.run(world.client.describe([driver]))[driver].state in ABORTED

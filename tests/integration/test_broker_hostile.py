@@ -273,7 +273,7 @@ BAD_BATCHES: dict[str, tuple[bytes | None, int]] = {
     "compressed, one record too few": (miscounted(-1), 87),
     "compressed, one record too many": (miscounted(1), 87),
     "a time of tomorrow": (bytes(make_batch([b"a"], base_timestamp=(int(time.time()) + 86_400) * 1000)), 32),
-    "the time of the log": (edited(21, ">h", 8), 32),
+    "the log append time": (edited(21, ">h", 8), 32),
     "producer id without sequence": (edited(43, ">q", 5), 87),
     "too large": (bytes(make_batch([b"x" * 1_100_000])), 10),
 }

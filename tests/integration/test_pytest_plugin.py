@@ -123,7 +123,7 @@ def test_a_project_overrides_the_configuration(run_pytest: RunPytest) -> None:
     ("line", "words"),
     [
         ("num.partition = 3", "did you mean num.partitions?"),
-        ("nodes = three", "nodes is a whole number, not 'three'"),
+        ("nodes = three", "nodes must be a whole number, got 'three'"),
         ("nodes", "expected NAME=VALUE, such as num.partitions=3, not 'nodes'"),
     ],
 )

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
     ("job", "arguments", "says"),
     [
         ("stream_to_kafka.py", ["--format", "json"], "a stream of json files needs --schema"),
-        ("stream_to_kafka.py", ["--source", "socket"], "--source socket wants HOST:PORT"),
+        ("stream_to_kafka.py", ["--source", "socket"], "--source socket needs HOST:PORT"),
         ("foreach_batch_to_kafka.py", ["--key", "id"], "there is no column id; there are value"),
         (
             "stream_to_kafka.py",

@@ -123,7 +123,7 @@ def test_sigterm_ends_after_micro_batch_and_next_start_continues(
     assert job.wait() == 0, job.printed()
     stopped_s = time.monotonic() - started
     batches = len(report.read_text().splitlines())
-    assert "the micro-batch under way is finished first" in job.printed()
+    assert "the current micro-batch is completed first" in job.printed()
     assert batches < BATCHES
     # Written is done: no batch is between Kafka and Spark.
     assert len(list((checkpoint / "commits").glob("[0-9]*"))) == batches
@@ -181,7 +181,7 @@ def test_ctrl_c_ends_foreach_batch_of_a_socket_well(
     if on_terminal:
         # What Hadoop has started does not hear of it.
         ended[b"four"] += 1
-        assert "the micro-batch under way is finished first" in job.printed()
+        assert "the current micro-batch is completed first" in job.printed()
     else:
-        assert "the micro-batch under way is left to the next start" in job.printed()
+        assert "the current micro-batch is left to the next start" in job.printed()
     assert values(broker, topic) == ended

@@ -75,7 +75,7 @@ def test_run_until_stopped_stops_a_continuous_query(
     spark: SparkSession, cluster: Any, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     query = continuous_query(spark, cluster, new_topic(1), tmp_path)
-    with pytest.raises(KafkaError, match=r"was stopped: trigger\(continuous=…\) does not hand rows .* they are LOST"):
+    with pytest.raises(KafkaError, match=r"was stopped: trigger\(continuous=…\) does not pass rows .* they are LOST"):
         run_until_stopped(query)
     assert not query.isActive
 

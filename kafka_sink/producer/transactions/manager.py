@@ -372,7 +372,7 @@ class TransactionManager:
             if reaction in (Reaction.ABORT, Reaction.BUMP):
                 # The transaction is being aborted already, so there is no milder reaction.
                 self._fail_call_for_good(
-                    result, KafkaError(f"the transaction could not even be aborted: {refused.code.name}")
+                    result, KafkaError(f"the transaction could not be aborted either: {refused.code.name}")
                 )
                 return
         detail = refused.detail + remedy(request, refused.code, self._config.option_prefix)

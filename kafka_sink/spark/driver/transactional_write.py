@@ -77,7 +77,7 @@ class TransactionalWrite:
         :raises SinkWriteError: if a row was not acknowledged; this attempt's transaction is aborted.
         """
         if self._plan is None:
-            raise RuntimeError("a write without a plan: the writer did not come from Spark's planner")
+            raise RuntimeError("the write has no plan: its writer was not created by Spark's planner")
         with self._tuned_process():
             from kafka_sink.spark.task.transactional_task import drain, write_in_transaction
 
@@ -102,7 +102,8 @@ class TransactionalWrite:
         plans = {commit.plan for commit in commits}
         if len(commits) != len(messages) or len(plans) != 1 or any(commit.version != version for commit in commits):
             raise ExactlyOnceError(
-                f"the messages of the tasks are not all of version {version} under one plan; nothing was committed"
+                f"the messages of the tasks do not all belong to version {version} and the same plan; nothing was "
+                "committed"
             )
         (plan,) = plans
         if plan is None:
@@ -129,8 +130,8 @@ class TransactionalWrite:
     def abort(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
         """Log the consequences of a failed batch."""
         _log.warning(
-            "version %d of %s failed: %d of %d tasks had finished. Unless it was decided before, nothing of it will "
-            "ever be visible; the next batch, or Spark's next attempt at this one, finds out and ends what is open",
+            "version %d of %s failed: %d of %d tasks had finished. Unless it had already been decided, none of it "
+            "becomes visible; the next batch, or Spark's next attempt at this one, ends the open transactions",
             version,
             self._name,
             sum(message is not None for message in messages),

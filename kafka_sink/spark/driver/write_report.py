@@ -28,7 +28,7 @@ def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskC
     if len(commits) != len(messages):
         raise KafkaError(
             f"{len(messages) - len(commits)} of {len(messages)} tasks reported nothing, so it is not known whether "
-            "their rows were written; write again (rows may then be there twice)"
+            "their rows were written; write again (rows may then be duplicated)"
         )
     short = [commit for commit in commits if commit.rows_acked != commit.rows_in]
     if short:
@@ -72,7 +72,7 @@ def publish(report: dict[str, Any], path: str | None) -> None:
             file.write(text + "\n")
     except OSError as error:
         # All rows are written, and an error now would only cause them to be written again.
-        _log.warning("option reportPath: %s cannot be written (%s); the report is: %s", path, error, text)
+        _log.warning("option reportPath: cannot write %s (%s); the report is: %s", path, error, text)
 
 
 def warn_of_skipped(sink: str | None, version: int | None, doubt: str) -> None:
@@ -80,15 +80,15 @@ def warn_of_skipped(sink: str | None, version: int | None, doubt: str) -> None:
     whether the rows are the same as the committed ones; empty if they are."""
     if not doubt:
         _log.warning(
-            "version %d of %s was committed before, with the same rows: nothing was written, and nothing had to be",
+            "version %d of %s was already committed, with the same rows: nothing was written",
             version,
             sink,
         )
         return
     _log.warning(
-        "version %d of %s was committed before: nothing was written. It is not known whether these are the same rows, "
-        "because %s; if they are not (a checkpoint was restored from a copy, or a number is used twice), they are not "
-        "in Kafka",
+        "version %d of %s was already committed: nothing was written. It is not known whether these are the same "
+        "rows, because %s; if they are not (a checkpoint was restored from a copy, or a number is used twice), they "
+        "are not in Kafka",
         version,
         sink,
         doubt,
@@ -99,8 +99,8 @@ def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Log which rows of a failed at-least-once write stay in the topics."""
     commits = [message for message in messages if isinstance(message, TaskCommit)]
     _log.warning(
-        "the write failed: %d of %d tasks had finished and their %d rows stay in the topics, and so do rows of the "
-        "other tasks that were acknowledged before; written again, all of these will be there twice",
+        "the write failed: %d of %d tasks had finished and their %d rows stay in the topics, as do rows of other "
+        "tasks that were acknowledged before; if the write is repeated, all of these rows are duplicated",
         len(commits),
         len(messages),
         sum(commit.rows_acked for commit in commits),

@@ -27,7 +27,8 @@ LIMIT_MS: Final = 2_000
 _REST_MS: Final = 300_000
 
 _NOT_GIVEN: Final = (
-    "nobody says where the checkpoint is (option checkpointLocation; argument checkpoint_location of foreach_batch)"
+    "the location of the checkpoint is not known (option checkpointLocation; argument checkpoint_location of "
+    "foreach_batch)"
 )
 
 #: Location → the time from which it may be accessed again.
@@ -61,9 +62,9 @@ class OffsetsReading:
         elif folder is not None:
             self._read(lambda: LocalFiles(folder))
         elif not is_remote(location):
-            self._end(PlannedOffsets(unknown="a checkpoint of this kind of store can be read by Spark alone"))
+            self._end(PlannedOffsets(unknown="only Spark can read a checkpoint in this kind of store"))
         elif _resting.get(location, 0) > SYSTEM_CLOCK.monotonic_ms():
-            self._end(PlannedOffsets(unknown=f"the checkpoint was not read within {LIMIT_MS} ms a while ago"))
+            self._end(PlannedOffsets(unknown=f"a recent attempt to read the checkpoint took more than {LIMIT_MS} ms"))
         else:
             start_thread("kafkalite-checkpoint", lambda: self._read(lambda: ArrowFiles(location)))
 
@@ -72,7 +73,7 @@ class OffsetsReading:
         if self._ended.wait(LIMIT_MS / 1000):
             return self._found
         _resting[self._location] = SYSTEM_CLOCK.monotonic_ms() + _REST_MS
-        return PlannedOffsets(unknown=f"the checkpoint was not read within {LIMIT_MS} ms")
+        return PlannedOffsets(unknown=f"the checkpoint could not be read within {LIMIT_MS} ms")
 
     def _read(self, open_files: Callable[[], CheckpointFiles]) -> None:
         self._end(_read(open_files, self._version))
@@ -100,7 +101,7 @@ def _read(open_files: Callable[[], CheckpointFiles], version: int | None) -> Pla
     try:
         return planned_offsets(open_files(), version)
     except OffsetLogError as error:
-        return PlannedOffsets(unknown=f"the checkpoint does not tell: {error}")
+        return PlannedOffsets(unknown=f"the checkpoint does not contain the offsets: {error}")
     except Exception as error:
         # The batch can be written without the offsets after any error. The texts of other libraries may contain
         # credentials.

@@ -16,8 +16,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from kafka_sink.common.errors import KafkaError
 
 _WHAT_TO_DO: Final = (
-    "trigger(continuous=…) does not hand rows to a sink that is written in Python, and they are LOST; stop the query "
-    "and use trigger(processingTime=…) or trigger(availableNow=True)"
+    "trigger(continuous=…) does not pass rows to a sink that is written in Python, and they are LOST; stop the "
+    "query and use trigger(processingTime=…) or trigger(availableNow=True)"
 )
 
 _log = logging.getLogger(__name__)
@@ -45,6 +45,6 @@ def refuse_epoch(messages: Sequence[WriterCommitMessage | None], epoch: int) -> 
     :raises KafkaError: if no task reported anything; Spark logs it at every epoch and continues.
     """
     if messages and all(message is None for message in messages):
-        text = f"no task of epoch {epoch} was given any row: {_WHAT_TO_DO}"
+        text = f"no task of epoch {epoch} received any row: {_WHAT_TO_DO}"
         _log.error("ROWS ARE BEING LOST: %s", text)
         raise KafkaError(text)

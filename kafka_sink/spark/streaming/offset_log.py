@@ -74,7 +74,7 @@ def _entry(files: CheckpointFiles, version: int) -> Mapping[str, Any]:
     data, is_whole = files.read(f"offsets/{version}", MOST_BYTES)
     form, _, *lines = data.decode().split("\n")
     if not is_whole or form not in ("v1", "v2"):
-        raise OffsetLogError(f"its offset log's entry of batch {version} is of another format: {form[:20]!r}")
+        raise OffsetLogError(f"the entry of batch {version} in its offset log has another format: {form[:20]!r}")
     pairs = enumerate(lines) if form == "v1" else (line.split(":", 1) for line in lines)
     return {str(source): _offset(text) for source, text in pairs}
 
@@ -96,7 +96,7 @@ def _files_between(files: CheckpointFiles, source: str, start: Any, end: Any) ->
         return None
     first = -1 if first is None else first
     if last - first > _MOST_ENTRIES:
-        raise OffsetLogError(f"its source {source} has {last - first} entries in its log of files for one batch")
+        raise OffsetLogError(f"the file log of its source {source} has {last - first} entries for one batch")
     return [item for number in range(first + 1, last + 1) for item in _logged_files(files, source, number)]
 
 
@@ -115,8 +115,8 @@ def _logged_files(files: CheckpointFiles, source: str, number: int) -> list[Any]
         data, is_whole = files.read(f"{path}.compact", MOST_BYTES)
     lines = data.split(b"\n")
     if is_whole and lines[0] != b"v1":
-        raise OffsetLogError(f"its log of files {path} is of another format: {lines[0][:20]!r}")
+        raise OffsetLogError(f"its file log {path} has another format: {lines[0][:20]!r}")
     entries = [json.loads(line) for line in lines[1:]]
     if not is_whole and not any(entry["batchId"] < number for entry in entries):
-        raise OffsetLogError(f"its log of files {path} has more than {MOST_BYTES} bytes for one batch")
+        raise OffsetLogError(f"its file log {path} has more than {MOST_BYTES} bytes for one batch")
     return sorted([entry["path"], entry["timestamp"]] for entry in entries if entry["batchId"] == number)

@@ -121,7 +121,7 @@ class ProgressListener(StreamingQueryListener):
                     if self._callback is not None:
                         self._callback(progress)
             except Exception:
-                _log.exception("the progress in %s could not be passed on", self._report)
+                _log.exception("could not pass on the progress in %s", self._report)
                 return []
             return found
 

@@ -86,7 +86,7 @@ def run_until_stopped(query: StreamingQuery) -> None:
         while query.isActive and not stop.asked.is_set():
             stop.asked.wait(_LOOK_S)
         if query.isActive:
-            _log.warning("asked to stop: the micro-batch under way is finished first (a second signal stops at once)")
+            _log.warning("stopping: the current micro-batch is completed first (a second signal stops immediately)")
             _await_batch(query, stop)
             query.stop()
         failed = query.exception()
@@ -94,8 +94,8 @@ def run_until_stopped(query: StreamingQuery) -> None:
         is_stopped = failed is not None and _failed_by_signal(query) and stop.asked.wait(_LOOK_S)
     if is_stopped:
         _log.warning(
-            "the signal to stop has also ended a program that Hadoop ran for the checkpoint: the micro-batch under way "
-            "is left to the next start"
+            "the signal to stop also ended a program that Hadoop ran for the checkpoint: the current micro-batch is "
+            "left to the next start"
         )
     elif failed is not None:
         raise failed

@@ -95,7 +95,7 @@ def _close(network: ClientNetwork) -> None:
     try:
         network.client.close()
     except Exception:
-        _log.exception("connections that nobody uses could not be closed")
+        _log.exception("could not close unused connections")
 
 
 def key_of(properties: Mapping[str, str]) -> bytes:

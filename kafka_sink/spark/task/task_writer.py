@@ -108,13 +108,13 @@ def _write(
             figures = producer.metrics()
         _raise_first_error(tracker)
         if tracker.rows_acked != rows_in:
-            raise SinkWriteError(f"{rows_in} rows were sent but {tracker.rows_acked} acknowledged; this is a defect")
+            raise SinkWriteError(f"{rows_in} rows were sent but {tracker.rows_acked} acknowledged; this is a bug")
     except Exception as error:
         # Spark shows only the outermost exception, so this line contains all information for the user.
         what_stays = (
-            f"{tracker.rows_acked} of the rows it had sent were acknowledged before this error and stay in the topic"
+            f"{tracker.rows_acked} rows were acknowledged before this error and stay in the topic"
             if open_producer is None
-            else "none of the rows it had sent will ever be visible"
+            else "none of its rows becomes visible"
         )
         raise SinkWriteError(
             f"{error} [task of partition {task_partition}, attempt {attempt}: {what_stays}; {type(error).__name__}]"
@@ -142,7 +142,7 @@ def _keep_network_of(producer: KafkaProducer, connections: bytes) -> None:
         if network is not None:
             kept_networks.keep(connections, network)
     except Exception:
-        _log.exception("the connections of a task cannot be kept for the next one")
+        _log.exception("could not keep the connections of a task for the next one")
         producer.close(0)
         if network is not None:
             network.client.close()

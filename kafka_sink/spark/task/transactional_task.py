@@ -67,7 +67,9 @@ def write_in_drivers_transaction(
     """
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
-        raise SinkWriteError("a second attempt at a task of an atomic write: the batch as a whole is to be tried again")
+        raise SinkWriteError(
+            "this is a second attempt at a task of an atomic write, which can only be retried as a whole"
+        )
 
     def open_shared(task_partition: int, attempt: int, network: ClientNetwork | None) -> KafkaProducer:
         properties = task_properties(options)

@@ -62,13 +62,13 @@ class Coordinators(ImmediateClient):
 @pytest.mark.parametrize(
     ("known", "age_ms", "text"),
     [
-        (None, 0, "nobody knows"),
+        (None, 0, "the brokers do not know"),
         (replace(GOOD, transaction=replace(TASKS, epoch=4)), 0, "is Ongoing, now as"),
         (replace(GOOD, transaction=replace(TASKS, producer_id=10)), 0, "is Ongoing, now as"),
         *((replace(GOOD, state=state), 0, f"is {state}") for state in ("Empty", "PrepareAbort", "CompleteAbort")),
         (replace(GOOD, partitions=frozenset()), 0, "its task wrote to"),
         (replace(GOOD, partitions=ROWS | {TopicPartition("t", 1)}), 0, "its task wrote to"),
-        (GOOD, 18_001, "it took 18001 ms, and transactions may be open for 20000 ms"),
+        (GOOD, 18_001, "it took 18001 ms, and transactions may stay open for 20000 ms"),
     ],
 )
 def test_changed_task_transaction_is_aborted_and_nothing_decided(

@@ -57,10 +57,10 @@ def test_a_list_whose_parts_are_of_different_versions_is_refused() -> None:
     returned(store.write(DRIVER, TransactionVersion.V2, of_version(5), 10))
     assert returned(store.read()) == of_version(5)
     offsets.found[1] = older[1]
-    with pytest.raises(ProgressError, match="no progress of this sink"):
+    with pytest.raises(ProgressError, match="not the progress of this sink"):
         returned(store.read())
     del offsets.found[1]
-    with pytest.raises(ProgressError, match="no progress of this sink"):
+    with pytest.raises(ProgressError, match="not the progress of this sink"):
         returned(store.read())
 
 

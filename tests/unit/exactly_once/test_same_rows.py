@@ -62,8 +62,8 @@ def test_committed_batch_with_same_rows_is_skipped_without_doubt() -> None:
     [
         (PLANNED, "", "by an earlier release"),
         (PlannedOffsets(unknown="it is far away"), "b" * 16, "it is far away"),
-        (PlannedOffsets(5, "c" * 16), "b" * 16, "the checkpoint tells of batch 5 instead"),
-        (NO_OFFSETS, "", "are never compared"),
+        (PlannedOffsets(5, "c" * 16), "b" * 16, "the checkpoint has batch 5 instead"),
+        (NO_OFFSETS, "", "are not compared"),
     ],
 )
 def test_batch_with_uncomparable_rows_is_skipped_with_a_doubt(

@@ -135,7 +135,7 @@ def test_hidden_verification_setting_is_warned_of_once(
             asked.require(brokers.nodes())
             brokers.clock.advance(300_000)
     (text,) = (record.getMessage() for record in caplog.records)
-    assert f"{SETTING} cannot be seen on broker 1 at 127.0.0.1:9001: " in text
+    assert f"cannot read {SETTING} of broker 1 at 127.0.0.1:9001: " in text
     assert "Grant DESCRIBE_CONFIGS on the cluster" in text
 
 
@@ -181,7 +181,7 @@ def test_dead_broker_is_waited_for_until_it_leaves_the_cluster() -> None:
 
 @pytest.mark.parametrize("silent", [DisconnectError("connection refused"), ErrorCode.REQUEST_TIMED_OUT])
 def test_silent_broker_is_named_after_the_verification_timeout(silent: ErrorCode | ApiError) -> None:
-    text = r"not every broker said within 10000 ms .*: broker 2 at 127.0.0.1:9002: .*(refused|REQUEST_TIMED_OUT)"
+    text = r"not every broker answered within 10000 ms .*: broker 2 at 127.0.0.1:9002: .*(refused|REQUEST_TIMED_OUT)"
     with pytest.raises(KafkaTimeoutError, match=text):
         require(one=KAFKA_4_3, two=(5, silent))
 

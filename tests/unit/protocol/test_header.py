@@ -76,7 +76,7 @@ def test_a_client_id_that_is_not_utf8() -> None:
 
 @pytest.mark.parametrize("key", [-1, 4, 999])
 def test_an_api_that_is_not_known(key: int) -> None:
-    with pytest.raises(ProtocolError, match=f"API key {key} is not known"):
+    with pytest.raises(ProtocolError, match=f"unknown API key {key}"):
         decode_request_header(key.to_bytes(2, "big", signed=True) + bytes.fromhex("0000 00000007 ffff"))
 
 

@@ -65,7 +65,7 @@ def test_parts_of_arrow_arrays(kind: pa.DataType) -> None:
 def test_rows_that_no_record_can_hold() -> None:
     starts, lengths = np.array([0, 3]), np.array([3, (1 << 30) + 1])
     with pytest.raises(
-        SerializationError, match="row 1 has 1073741825 bytes, a key or value may have 1073741824 at most"
+        SerializationError, match="row 1 has 1073741825 bytes, but a key or value may have at most 1073741824"
     ):
         BinaryColumn.of(pa.py_buffer(b"not really a GiB"), starts, lengths, None, is_contiguous=True)
 

@@ -112,7 +112,7 @@ def test_zstd_frames_in_a_row() -> None:
 
 
 def test_gzip_followed_by_more() -> None:
-    with pytest.raises(CorruptRecordError, match="not one whole member"):
+    with pytest.raises(CorruptRecordError, match="not one complete member"):
         decompress(CompressionType.GZIP, gzip.compress(b"one ") + gzip.compress(b"two"), 100)
 
 
@@ -179,5 +179,5 @@ def test_threads_do_not_share_contexts() -> None:
 
 def test_names() -> None:
     assert [CompressionType.from_name(kind.config_name) for kind in CompressionType] == list(CompressionType)
-    with pytest.raises(ValueError, match="'brotli' is no compression type, expected one of none, gzip"):
+    with pytest.raises(ValueError, match="'brotli' is not a compression type, expected one of none, gzip"):
         CompressionType.from_name("brotli")

@@ -63,8 +63,8 @@ def test_what_is_planned_is_read_from_this_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("location", "unknown"),
     [
-        (None, "nobody says where the checkpoint is"),
-        ("dbfs:/checkpoints", "can be read by Spark alone"),
+        (None, "the location of the checkpoint is not known"),
+        ("dbfs:/checkpoints", "only Spark can read a checkpoint"),
         ("/absent", "cannot be read from here (FileNotFoundError)"),
     ],
 )
@@ -81,7 +81,7 @@ def test_unresponsive_store_costs_one_wait_and_is_left_alone(monkeypatch: pytest
     store = Answers()
     monkeypatch.setattr(checkpoint, "ArrowFiles", store)
     monkeypatch.setattr(checkpoint, "LIMIT_MS", 20)
-    for said in ("not read within 20 ms", "not read within 20 ms a while ago"):
+    for said in ("could not be read within 20 ms", "a recent attempt to read the checkpoint took more than 20 ms"):
         assert OffsetsReading("s3a://unresponsive/x").result().unknown.endswith(said)
     store.may_answer.set()
     assert store.asked == 1

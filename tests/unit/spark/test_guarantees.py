@@ -28,15 +28,19 @@ EXACTLY_ONCE = {**REQUIRED, "deliveryguarantee": "exactly-once", "transactionali
         ({"transactionalidprefix": "sink"}, True, "belong together: set both"),
         ({"deliveryguarantee": "once"}, True, "deliveryGuarantee.*'once'.*at-least-once"),
         ({"txnappid": "a", "txnversion": "1"}, True, "option txnAppId is for batch writes"),
-        ({"deliveryguarantee": "exactly-once"}, False, "are for writeStream; number the writes"),
+        (
+            {"deliveryguarantee": "exactly-once"},
+            False,
+            "are for writeStream; to write each batch of a batch job exactly once, number the writes",
+        ),
         ({"txnappid": "a"}, False, "txnAppId and txnVersion belong together"),
         ({"txnversion": "1"}, False, "txnAppId and txnVersion belong together"),
         ({"txnappid": "a", "txnversion": "-1"}, False, "txnVersion.*'-1'"),
-        ({"progresstopic": "p"}, False, "progressTopic means nothing without"),
+        ({"progresstopic": "p"}, False, "progressTopic has no effect without"),
         (
             {"txnappid": "a", "txnversion": "1", "kafka.acks": "1"},
             False,
-            "kafka.acks: '1' does not go with exactly-once",
+            "kafka.acks: '1' cannot be used with exactly-once",
         ),
     ],
 )
@@ -74,7 +78,7 @@ def make_commit(**more: object) -> TransactionalCommit:
 def test_continuous_trigger_epoch_raises_error_about_lost_rows(guarantee: dict[str, str]) -> None:
     options = parse_options(guarantee, is_stream=True)
     kind = KafkaliteExactlyOnceStreamWriter if guarantee is EXACTLY_ONCE else KafkaliteStreamWriter
-    with pytest.raises(KafkaError, match=r"trigger\(continuous=…\) does not hand rows .* they are LOST"):
+    with pytest.raises(KafkaError, match=r"trigger\(continuous=…\) does not pass rows .* they are LOST"):
         kind(options).commit([None, None], 3)
 
 
@@ -84,7 +88,7 @@ def test_continuous_trigger_epoch_raises_error_about_lost_rows(guarantee: dict[s
 def test_messages_of_other_version_or_no_transaction_are_refused() -> None:
     writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True))
     for messages in ([make_commit(version=4)], [TaskCommit(0, 0, 1, 1, 1, 1, 1, 1, {})]):
-        with pytest.raises(ExactlyOnceError, match="not all of version 3"):
+        with pytest.raises(ExactlyOnceError, match="do not all belong to version 3"):
             writer.commit(messages, 3)
     with pytest.raises(KafkaError, match="1 of 2 tasks reported nothing"):
         writer.commit([make_commit(version=3), None], 3)
@@ -99,7 +103,7 @@ def test_version_committed_before_needs_no_cluster_and_says_so(caplog: pytest.Lo
         writer.commit([make_commit(version=3)], 3)
         writer.commit([replace(make_commit(version=3), doubt="of the fog")], 3)
     same, unknown = caplog.messages
-    assert "version 3 of sink was committed before, with the same rows: nothing was written" in same
+    assert "version 3 of sink was already committed, with the same rows: nothing was written" in same
     assert "it is not known whether these are the same rows, because of the fog" in unknown.lower()
 
 
@@ -114,7 +118,7 @@ def test_abort_only_logs_the_finished_tasks(caplog: pytest.LogCaptureFixture) ->
 def test_a_topic_is_an_option_or_an_argument_and_not_both() -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
     assert parse_arguments(options, {"topic": "orders", "txnAppId": None}).topic == "orders"
-    with pytest.raises(ConfigError, match=r"topic is given twice: as an argument \('orders'\) and in options"):
+    with pytest.raises(ConfigError, match=r"topic is set twice: as an argument \('orders'\) and in options"):
         parse_arguments({**options, "Topic": "others"}, {"topic": "orders"})
 
 

@@ -122,9 +122,9 @@ def test_failed_start_leaves_a_file_entry_that_counts() -> None:
     [
         (Files(), "its offset log is empty"),
         (Files({"offsets/.0.crc": "", "offsets/x.tmp": ""}), "its offset log is empty"),
-        (Files({"offsets/0": "v3\n{}\n1"}), "entry of batch 0 is of another format: 'v3'"),
-        (Files({"offsets/0": 'v1\n{}\n{"logOffset":99}'}), "source 0 has 100 entries in its log"),
-        (Files({"offsets/0": 'v1\n{}\n{"logOffset":0}', "sources/0/0": "v7"}), "sources/0/0 is of another format"),
+        (Files({"offsets/0": "v3\n{}\n1"}), "entry of batch 0 in its offset log has another format: 'v3'"),
+        (Files({"offsets/0": 'v1\n{}\n{"logOffset":99}'}), "the file log of its source 0 has 100 entries"),
+        (Files({"offsets/0": 'v1\n{}\n{"logOffset":0}', "sources/0/0": "v7"}), "sources/0/0 has another format"),
     ],
 )
 def test_unknown_offset_log_content_is_an_error_that_says_why(files: Files, text: str) -> None:

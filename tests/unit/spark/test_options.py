@@ -37,7 +37,7 @@ def test_names_are_case_insensitive_as_spark_delivers_them() -> None:
         ("kafka.compresion.type", "did you mean kafka.compression.type?"),
         ("bootstrap.servers", "did you mean kafka.bootstrap.servers?"),
         ("acks", "did you mean kafka.acks?"),
-        ("checkpointLocation", "remove it: there are topic, includeHeaders, "),
+        ("checkpointLocation", "remove it: the options are topic, includeHeaders, "),
     ],
 )
 def test_unknown_names_get_the_nearest_known_one(name: str, hint: str) -> None:
@@ -78,7 +78,9 @@ ASYNC_PROGRESS = {
 def test_asynchronous_progress_goes_with_at_least_once_alone() -> None:
     assert parse_options({**REQUIRED, **ASYNC_PROGRESS}, is_stream=True) == parse_options(REQUIRED, is_stream=True)
     exactly_once = {"topic": "t", "deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "sink"}
-    with pytest.raises(ConfigError, match="asyncProgressTrackingEnabled does not go with deliveryGuarantee=exactly-on"):
+    with pytest.raises(
+        ConfigError, match="asyncProgressTrackingEnabled cannot be used with deliveryGuarantee=exactly-on"
+    ):
         parse_options({**REQUIRED, **exactly_once, **ASYNC_PROGRESS}, is_stream=True)
     parse_options({**REQUIRED, **exactly_once, "asyncProgressTrackingEnabled": "false"}, is_stream=True)
     with pytest.raises(ConfigError, match="unknown option asyncProgressTrackingEnabled"):
@@ -87,7 +89,9 @@ def test_asynchronous_progress_goes_with_at_least_once_alone() -> None:
 
 @pytest.mark.parametrize("name", ["group.id", "auto.offset.reset", "key.deserializer"])
 def test_consumer_options_are_refused_as_such(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"option kafka.{name} is for consumers, and a sink only writes; remove it"):
+    with pytest.raises(
+        ConfigError, match=f"option kafka.{name} is for consumers, and a sink can only write; remove it"
+    ):
         parse_options({**REQUIRED, f"kafka.{name}": "x"})
 
 
@@ -97,7 +101,7 @@ def test_consumer_options_are_refused_as_such(name: str) -> None:
         ("sasl.kerberos.service.name", "Kerberos is not supported, use SCRAM-SHA-512"),
         ("sasl.oauthbearer.token.endpoint.url", "kafka.sasl.login.callback.handler.class"),
         ("sasl.client.callback.handler.class", "kafka.sasl.login.callback.handler.class"),
-        ("security.providers", "there is no Java here"),
+        ("security.providers", "Java classes cannot be used"),
     ],
 )
 def test_missing_java_options_say_what_to_use_instead(name: str, instead: str) -> None:
@@ -111,7 +115,7 @@ def test_missing_java_options_say_what_to_use_instead(name: str, instead: str) -
 @pytest.mark.parametrize("name", ["subscribe", "startingOffsets", "failOnDataLoss", "maxOffsetsPerTrigger"])
 def test_options_of_sparks_source_are_refused_as_such(name: str) -> None:
     for given in (name, name.lower()):
-        with pytest.raises(ConfigError, match=f"option {given} is for reading, and a sink only writes; remove it"):
+        with pytest.raises(ConfigError, match=f"option {given} is for reading, and a sink can only write; remove it"):
             parse_options({**REQUIRED, given: "x"})
 
 
@@ -170,7 +174,7 @@ def test_columns_whose_names_differ_in_case_are_to_be_renamed(name: str) -> None
         schema.add("value", "string")
     with pytest.raises(SchemaError) as caught:
         check_schema(schema, parse_options(REQUIRED))
-    assert f"column '{name}' has to be called '{name.lower()}'" in str(caught.value)
+    assert f"column '{name}' must be named '{name.lower()}'" in str(caught.value)
     assert f"withColumnRenamed('{name}', '{name.lower()}')" in str(caught.value)
 
 
