@@ -69,22 +69,23 @@ class StopSignals:
 
 
 @click.command()
-@click.option("--host", help=f"The address to listen on and to advertise.  [default: {DEFAULT_HOST}]")
+@click.option("--host", help=f"Address to listen on and to advertise.  [default: {DEFAULT_HOST}]")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help=f"The first broker's port, others take those after it; 0 takes free ones.  [default: {DEFAULT_PORT}]",
+    help="Port of the first broker; the other brokers use the ports after it, and 0 selects free ports.  [default: "
+    f"{DEFAULT_PORT}]",
 )
-@click.option("--nodes", type=click.IntRange(1, 32), help="How many brokers in this process.  [default: 1]")
+@click.option("--nodes", type=click.IntRange(1, 32), help="Number of brokers in this process.  [default: 1]")
 @click.option(
     "--node-id",
     type=click.IntRange(0, 2**31 - 1),
-    help="Be this one broker of a cluster; its others are processes of their own with the same --data-dir.",
+    help="Run one broker of a cluster, with this id; the other brokers are processes with the same --data-dir.",
 )
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the data lives; without it the data ends with the process.",
+    help="Directory for the data; without it, the data is deleted when the process ends.",
 )
 @click.option(
     "--config",
@@ -95,14 +96,14 @@ class StopSignals:
 @click.option(
     "--metrics-file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Where to write figures in Prometheus' text format: every 10 seconds, and at the end.",
+    help="Write metrics in Prometheus text format to this file: every 10 seconds, and at the end.",
 )
 @click.option(
     "--fault",
     "faults",
     metavar="WHAT:HOW",
     multiple=True,
-    help="What is to go wrong, such as produce:every=10,close=half or disk.write:topic=orders; may be repeated.",
+    help="Inject a fault, such as produce:every=10,close=half or disk.write:topic=orders; may be repeated.",
 )
 def broker(
     host: str | None,
@@ -114,17 +115,19 @@ def broker(
     metrics_file: Path | None,
     faults: tuple[str, ...],
 ) -> None:
-    """Start a Kafka cluster in this process, or one broker of it, and run it until SIGTERM or Ctrl-C.
+    """Start a Kafka cluster, or one broker of it, in this process, and run it until SIGTERM or Ctrl-C.
 
-    Prints one line, bootstrap.servers=…, as soon as clients can connect. A second signal ends the process at once.
+    Prints one line, bootstrap.servers=…, as soon as clients can connect. A second signal ends the process immediately.
     """
     output.show_progress()
     if node_id is not None and (nodes is not None or data_dir is None):
-        raise click.UsageError("--node-id is for one broker of several processes: it needs --data-dir, and no --nodes.")
+        raise click.UsageError(
+            "--node-id is for one broker of a cluster of several processes: it needs --data-dir and excludes --nodes."
+        )
     raise_descriptor_limit()
     config = _config(config_file)
     if config.listeners and not (host is None and port is None):
-        raise click.UsageError(f"--host and --port contradict the listeners in {config_file}: leave either out.")
+        raise click.UsageError(f"--host and --port contradict the listeners in {config_file}: remove one or the other.")
     cluster = EmbeddedCluster(
         nodes or 1,
         host=DEFAULT_HOST if host is None else host,
@@ -141,7 +144,7 @@ def broker(
         for running, listeners in sorted(cluster.nodes.items()):
             places = ", ".join(map(str, listeners.values()))
             whose = "" if node_id in (None, running) else ", in another process"
-            _log.info("broker %d serves %s%s", running, places, whose)
+            _log.info("broker %d listens on %s%s", running, places, whose)
         click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
         stop.wait()
         _log.info("stopping")
@@ -156,7 +159,7 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
     except (OSError, ValueError) as error:
         # macOS has a lower limit than the one that it reports.
-        _log.warning("no more than %d files and connections can be open: %s", soft, error)
+        _log.warning("cannot raise the limit of %d open files and connections: %s", soft, error)
 
 
 def _config(path: str | None) -> BrokerConfig:

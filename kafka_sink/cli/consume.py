@@ -30,16 +30,19 @@ from kafka_sink.consumer.topic_reading import EARLIEST, LATEST
     "partitions",
     type=click.IntRange(min=0),
     multiple=True,
-    help="Only this partition; may be repeated. Default: all.",
+    help="Read only this partition; may be repeated. Default: all partitions.",
 )
-@click.option("--from-beginning", is_flag=True, help="Start at the oldest record: the default, except with --follow.")
-@click.option("--offset", type=click.IntRange(min=0), help="Start at this offset of each partition.")
-@click.option("--max", "max_records", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option(
+    "--from-beginning", is_flag=True, help="Start at the earliest record. This is the default without --follow."
+)
+@click.option("--offset", type=click.IntRange(min=0), help="Start at this offset in each partition.")
+@click.option("--max", "max_records", type=click.IntRange(min=1), help="Stop after this number of records.")
 @click.option("--follow", is_flag=True, help="Wait for new records instead of stopping at the end.")
 @click.option(
     "--isolation",
     type=click.Choice([READ_UNCOMMITTED, READ_COMMITTED]),
-    help="Whether to leave out aborted transactions and stop before open ones. Default: read_uncommitted.",
+    help="read_committed skips the records of aborted transactions and stops before open ones. Default: "
+    "read_uncommitted.",
 )
 @options.connection
 def consume(
@@ -54,10 +57,10 @@ def consume(
     timeout_ms: int,
     properties: dict[str, str],
 ) -> None:
-    """Print the records of TOPIC as JSON lines, up to the end it has now (or for ever, with --follow).
+    """Print the records of TOPIC as JSON lines, up to its current end (or continuously with --follow).
 
-    A line has topic, partition, offset, timestamp (ms), key, value and headers. What is not UTF-8 is printed as
-    {"base64": "…"}.
+    A line has topic, partition, offset, timestamp (ms), key, value and headers. Bytes that are not UTF-8 are
+    printed as {"base64": "…"}.
     """
     if from_beginning and offset is not None:
         raise click.UsageError("--from-beginning and --offset exclude each other.")
@@ -105,4 +108,4 @@ def _tell_of_ends_before(offset: int, ends: dict[TopicPartition, int]) -> None:
     """Report partitions that end before *offset*: without this message the topic would appear to be empty."""
     shown = [f"{partition} ends at offset {end}" for partition, end in sorted(ends.items()) if end < offset]
     if shown:
-        output.error_line(f"nothing to read from offset {offset} on: {', '.join(shown)}")
+        output.error_line(f"no records to read from offset {offset} on: {', '.join(shown)}")

@@ -18,7 +18,7 @@ from kafka_sink.common.model import TopicPartition
 
 @click.group(cls=CommandGroup)
 def groups() -> None:
-    """List, describe and delete consumer groups, and move their offsets."""
+    """List, describe and delete consumer groups, and reset their offsets."""
 
 
 def _connect(bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> GroupAdmin:
@@ -29,7 +29,7 @@ def _connect(bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
 def list_(as_json: bool, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> None:
-    """Show all groups and their states."""
+    """List all groups and their states."""
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         found = admin.list_groups()
     if as_json:
@@ -45,7 +45,7 @@ def list_(as_json: bool, bootstrap_servers: str, timeout_ms: int, properties: di
 def describe(
     names: tuple[str, ...], as_json: bool, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]
 ) -> None:
-    """Show where groups are in each partition, how far behind, and which member reads it."""
+    """Show committed offset, lag and assigned member of groups for each partition."""
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         found = [(admin.describe(name), admin.offsets(name)) for name in names]
     wanted = {place for group, committed in found for place in (*committed, *_assigned(group))}
@@ -64,7 +64,7 @@ def describe(
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 @options.connection
 def delete(names: tuple[str, ...], bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> None:
-    """Delete groups without members, with their offsets."""
+    """Delete groups without members, and their offsets."""
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         for name in names:
             admin.delete(name)
@@ -73,12 +73,25 @@ def delete(names: tuple[str, ...], bootstrap_servers: str, timeout_ms: int, prop
 
 @groups.command("reset-offsets")
 @click.argument("name", metavar="GROUP")
-@click.option("--topic", "topic_names", multiple=True, help="Only this topic; may be repeated. [default: all it read]")
-@click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one of --topic.")
-@click.option("--to-earliest", "target", flag_value="earliest", help="To the first record there is.")
-@click.option("--to-latest", "target", flag_value="latest", help="To the end.")
-@click.option("--to-offset", "offset", type=click.IntRange(min=0), help="To this offset, or the nearest there is.")
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option(
+    "--topic",
+    "topic_names",
+    multiple=True,
+    help="Reset only this topic; may be repeated. [default: all topics with committed offsets]",
+)
+@click.option(
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Reset only this partition of --topic; may be repeated.",
+)
+@click.option("--to-earliest", "target", flag_value="earliest", help="Reset to the earliest offset.")
+@click.option("--to-latest", "target", flag_value="latest", help="Reset to the end offset.")
+@click.option(
+    "--to-offset", "offset", type=click.IntRange(min=0), help="Reset to this offset, or the nearest existing one."
+)
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
 def reset_offsets(
@@ -93,7 +106,7 @@ def reset_offsets(
     timeout_ms: int,
     properties: dict[str, str],
 ) -> None:
-    """Let a group without members go on somewhere else."""
+    """Reset the offsets of a group without members."""
     if (target is None) == (offset is None):
         raise click.UsageError("Give one of --to-earliest, --to-latest and --to-offset.")
     if partitions and len(topic_names) != 1:
@@ -105,7 +118,7 @@ def reset_offsets(
         before = admin.offsets(name)
         places = _places(topics, before, topic_names, partitions)
         if not places:
-            raise click.UsageError(f"Group {name} has read nothing yet: give --topic.")
+            raise click.UsageError(f"Group {name} has no committed offsets: give --topic.")
         first, end = topics.offsets(places, EARLIEST), topics.offsets(places, LATEST)
         goal = {"earliest": first, "latest": end}.get(target or "", {})
         after = {place: goal.get(place, min(max(offset or 0, first[place]), end[place])) for place in places}
@@ -123,7 +136,7 @@ def reset_offsets(
         ("topic", "partition", "before", "after"), [[_shown(value) for value in each.values()] for each in changes]
     )
     if dry_run:
-        click.echo("nothing was changed", err=True)
+        click.echo("dry run: nothing was changed", err=True)
 
 
 def _refuse_members(admin: GroupAdmin, name: str, *, known: bool) -> None:
@@ -132,7 +145,9 @@ def _refuse_members(admin: GroupAdmin, name: str, *, known: bool) -> None:
     group = admin.describe(name)
     if group.members:
         clients = ", ".join(sorted({member.client_id for member in group.members}))
-        raise click.ClickException(f"group {name} has members ({clients}): stop them first, they would overwrite it.")
+        raise click.ClickException(
+            f"group {name} has active members ({clients}): stop them first, because they would overwrite the offsets."
+        )
 
 
 def _places(

@@ -56,7 +56,7 @@ def from_json_line(topic: str, line: bytes) -> ProducerRecord:
             raise SerializationError(f"unknown field {name!r}{nearest(name, _USED_FIELDS)}")
     if "value" not in fields:
         # A missing value must not silently become a tombstone.
-        raise SerializationError("field value is missing; null is a value too")
+        raise SerializationError("field value is missing; use null for a record without a value")
     return ProducerRecord(
         topic,
         _bytes_from_json(fields.get("value"), "value"),

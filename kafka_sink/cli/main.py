@@ -54,9 +54,9 @@ class LazyGroup(CommandGroup):
 @click.version_option(package_name="kafkalite", prog_name="kafkalite")
 @click.option("--debug", is_flag=True, help="Log everything to stderr and show tracebacks.")
 def cli(debug: bool) -> None:
-    """A Kafka broker to start and stop at will, and commands to look into any Kafka cluster.
+    """Run a Kafka broker for development and tests, and inspect any Kafka cluster.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage.
+    Exit codes: 0 success, 1 failure, 2 usage error.
     """
     output.configure_logging(debug)
 

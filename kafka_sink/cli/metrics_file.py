@@ -61,4 +61,4 @@ class MetricsFile:
         try:
             replace_text(self._path, text)
         except OSError as error:
-            _log.warning("cannot write figures to %s: %s", self._path, error)
+            _log.warning("cannot write metrics to %s: %s", self._path, error)

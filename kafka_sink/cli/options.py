@@ -40,7 +40,7 @@ def connection(command: C) -> C:
             metavar="NAME=VALUE",
             multiple=True,
             callback=pairs,
-            help="Any client property, by Kafka's name; may be repeated.",
+            help="Set a client property by its Kafka name; may be repeated.",
         ),
         click.option(
             "--timeout",
@@ -50,7 +50,7 @@ def connection(command: C) -> C:
             default=15.0,
             show_default=True,
             callback=_milliseconds,
-            help="Give up after this long without an answer, or on a record without an acknowledgement.",
+            help="Longest time to wait for a response, or for the acknowledgement of a record.",
         ),
         click.option(
             "--bootstrap-server",
@@ -60,7 +60,7 @@ def connection(command: C) -> C:
             envvar=BOOTSTRAP_SERVERS_VARIABLE,
             show_default=True,
             show_envvar=True,
-            help="A broker of the cluster, or several of them.",
+            help="One or more brokers of the cluster.",
         ),
     ):
         command = option(command)

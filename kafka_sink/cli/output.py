@@ -61,14 +61,14 @@ def explain(error: Exception) -> str:
     if isinstance(error, BrokersUnreachableError):
         return f"{text}. Is the broker running? Give its address with --bootstrap-server HOST:PORT."
     if isinstance(error, UnknownTopicOrPartitionError):
-        return f"{text}. 'kafkalite topics describe' shows what there is."
+        return f"{text}. Run 'kafkalite topics describe' to see the existing topics."
     if isinstance(error, OSError) and error.strerror and not isinstance(error, KafkaError):
         where = "" if error.filename is None else f"{error.filename}: "
-        what_to_do = " Choose another --port, or 0 for any free one." if error.errno == errno.EADDRINUSE else ""
+        what_to_do = " Choose another --port, or 0 for a free one." if error.errno == errno.EADDRINUSE else ""
         return f"{where}{error.strerror}.{what_to_do}"
     if isinstance(error, KafkaError | OSError | click.ClickException):
         return text
-    return f"unexpected {type(error).__name__}: {text}. 'kafkalite --debug …' shows where it comes from."
+    return f"unexpected {type(error).__name__}: {text}. Run 'kafkalite --debug …' to see where it comes from."
 
 
 def error_line(text: str) -> None:

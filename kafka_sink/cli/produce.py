@@ -104,8 +104,8 @@ class Tally:
 
 @click.command()
 @click.argument("topic")
-@click.option("--raw", is_flag=True, help="Every line is a value as it is, without a key; the default is JSON lines.")
-@click.option("--json", "as_json", is_flag=True, help="Report the outcome as JSON.")
+@click.option("--raw", is_flag=True, help="Send every line as a value without a key; the default is JSON lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @options.connection
 @click.pass_context
 def produce(
@@ -117,15 +117,15 @@ def produce(
     timeout_ms: int,
     properties: dict[str, str],
 ) -> None:
-    """Send a record to TOPIC for every line of stdin and report where they went.
+    """Send each line of stdin to TOPIC as a record, and report the offsets.
 
     A line is {"key": "k", "value": "v", "headers": [["name", "value"]], "partition": 0, "timestamp": 1700000000000}, of
-    which only the value must be there. null and {"base64": "…"} stand for what is not text. Exit code 1 if any line
-    was not acknowledged; after one that ran out of time (--timeout, unless -X delivery.timeout.ms says otherwise)
-    no further lines are read.
+    which only the value is required. Use {"base64": "…"} for bytes that are not text. The exit code is 1 if any record
+    was not acknowledged. No further lines are read after a record has timed out (--timeout, unless
+    -X delivery.timeout.ms is given).
     """
     if "transactional.id" in properties:
-        raise click.UsageError("produce writes outside of transactions: leave out -X transactional.id.")
+        raise click.UsageError("produce does not use transactions: remove -X transactional.id.")
     config = {"bootstrap.servers": bootstrap_servers, "client.id": "kafkalite-produce", **properties}
     config = {**_time_outs(config, timeout_ms), **config}
     tally = Tally()
@@ -217,7 +217,7 @@ class InputTooLongError(SerializationError):
     """A line is too long to be read, so the following lines cannot be read either."""
 
     def __init__(self, line_number: int, max_bytes: int) -> None:
-        super().__init__(f"longer than {max_bytes} bytes; nothing after it was read")
+        super().__init__(f"longer than {max_bytes} bytes; the lines after it were not read")
         self.line_number = line_number
 
 

@@ -30,11 +30,11 @@ def _connect(bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]
 
 
 @topics.command("list")
-@click.option("--internal", is_flag=True, help="Kafka's own topics too.")
+@click.option("--internal", is_flag=True, help="Include Kafka's internal topics.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
 def list_(internal: bool, as_json: bool, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> None:
-    """Print the names of all topics, one a line."""
+    """List the names of all topics, one per line."""
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         names = admin.list_topics(include_internal=internal)
     if as_json:
@@ -46,11 +46,13 @@ def list_(internal: bool, as_json: bool, bootstrap_servers: str, timeout_ms: int
 
 @topics.command()
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("--partitions", type=click.IntRange(min=1), help="How many; the broker's num.partitions by default.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), help="Number of partitions. Default: the broker's num.partitions."
+)
 @click.option(
     "--replication-factor",
     type=click.IntRange(1, 32767),
-    help="Copies of each partition; the broker's default.replication.factor by default.",
+    help="Number of replicas of each partition. Default: the broker's default.replication.factor.",
 )
 @click.option(
     "--config",
@@ -58,7 +60,7 @@ def list_(internal: bool, as_json: bool, bootstrap_servers: str, timeout_ms: int
     metavar="NAME=VALUE",
     multiple=True,
     callback=options.pairs,
-    help="A setting of the topic, such as retention.ms=60000; may be repeated.",
+    help="Set a topic config, such as retention.ms=60000; may be repeated.",
 )
 @options.connection
 def create(
@@ -81,7 +83,7 @@ def create(
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
 @options.connection
 def delete(names: tuple[str, ...], bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> None:
-    """Delete topics with all their data."""
+    """Delete topics and all their data."""
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         for name in names:
             admin.delete_topics([name])
@@ -90,17 +92,21 @@ def delete(names: tuple[str, ...], bootstrap_servers: str, timeout_ms: int, prop
 
 @topics.command()
 @click.argument("name", metavar="TOPIC")
-@click.option("--partitions", type=click.IntRange(min=1), help="How many it is to have in all; never fewer than now.")
+@click.option("--partitions", type=click.IntRange(min=1), help="Increase the number of partitions to this total.")
 @click.option(
     "--config",
     "topic_config",
     metavar="NAME=VALUE",
     multiple=True,
     callback=options.pairs,
-    help="A setting to have from now on; may be repeated.",
+    help="Set a topic config; may be repeated.",
 )
 @click.option(
-    "--delete-config", "deleted", metavar="NAME", multiple=True, help="A setting to leave to the broker again."
+    "--delete-config",
+    "deleted",
+    metavar="NAME",
+    multiple=True,
+    help="Remove a topic config, so that the broker's default applies; may be repeated.",
 )
 @options.connection
 def alter(
@@ -112,7 +118,7 @@ def alter(
     timeout_ms: int,
     properties: dict[str, str],
 ) -> None:
-    """Change the settings of a topic, or add partitions to it."""
+    """Change the configs of a topic, or add partitions to it."""
     if partitions is None and not topic_config and not deleted:
         raise click.UsageError("Nothing to change: give --partitions, --config or --delete-config.")
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
@@ -136,7 +142,7 @@ def move_leader(
     timeout_ms: int,
     properties: dict[str, str],
 ) -> None:
-    """Let another replica lead a partition: BROKER becomes its preferred leader, and is elected."""
+    """Move the leader of a partition: BROKER becomes its preferred leader, and is elected."""
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         admin.move_leader(TopicPartition(name, partition), node_id)
     click.echo(f"broker {node_id} leads {name}-{partition}")
@@ -144,7 +150,7 @@ def move_leader(
 
 @topics.command()
 @click.argument("names", metavar="[TOPIC]...", nargs=-1)
-@click.option("--configs", is_flag=True, help="Their settings instead, with where each value comes from.")
+@click.option("--configs", is_flag=True, help="Show topic configs instead, and where each value comes from.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
 def describe(
@@ -155,7 +161,7 @@ def describe(
     timeout_ms: int,
     properties: dict[str, str],
 ) -> None:
-    """Show partitions, leaders, replicas and offsets of topics; of all of them by default."""
+    """Show partitions, leaders, replicas and offsets of topics (by default of all topics)."""
     if configs:
         with _connect(bootstrap_servers, timeout_ms, properties) as admin:
             _show_configs(admin.topic_configs(names or admin.list_topics()), as_json=as_json)

@@ -54,8 +54,8 @@ def _chosen(client: CoordinatorClient, names: Sequence[str], prefix: str | None,
 
 
 @txn.command("list")
-@click.option("--prefix", help="Only ids that begin with it.")
-@click.option("--state", "states", multiple=True, help="Only those in this state, such as Ongoing; may be repeated.")
+@click.option("--prefix", help="List only ids that begin with this text.")
+@click.option("--state", "states", multiple=True, help="List only ids in this state, such as Ongoing; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
 def list_(
@@ -66,7 +66,7 @@ def list_(
     timeout_ms: int,
     properties: dict[str, str],
 ) -> None:
-    """Show transactional ids and their states."""
+    """List transactional ids and their states."""
     with _connect(bootstrap_servers, timeout_ms, properties) as client:
         found = client.run(client.describe(_chosen(client, (), prefix, states)))
     documents = [_document(each) for _, each in sorted(found.items())]
@@ -79,7 +79,7 @@ def list_(
 
 @txn.command()
 @click.argument("names", metavar="[TRANSACTIONAL_ID]...", nargs=-1)
-@click.option("--prefix", help="All ids that begin with it.")
+@click.option("--prefix", help="Describe all ids that begin with this text.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
 def describe(
@@ -90,7 +90,7 @@ def describe(
     timeout_ms: int,
     properties: dict[str, str],
 ) -> None:
-    """Show what the coordinators know of transactions: state, producer, time-out, age and partitions."""
+    """Show state, producer, time-out, age and partitions of transactions."""
     _require_choice(names, prefix)
     with _connect(bootstrap_servers, timeout_ms, properties) as client:
         found = _described(client, _chosen(client, names, prefix, ()))
@@ -105,7 +105,7 @@ def describe(
 
 @txn.command()
 @click.argument("names", metavar="[TRANSACTIONAL_ID]...", nargs=-1)
-@click.option("--prefix", help="All open transactions whose ids begin with it.")
+@click.option("--prefix", help="Abort all open transactions whose ids begin with this text.")
 @options.connection
 def abort(
     names: tuple[str, ...],
@@ -114,7 +114,7 @@ def abort(
     timeout_ms: int,
     properties: dict[str, str],
 ) -> None:
-    """Abort open transactions. Their producers are fenced: they cannot go on, and have to be started anew."""
+    """Abort open transactions. Their producers are fenced and must be restarted."""
     _require_choice(names, prefix)
     with _connect(bootstrap_servers, timeout_ms, properties) as client:
         for each in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
@@ -124,8 +124,8 @@ def abort(
                 continue
             if each.transaction in _decided(client, name):
                 raise click.ClickException(
-                    f"{name} belongs to a batch that its sink has decided to commit: aborted, its rows would be lost; "
-                    "start the sink, which finishes it, or use 'kafkalite txn commit'."
+                    f"{name} belongs to a batch that its sink has decided to commit, and an abort would lose its "
+                    "rows: start the sink, which completes the batch, or use 'kafkalite txn commit'."
                 )
             client.run(client.init_producer_id(name, each.timeout_ms))
             click.echo(f"aborted {name}")
@@ -133,7 +133,7 @@ def abort(
 
 @txn.command()
 @click.argument("names", metavar="[TRANSACTIONAL_ID]...", nargs=-1)
-@click.option("--prefix", help="All open transactions whose ids begin with it.")
+@click.option("--prefix", help="Commit all open transactions whose ids begin with this text.")
 @options.connection
 def commit(
     names: tuple[str, ...],
@@ -142,10 +142,10 @@ def commit(
     timeout_ms: int,
     properties: dict[str, str],
 ) -> None:
-    """Commit open transactions whose writers were decided to have written all: what they wrote becomes visible.
+    """Commit open transactions that are known to be complete, so that their records become visible.
 
-    Only for transactions that a driver has decided to commit and did not live to: nobody else knows whether more was to
-    be written. Of kafkalite's own sinks no others are committed, and those are not aborted.
+    Use this only for transactions that a driver decided to commit before it died: nobody else knows whether all records
+    were written. Transactions of kafkalite's own sinks are committed only if that was decided, and aborted only if not.
     """
     _require_choice(names, prefix)
     with _connect(bootstrap_servers, timeout_ms, properties) as client:
@@ -153,19 +153,19 @@ def commit(
         for each in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
             name = each.transaction.transactional_id
             if each.state == _COMMITTED:
-                click.echo(f"{name}: committed already")
+                click.echo(f"{name}: already committed")
                 continue
             if not each.is_ongoing and each.state != _PREPARED_COMMIT:
-                raise click.ClickException(f"{name} is {each.state}: there is nothing left to commit.")
+                raise click.ClickException(f"{name} is {each.state}: there is nothing to commit.")
             is_sinks = each.is_ongoing and sink_of_id(name) is not None
             if is_sinks and each.transaction not in _decided(client, name):
                 raise click.ClickException(
-                    f"{name} belongs to a sink that has not decided to commit it: its rows are void, and are written "
-                    "again with their batch; start the sink, or use 'kafkalite txn abort'."
+                    f"{name} belongs to a sink that has not decided to commit it, and its rows are written again "
+                    "with their batch: start the sink, or use 'kafkalite txn abort'."
                 )
             code = client.run(client.end([each.transaction], transaction_version, commit=True))[each.transaction]
             if code is not ErrorCode.NONE:
-                raise error_for(code, f"{name} has ended otherwise meanwhile")
+                raise error_for(code, f"{name} has ended in another way in the meantime")
             click.echo(f"committed {name}")
 
 
@@ -173,7 +173,7 @@ def commit(
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 @click.option(
-    "--abort-at", "start_offset", type=click.IntRange(min=0), help="Abort the one that begins at this offset."
+    "--abort-at", "start_offset", type=click.IntRange(min=0), help="Abort the transaction that begins at this offset."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
@@ -186,10 +186,10 @@ def hanging(
     timeout_ms: int,
     properties: dict[str, str],
 ) -> None:
-    """Show the transactions that are open in a partition's log, where they keep readers of committed records waiting.
+    """Show the transactions that are open in the log of a partition and block readers of committed records.
 
-    --abort-at ends one there and nowhere else. It is for what no coordinator knows of any more; use 'abort' for what
-    'kafkalite txn list' shows.
+    --abort-at aborts one of them in this partition only. It is for transactions that are unknown to their coordinator;
+    use 'abort' for those that 'kafkalite txn list' shows.
     """
     place = TopicPartition(topic, partition)
     config = parse(ClientConfig, {**properties, "bootstrap.servers": bootstrap_servers})
@@ -198,8 +198,10 @@ def hanging(
         if start_offset is not None:
             chosen = next((each for each in found if each.start_offset == start_offset), None)
             if chosen is None:
-                begins = ", ".join(str(each.start_offset) for each in found) or "none is open"
-                raise click.ClickException(f"no transaction of {place} begins at {start_offset}: {begins}.")
+                begins = ", ".join(str(each.start_offset) for each in found) or "none"
+                raise click.ClickException(
+                    f"no transaction of {place} begins at {start_offset}; open transactions begin at: {begins}."
+                )
             abort_in_log(client, place, chosen)
             click.echo(f"aborted the transaction of producer id {chosen.producer_id} in {place}")
             return
@@ -213,7 +215,7 @@ def hanging(
 
 def _require_choice(names: Sequence[str], prefix: str | None) -> None:
     if not names and not prefix:
-        raise click.UsageError("Give transactional ids, or --prefix. 'kafkalite txn list' shows what there is.")
+        raise click.UsageError("Give transactional ids, or --prefix. Run 'kafkalite txn list' to see the existing ids.")
 
 
 def _decided(client: CoordinatorClient, transactional_id: str) -> Collection[Transaction]:
@@ -229,7 +231,7 @@ def _described(client: CoordinatorClient, names: Sequence[str]) -> list[Transact
     found = client.run(client.describe(names))
     missing = [name for name in names if name not in found]
     if missing:
-        text = f"{missing[0]!r}; 'kafkalite txn list' shows what there is"
+        text = f"{missing[0]!r}; run 'kafkalite txn list' to see the existing ids"
         raise error_for(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, text)
     return [found[name] for name in names]
 

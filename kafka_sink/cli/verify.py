@@ -39,7 +39,7 @@ def _ranges(context: click.Context, parameter: click.Parameter, texts: tuple[str
         partition, separator, rest = text.partition(":")
         first, dash, last = rest.partition("-")
         if not (separator and dash and partition.isdecimal() and first.isdecimal() and last.isdecimal()):
-            raise click.BadParameter(f"{text!r}: expected PARTITION:FIRST-LAST, as 0:100-199.", context, parameter)
+            raise click.BadParameter(f"{text!r}: expected PARTITION:FIRST-LAST, such as 0:100-199.", context, parameter)
         found[int(partition)] = (int(first), int(last) + 1)
     return found
 
@@ -52,7 +52,7 @@ def _moment(context: click.Context, parameter: click.Parameter, text: str | None
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r}: expected ms since 1970, or as 2026-01-31T12:00:00Z.", context, parameter
+            f"{text!r}: expected ms since 1970, or a time such as 2026-01-31T12:00:00Z.", context, parameter
         ) from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
@@ -65,27 +65,37 @@ def _moment(context: click.Context, parameter: click.Parameter, text: str | None
     type=click.Path(exists=True, path_type=Path),
     multiple=True,
     required=True,
-    help="File or folder of files with the rows that are expected; may be repeated.",
+    help="File, or folder of files, with the expected rows; may be repeated.",
 )
-@click.option("--format", "file_format", type=click.Choice(_FORMATS), help="Of the files; by their names if not given.")
-@click.option("--value", "value_column", default="value", show_default=True, help="Column of the values.")
-@click.option("--key", "key_column", help="Column of the keys; the column key if there is one, else there are no keys.")
+@click.option(
+    "--format", "file_format", type=click.Choice(_FORMATS), help="Format of the files. Default: from their names."
+)
+@click.option("--value", "value_column", default="value", show_default=True, help="Column with the values.")
+@click.option("--key", "key_column", help="Column with the keys. Default: the column key, if there is one.")
 @click.option(
     "--offsets",
     "ranges",
     metavar="PARTITION:FIRST-LAST",
     multiple=True,
     callback=_ranges,
-    help="Only these offsets of these partitions, as the reports of writes name them; may be repeated.",
+    help="Compare only these offsets of a partition, as reported by a write; may be repeated.",
 )
 @click.option(
-    "--since", metavar="TIME", callback=_moment, help="From the first record of this time on (ms or ISO 8601)."
+    "--since",
+    metavar="TIME",
+    callback=_moment,
+    help="Start at the first record at or after this time (ms or ISO 8601).",
 )
-@click.option("--until", metavar="TIME", callback=_moment, help="Up to before the first record of this time.")
+@click.option(
+    "--until",
+    metavar="TIME",
+    callback=_moment,
+    help="Stop before the first record at or after this time (ms or ISO 8601).",
+)
 @click.option(
     "--no-order",
     is_flag=True,
-    help="Do not look at the order of the records of a key; between tasks that write at the same time there is none.",
+    help="Ignore the order of the records of a key, which is not defined between tasks that write at the same time.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @options.connection
@@ -104,10 +114,10 @@ def verify(
     timeout_ms: int,
     properties: dict[str, str],
 ) -> int:
-    """Compare the committed records of TOPIC with the rows of files; exit code 1 when they are not equal.
+    """Compare the committed records of TOPIC with the rows of files; the exit code is 1 if they differ.
 
-    The order of a key's rows is that of the files' names and of the rows in them. Takes about 200 MB of memory for a
-    million rows, however large they are.
+    The expected order of the rows of a key is the order of the file names, and of the rows in each file. A million rows
+    take about 200 MB of memory, whatever their size.
     """
     if ranges and (since is not None or until is not None):
         raise click.UsageError("--offsets and --since/--until exclude each other.")
@@ -149,7 +159,7 @@ def _lines(verdict: Verdict, no_order: bool) -> Iterator[tuple[str, str]]:
     rows = ", ".join(str(row) for row in verdict.missing_rows)
     yield "expected", f"{verdict.expected:,}"
     yield "found", f"{verdict.written:,}"
-    yield "missing", f"{verdict.missing:,}" + (f"   first rows of the files: {rows}" if rows else "")
+    yield "missing", f"{verdict.missing:,}" + (f"   first rows in the files: {rows}" if rows else "")
     yield "twice", f"{verdict.twice:,}"
     yield "extra", f"{verdict.extra:,}"
     if not no_order:
@@ -171,14 +181,14 @@ def _rows(
     for file in (file for path in paths for file in _files(path)):
         kind = file_format or _SUFFIXES.get(file.suffix)
         if kind is None:
-            raise ConfigError(f"{file}: its name does not say what it is; give --format {'|'.join(_FORMATS)}")
+            raise ConfigError(f"cannot tell the format of {file} from its name; give --format {'|'.join(_FORMATS)}")
         rows = ds.dataset(file, format=kind)
         names = rows.schema.names
         key = key_column or ("key" if "key" in names else None)
         for name in (key, value_column):
             if name is not None and name not in names:
                 raise ConfigError(
-                    f"{file} has no column {name!r}; name one of {', '.join(names)} with --key or --value"
+                    f"{file} has no column {name!r}; give --key or --value with one of {', '.join(names)}"
                 )
         columns = [value_column] if key is None else [value_column, key]
         for batch in rows.to_batches(
@@ -194,7 +204,7 @@ def _files(path: Path) -> list[Path]:
         return [path]
     found = sorted(file for file in path.rglob("*") if file.is_file() and file.name[0] not in "._")
     if not found:
-        raise ConfigError(f"--against {path}: the folder has no files")
+        raise ConfigError(f"--against {path}: the folder contains no files")
     return found
 
 
@@ -208,7 +218,7 @@ def _bytes_of(column: pa.Array, name: str) -> list[bytes | None]:
         if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
             return list(column.to_pylist())
         raise ConfigError(
-            f"column {name!r} is {column.type}: expected text or bytes, as they are in the records; write the files "
-            "with the columns that go to the sink"
+            f"column {name!r} is {column.type}, expected text or bytes, as in the records; write the files with the "
+            "columns that go to the sink"
         )
     return list(pc.cast(column, pa.large_binary()).to_pylist())

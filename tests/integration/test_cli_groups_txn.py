@@ -79,7 +79,7 @@ def test_txn_command_follows_the_decision_of_the_sink(
         (["groups", "reset-offsets", "g"], "Give one of --to-earliest, --to-latest and --to-offset."),
         (["groups", "reset-offsets", "g", "--to-latest", "--to-offset", "3"], "Give one of"),
         (["groups", "reset-offsets", "g", "--to-latest", "--partition", "3"], "needs exactly one --topic"),
-        (["groups", "reset-offsets", "g", "--to-latest"], "has read nothing yet: give --topic"),
+        (["groups", "reset-offsets", "g", "--to-latest"], "has no committed offsets: give --topic"),
         (["txn", "abort"], "Give transactional ids, or --prefix."),
         (["txn", "commit", "a", "--prefix", "b"], "not both"),
         (["group", "list"], "did you mean groups?"),

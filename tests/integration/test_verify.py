@@ -126,8 +126,8 @@ def test_ranges_of_offsets_and_of_time(at: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--value", "payload"], "has no column 'payload'; name one of key, value, number"),
-        (["--value", "number"], "column 'number' is double: expected text or bytes"),
+        (["--value", "payload"], "has no column 'payload'; give --key or --value with one of key, value, number"),
+        (["--value", "number"], "column 'number' is double, expected text or bytes"),
         (["--offsets", "0:5"], "expected PARTITION:FIRST-LAST"),
         (["--since", "yesterday"], "expected ms since 1970"),
         (["--offsets", "0:1-2", "--until", "5"], "exclude each other"),

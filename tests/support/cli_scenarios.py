@@ -72,7 +72,7 @@ def groups_from_birth_to_end(kafkalite: CommandLine) -> None:
         (each["topic"], each["partition"], each["offset"], each["end_offset"], each["lag"], each["client"])
         for each in described["partitions"]
     ] == [(topic, number, RECORDS, RECORDS, 0, "reader-1") for number in range(2)]
-    assert "has members (reader-1): stop them first" in kafkalite(
+    assert "has active members (reader-1): stop them first" in kafkalite(
         "groups", "reset-offsets", group, "--to-earliest", fails=True
     )
     assert "NON_EMPTY_GROUP" in kafkalite("groups", "delete", group, fails=True)
@@ -147,7 +147,7 @@ def a_transaction_that_hangs(kafkalite: CommandLine) -> None:
     (found,) = kafkalite.json("txn", "hanging", topic, "1")
     assert found["start_offset"] == 0
     assert kafkalite.json("txn", "hanging", topic, "0") == []
-    assert "begins at 5: 0." in kafkalite("txn", "hanging", topic, "1", "--abort-at", "5", fails=True)
+    assert "begins at 5; open transactions begin at: 0." in kafkalite("txn", "hanging", topic, "1", "--abort-at", "5", fails=True)
     assert "aborted" in kafkalite("txn", "hanging", topic, "1", "--abort-at", "0")
     assert [message.value for message in read_topic(kafkalite.bootstrap_servers, topic)] == [b"behind it"]
     assert kafkalite.json("txn", "hanging", topic, "1") == []

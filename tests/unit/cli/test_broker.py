@@ -86,8 +86,8 @@ def test_broker_logs_which_process_serves_which_listener(
     lines = [line.partition(" INFO ")[2].strip() for line in capsys.readouterr().err.splitlines()]
     assert lines == [
         f"kafkalite {VERSION}; data in {tmp_path}; SIGTERM or Ctrl-C stops it",
-        "broker 1 serves PLAINTEXT://127.0.0.1:5, in another process",
-        "broker 2 serves PLAINTEXT://127.0.0.1:6",
+        "broker 1 listens on PLAINTEXT://127.0.0.1:5, in another process",
+        "broker 2 listens on PLAINTEXT://127.0.0.1:6",
         "stopping",
     ]
     assert (cluster.made["node_id"], cluster.made["nodes"]) == (2, 1)
@@ -98,7 +98,7 @@ def test_node_id_option_requires_data_dir_and_no_nodes(
     options: list[str], cluster: type[FakeCluster], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["broker", "--node-id", "2", *options]) == 2
-    assert "it needs --data-dir, and no --nodes" in capsys.readouterr().err
+    assert "it needs --data-dir and excludes --nodes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_an_offset_behind_the_end_is_told(
     assert run(["consume", "events", *options, "--timeout", "2", "-X", "check.crcs=false"]) == 0
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err == ("" if told is None else f"kafkalite: nothing to read from offset {told}\n")
+    assert shown.err == ("" if told is None else f"kafkalite: no records to read from offset {told}\n")
 
 
 def test_consume_with_records_does_not_ask_for_the_end_offset(reader: type[FakeReader]) -> None:

@@ -68,7 +68,7 @@ def test_only_the_value_must_be_there() -> None:
         (b"[" * 100_000, "not JSON: "),
         (b"[1]", 'expected an object such as {"key": "k", "value": "v"}'),
         (b'"v"', "expected an object"),
-        (b"{}", "field value is missing; null is a value too"),
+        (b"{}", "field value is missing; use null for a record without a value"),
         (b'{"key": "k"}', "field value is missing"),
         (b'{"valeu": "v"}', "unknown field 'valeu' (did you mean value?)"),
         (b'{"value": 1}', 'field value: expected text, null or {"base64": "…"}'),

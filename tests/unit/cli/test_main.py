@@ -108,12 +108,12 @@ def test_wrong_usage_is_one_line_on_stderr_and_code_2(
         (
             UnknownTopicOrPartitionError("topic 't' does not exist"),
             1,
-            "topic 't' does not exist. 'kafkalite topics describe' shows what there is.",
+            "topic 't' does not exist. Run 'kafkalite topics describe' to see the existing topics.",
         ),
         (
             OSError(98, "Address already in use"),
             1,
-            "Address already in use. Choose another --port, or 0 for any free one.",
+            "Address already in use. Choose another --port, or 0 for a free one.",
         ),
         (FileNotFoundError(2, "No such file or directory", "/x"), 1, "/x: No such file or directory."),
         (OSError("odd"), 1, "odd"),
@@ -121,7 +121,7 @@ def test_wrong_usage_is_one_line_on_stderr_and_code_2(
         (
             KeyError("k"),
             1,
-            "unexpected KeyError: 'k'. 'kafkalite --debug …' shows where it comes from.",
+            "unexpected KeyError: 'k'. Run 'kafkalite --debug …' to see where it comes from.",
         ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",

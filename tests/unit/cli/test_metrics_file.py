@@ -50,7 +50,7 @@ def test_it_is_written_again_and_again(tmp_path: Path) -> None:
 def test_a_disk_that_refuses_is_a_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with MetricsFile(tmp_path / "nowhere" / "broker.prom", lambda: "x", SYSTEM_CLOCK):
         pass
-    assert "cannot write figures to" in caplog.text
+    assert "cannot write metrics to" in caplog.text
 
 
 def test_without_a_path_there_is_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ def test_a_transaction_is_refused_before_anything_is_read(
     produce_lines: Callable[..., int], producer: type[FakeProducer], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert produce_lines(b"a\n", "--raw", "-X", "transactional.id=x") == 2
-    assert "produce writes outside of transactions: leave out -X transactional.id" in capsys.readouterr().err
+    assert "produce does not use transactions: remove -X transactional.id" in capsys.readouterr().err
     assert not producer.properties
 
 
@@ -313,7 +313,7 @@ def test_a_line_that_is_too_long_is_named(
     monkeypatch.setattr(produce, "numbered_lines", lambda lines: numbered_lines(lines, max_bytes=5))
     assert produce_lines(b"a\n1234567890\nb\n", "--raw") == 1
     shown = capsys.readouterr()
-    assert shown.err == "kafkalite: line 2: longer than 5 bytes; nothing after it was read\n"
+    assert shown.err == "kafkalite: line 2: longer than 5 bytes; the lines after it were not read\n"
     assert shown.out.startswith("1 acknowledged, 1 failed\n")
 
 
