@@ -21,7 +21,7 @@ KILL_AFTER_S=0.3
 
 nodes=1 bootstrap="" keep=0 topic=flights partitions=4 compression=lz4 rows=()
 while [ $# -gt 0 ]; do
-    [ $# -ge 2 ] || [ "$1" = --keep ] || [ "$1" = -h ] || [ "$1" = --help ] || die "$1 wants a value; see --help"
+    [ $# -ge 2 ] || [ "$1" = --keep ] || [ "$1" = -h ] || [ "$1" = --help ] || die "option $1 needs a value; see --help"
     case "$1" in
         --nodes) nodes=$2 && shift 2 ;;
         --bootstrap) bootstrap=$2 && shift 2 ;;
@@ -45,7 +45,7 @@ clean_up() {
         kill "$pid" 2>/dev/null || true
         wait "$pid" 2>/dev/null || true
     done
-    if [ "$status" = 0 ]; then rm -rf "$home"; else say "the logs of this run: $home"; fi
+    if [ "$status" = 0 ]; then rm -rf "$home"; else say "logs of this run: $home"; fi
 }
 
 # await_job PID: wait for it and return its exit status. During a foreground command bash would defer all traps to its
@@ -118,7 +118,7 @@ fi
 export KAFKALITE_BOOTSTRAP_SERVERS="$bootstrap"
 # new_topic NAME: create an empty topic; an existing one is deleted first.
 new_topic() {
-    say "making the topic $1 with $partitions partitions on $bootstrap …"
+    say "creating topic $1 with $partitions partitions on $bootstrap …"
     if kafkalite topics list | grep -qxF -- "$1"; then kafkalite topics delete "$1"; fi
     kafkalite topics create "$1" --partitions "$partitions"
 }
@@ -151,7 +151,7 @@ first_act() {
         --compression "$compression" --report "$home/report.json" ${rows[@]+"${rows[@]}"} >>"$home/spark.log" 2>&1 &
     job_pid=$!
     await_spark "$home/spark.log"
-    say "reading back and comparing …"
+    say "reading the records back and comparing them …"
     read_back "$topic" "written to Kafka" "$home/report.json"
 }
 
@@ -193,7 +193,7 @@ kill_in_micro_batch() {
     done
     kill -9 "$job_pid" 2>/dev/null || {
         await_spark "$home/stream.log"
-        die "Spark had written everything before it could be killed."
+        die "Spark wrote all rows before it could be killed."
     }
     { wait "$job_pid" || true; } 2>/dev/null
 }
@@ -216,24 +216,24 @@ second_act() {
     sleep "$KILL_AFTER_S"
     kill_in_micro_batch
     before=$(wc -l <"$home/stream.json")
-    say "killed with kill -9 in micro-batch $((killed + 1)) of $((files)) ($((before)) reported); starting it again …"
+    say "killed Spark with kill -9 in micro-batch $((killed + 1)) of $((files)) ($((before)) reported); restarting it …"
     : >"$home/stream.log"
     show_progress "$home/stream.log"
     stream &
     job_pid=$!
     await_spark "$home/stream.log"
-    say "reading what is committed and comparing …"
+    say "reading the committed records and comparing them …"
     read_back "$topic-stream" "streamed to Kafka, exactly once" "$home/stream.json"
 }
 
 first_act
 second_act
 
-printf 'done in %s s; every record is there.\n' $((SECONDS - started))
+printf 'done in %s s; no record is missing.\n' $((SECONDS - started))
 if [ "$keep" = 1 ] && [ -n "$broker_pid" ]; then
     trap - EXIT
-    printf 'The broker runs on as process %s (stop it with: kill %s).\n' "$broker_pid" "$broker_pid"
-    printf 'Its data and the logs of this run stay in %s (for you to remove after that).\n' "$home"
+    printf 'The broker is still running as process %s (stop it with: kill %s).\n' "$broker_pid" "$broker_pid"
+    printf 'Its data and the logs of this run are in %s, which you can then delete.\n' "$home"
 fi
 if [ "$keep" = 1 ] || [ -z "$broker_pid" ]; then
     printf 'Look at the records:  %s consume %s --max 5 --bootstrap-server %s\n' "$VENV/bin/kafkalite" "$topic" "$bootstrap"

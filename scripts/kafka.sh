@@ -45,7 +45,7 @@ prepare() {
     ensure_java
     if [ -n "${KAFKALITE_KAFKA_LIBS:-}" ]; then
         LIBS=$KAFKALITE_KAFKA_LIBS
-        ls "$LIBS"/kafka_2.13-*.jar >/dev/null 2>&1 || die "KAFKALITE_KAFKA_LIBS=$LIBS holds no Kafka."
+        ls "$LIBS"/kafka_2.13-*.jar >/dev/null 2>&1 || die "KAFKALITE_KAFKA_LIBS=$LIBS contains no jars of Kafka."
     else
         fetch_version "$version"
     fi
@@ -63,7 +63,7 @@ full_version() {
             [ "${known%.*}" != "$1" ] || { echo "$known" && return; }
         done
     fi
-    die "--version wants a version of Kafka from 3.3 on, as 3.9.2, or the minor version of one of $VERSIONS; not $1."
+    die "--version needs a version of Kafka from 3.3 on, such as 3.9.2, or the minor version of one of $VERSIONS; got $1."
 }
 
 fetch_version() { # X.Y.Z
@@ -196,7 +196,7 @@ PROPERTIES
 show_failure() {
     local log
     for log in "$DIR"/node-*/server.log; do
-        say "--- the last lines of $log"
+        say "--- last lines of $log"
         tail -n 20 "$log" >&2
     done
 }
@@ -214,13 +214,13 @@ start() {
             *) refuse ;;
         esac
     done
-    [ "$nodes" -ge 1 ] 2>/dev/null || die "--nodes wants a number from 1, not $nodes."
+    [ "$nodes" -ge 1 ] 2>/dev/null || die "--nodes must be a number of 1 or more, got $nodes."
     prepare
     mkdir -p "$DIR"
     DIR=$(cd "$DIR" && pwd)
     echo "$VERSION" >"$DIR/version"
     for node in "$DIR"/node-*/pid; do
-        ! is_ours "$node" || die "Kafka runs already in $DIR: scripts/kafka.sh stop --dir $DIR"
+        ! is_ours "$node" || die "Kafka is already running in $DIR; to stop it: scripts/kafka.sh stop --dir $DIR"
     done
     if [ "$port" != 0 ]; then require_free_ports "$port" "$nodes"; fi
     read -r -a all <<<"$(free_ports $((2 * nodes)))"
@@ -243,7 +243,7 @@ print(base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode().replace
         kafka_java warn kafka.tools.StorageTool format --ignore-formatted -t "$cluster_id" \
             -c "$DIR/node-$node/server.properties" >>"$DIR/node-$node/server.log" 2>&1 </dev/null || {
             show_failure
-            die "the data folder of node $node could not be formatted."
+            die "could not format the data folder of node $node."
         }
     done
     for ((node = 1; node <= nodes; node++)); do
@@ -314,12 +314,12 @@ one_node() {
     [ -n "$node" ] || refuse
     shift 2
     only_dir "$@"
-    [ -f "$DIR/node-$node/server.properties" ] || die "there is no node $node in $DIR."
+    [ -f "$DIR/node-$node/server.properties" ] || die "node $node does not exist in $DIR."
     case "$command" in
         stop-node) stop_nodes TERM "node-$node" ;;
         kill-node) stop_nodes KILL "node-$node" ;;
         start-node)
-            ! is_ours "$DIR/node-$node/pid" || die "node $node runs already."
+            ! is_ours "$DIR/node-$node/pid" || die "node $node is already running."
             VERSION=$(cat "$DIR/version")
             prepare
             kafka_java_in_background "$node"

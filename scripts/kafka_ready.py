@@ -1,7 +1,7 @@
-"""Waits until a Kafka cluster is whole: every given address answers for it and knows all of its brokers.
+"""Waits until a Kafka cluster is complete: every given address answers with its cluster id and all of its brokers.
 
-Run by ``scripts/kafka.sh start`` in a process of its own. It speaks its one request by hand and must never use
-kafka_sink: what judges the project must not depend on it.
+Run by ``scripts/kafka.sh start`` in a separate process. It encodes its only request by hand and must never use
+kafka_sink: tests of the project must not depend on the project's own code.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def read_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def describe_cluster(address: str, timeout_s: float) -> tuple[str, int]:
-    """Cluster id and number of brokers, as *address* tells them; OSError when it does not."""
+    """Cluster id and number of brokers according to *address*; OSError if it does not answer."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
         connection.sendall(struct.pack(">i", len(METADATA_REQUEST)) + METADATA_REQUEST)
         size = Reader(read_exactly(connection, 4)).int32()
         if not 8 <= size <= MAX_RESPONSE_BYTES:
-            raise ConnectionError(f"an answer of {size} bytes is none of Kafka's")
+            raise ConnectionError(f"a response of {size} bytes is not a valid Kafka response")
         response = Reader(read_exactly(connection, size))
     response.int32()  # correlation id
     brokers = response.int32()
@@ -71,15 +71,15 @@ def is_running(pid: int) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Wait until a Kafka cluster is whole.")
+    parser = argparse.ArgumentParser(description="Wait until a Kafka cluster is complete.")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds")
     parser.add_argument("--cluster-id", required=True)
-    parser.add_argument("--pids", type=int, nargs="+", required=True, help="processes that must stay alive meanwhile")
+    parser.add_argument("--pids", type=int, nargs="+", required=True, help="processes that must stay alive until then")
     parser.add_argument("addresses", nargs="+", metavar="host:port")
     options = parser.parse_args()
     whole = (options.cluster_id, len(options.addresses))
     deadline = time.monotonic() + options.timeout
-    state = "not asked yet"
+    state = "no request was sent yet"
     while time.monotonic() < deadline:
         dead = [pid for pid in options.pids if not is_running(pid)]
         if dead:
@@ -92,7 +92,7 @@ def main() -> int:
         else:
             if all(answer == whole for answer in answers):
                 return 0
-            state = f"the nodes answer with (cluster id, brokers) {answers}, not {whole}"
+            state = f"the nodes answered with (cluster id, brokers) {answers}, expected {whole}"
         time.sleep(0.1)
     print(f"not ready after {options.timeout:g} s: {state}", file=sys.stderr)
     return 1

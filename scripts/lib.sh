@@ -70,11 +70,11 @@ find_python() {
 
 make_venv() {
     local python
-    python=$(find_python) || die "Python 3.11 or newer is needed: install it, or name its interpreter in PYTHON."
+    python=$(find_python) || die "Python 3.11 or newer is needed: install it, or set PYTHON to its interpreter."
     if ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
         say "installing the venv module of $python …"
         install_first_of "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv" python3-venv ||
-            die "$python cannot make virtual environments: install its venv module (Debian: python3-venv)."
+            die "$python cannot create virtual environments: install its venv module (Debian: python3-venv)."
     fi
     "$python" -m venv --clear "$VENV"
 }
@@ -113,12 +113,12 @@ ensure_venv() {
     if [ -n "$missing" ]; then
         named=${missing#core}
         named=${named#,}
-        say "installing kafkalite${named:+[$named]} into .venv (the first time this downloads PySpark: some minutes) …"
+        say "installing kafkalite${named:+[$named]} into .venv (the first time, this downloads PySpark: some minutes) …"
         mkdir -p "$WORK"
         (cd "$ROOT" && "$PYTHON_BIN" -m pip install --no-input --disable-pip-version-check --use-pep517 \
             -e ".${named:+[$named]}") </dev/null >"$WORK/pip.log" 2>&1 || {
             tail -n 20 "$WORK/pip.log" >&2
-            die "the packages could not be installed; the whole log: $WORK/pip.log"
+            die "could not install the packages; complete log: $WORK/pip.log"
         }
         # Spark finds the sink by listing folders, but an editable install only makes the name kafka_sink importable.
         printf '%s\n' "$ROOT/kafka_sink/spark/_autoload" \
@@ -174,7 +174,7 @@ ensure_java() {
 fetch_jars() {
     local ivy_file=$1 target=$2 fresh="$2.part.$$" log="$WORK/ivy.log" attempt
     if [ -f "$target/.complete" ] && cmp -s "$ivy_file" "$target/.complete"; then return 0; fi
-    say "fetching the jars of $(basename "$ivy_file") (once) …"
+    say "downloading the jars of $(basename "$ivy_file") (once) …"
     # Registries sometimes interrupt a download; complete files are kept for the next attempt. Each call has its own
     # cache, because concurrent calls would use each other's incomplete files.
     for attempt in 1 2 3; do
@@ -184,7 +184,7 @@ fetch_jars() {
             -retrieve "$fresh/[artifact]-[revision](-[classifier]).[ext]" >"$log" 2>&1 </dev/null && break
         if [ "$attempt" = 3 ]; then
             tail -n 25 "$log" >&2
-            die "the jars could not be fetched; the whole log: $log"
+            die "could not download the jars; complete log: $log"
         fi
     done
     cp "$ivy_file" "$fresh/.complete"

@@ -1,7 +1,7 @@
-"""Prints conf/producer.properties or conf/broker.properties from the table that the program itself reads.
+"""Prints conf/producer.properties or conf/broker.properties from the program's own option tables.
 
-Run by hand after a key has changed: ``python scripts/print_conf.py broker > conf/broker.properties``. A test compares
-what it prints with the shipped files.
+Run manually after an option has changed: ``python scripts/print_conf.py broker > conf/broker.properties``. A test
+compares its output with the shipped files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def property_line(name: str, default: Any) -> str:
 def render(component: str) -> str:
     """The whole text of ``conf/<component>.properties``."""
     config, title = TITLES[component]
-    parts = [f"# {title}\n# A line that is commented out has no default.\n"]
+    parts = [f"# {title}\n# Options without a default are commented out.\n"]
     for name, (entry, item) in keys(config).items():
         rule = f" ({entry.validator.expected})" if entry.validator else ""
         comment = textwrap.fill(entry.doc + rule, WIDTH, initial_indent="# ", subsequent_indent="# ")

@@ -22,7 +22,7 @@ case "${1:-}" in
         exit 0
         ;;
 esac
-[ -d /proc/self/fd ] || die "memory and descriptors of other processes are read from Linux's /proc, which is missing here."
+[ -d /proc/self/fd ] || die "memory and descriptors of other processes are read from Linux's /proc, which does not exist here."
 ensure_venv bench
 ensure_java
 soak=""

@@ -1,7 +1,7 @@
-"""Use the parts of Spark that the tests use, so that the JVM can archive their classes at its exit (CDS).
+"""Uses the parts of Spark that the tests use, so that the JVM can archive their classes when it exits (CDS).
 
-Run by ``scripts/test.sh`` once: a Spark that takes its classes from the archive starts with little more than half of
-the processor's time.
+Run once by ``scripts/test.sh``: with the classes from the archive, Spark starts with little more than half of the CPU
+time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Hand on what comes."""
+    """Return the batches unchanged."""
     yield from batches
 
 

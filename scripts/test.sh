@@ -34,7 +34,7 @@ while [ $# -gt 0 ]; do
             ;;
         --no-kafka) export KAFKALITE_NO_KAFKA=1 ;;
         --kafka)
-            [ $# -ge 2 ] || die "--kafka wants a version: one of $("$ROOT/scripts/kafka.sh" versions)."
+            [ $# -ge 2 ] || die "--kafka needs a version: one of $("$ROOT/scripts/kafka.sh" versions)."
             export KAFKALITE_KAFKA_VERSION=$2
             folder=tests/compat
             shift

@@ -1,7 +1,7 @@
 """Writes files to a topic: at least once, or with --version each version of --name exactly once.
 
-Run by spark-submit. Prints what was written as one JSON line; a version that is committed already is skipped, which is
-a success too.
+Run by spark-submit. Prints the report of the write as one JSON line; a version that is already committed is skipped,
+which is also a success.
 """
 
 from __future__ import annotations
@@ -19,18 +19,23 @@ def main() -> None:
     parser = job_parser(__doc__, is_stream=False)
     batch = parser.add_argument_group("batch")
     batch.add_argument(
-        "--version", type=int, help="this write's number, larger from run to run: written once, or skipped"
+        "--version",
+        type=int,
+        help="number of this write, higher than that of the last run; each number is written once",
     )
-    batch.add_argument("--name", help="the application whose numbers these are (default: the topic's)")
+    batch.add_argument("--name", help="name of the application that numbers its writes (default: the topic)")
     batch.add_argument(
         "--guarantee",
         choices=["atomic", "parallel"],
         default="atomic",
-        help="with --version: one transaction for all and rows move between tasks, or one a task and none moves",
+        help="with --version: one transaction for all tasks, which moves rows between tasks, "
+        "or one per task, which does not",
     )
     arguments = parser.parse_args()
     if arguments.name and arguments.version is None:
-        refuse("--name says whose numbers the versions are: give --version too, or leave it out for at-least-once")
+        refuse(
+            "--name is the application that numbers its writes: add --version, or remove --name to write at least once"
+        )
 
     spark = SparkSession.builder.appName("batch-to-kafka").getOrCreate()
     report = kafka_sink.write(

@@ -1,6 +1,7 @@
 """Writes the flights that left New York in 2013 to a topic: key = tail number, value = the whole row as JSON.
 
-Run by spark-submit (see scripts/demo.sh). Everything that is Kafka's stays in the sink: here is only a DataFrame.
+Run by spark-submit (see scripts/demo.sh). Everything that concerns Kafka is in the sink; this job only creates a
+DataFrame.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ def main() -> None:
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--topic", default="flights")
     parser.add_argument("--input", required=True, help="flights.csv")
-    parser.add_argument("--rows", type=int, help="write only the first so many rows")
-    parser.add_argument("--tasks", type=int, default=4, help="Spark partitions that write at the same time")
+    parser.add_argument("--rows", type=int, help="write only this number of rows")
+    parser.add_argument("--tasks", type=int, default=4, help="number of Spark partitions that write concurrently")
     parser.add_argument("--compression", default="lz4", help="none, gzip, snappy, lz4 or zstd")
-    parser.add_argument("--report", help="file to which the sink appends what it wrote, as one JSON line")
+    parser.add_argument("--report", help="file to which the sink appends its report as one JSON line")
     options = parser.parse_args()
 
     # Files are cut into splits that are read side by side; one split keeps the lines countable.

@@ -1,7 +1,8 @@
-"""Streams rows to a topic with foreachBatch: every micro-batch is one transaction, or one for each of its tasks.
+"""Streams rows to a topic with foreachBatch: one transaction per micro-batch, or one per task.
 
-Run by spark-submit. Ends when everything that is there is written (--until-written), or on SIGTERM or Ctrl-C as soon as
-the micro-batch under way is done. Killed in any other way, it goes on exactly where it was with the same --checkpoint.
+Run by spark-submit. Ends when all available rows are written (--until-written), or after SIGTERM or Ctrl-C as soon as
+the current micro-batch is completed. After any other end, a run with the same --checkpoint continues where this one
+ended.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from kafka_sink.spark.job_arguments import job_parser, read_records, run_job, si
 def main() -> None:
     parser = job_parser(__doc__, is_stream=True)
     stream = parser.add_argument_group("stream")
-    stream.add_argument("--checkpoint", required=True, help="folder, kept from start to start")
+    stream.add_argument("--checkpoint", required=True, help="folder that is kept between runs")
     stream.add_argument(
         "--guarantee",
         choices=["atomic", "parallel"],
         default="atomic",
-        help="atomic: one transaction a batch, rows move between tasks; parallel: one a task, and none moves",
+        help="atomic: one transaction per batch, which moves rows between tasks; "
+        "parallel: one per task, which does not",
     )
-    stream.add_argument("--name", help="the application's own name (default: the topic's)")
+    stream.add_argument("--name", help="unique name of the application (default: the topic)")
     stream.add_argument("--trigger", default="1 second", help="time between micro-batches (default 1 second)")
-    stream.add_argument("--until-written", action="store_true", help="end when everything that is there is written")
+    stream.add_argument("--until-written", action="store_true", help="stop when all available rows are written")
     arguments = parser.parse_args()
 
     spark = SparkSession.builder.appName("foreach-batch-to-kafka").getOrCreate()

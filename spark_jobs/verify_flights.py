@@ -1,9 +1,9 @@
 """Reads a topic of flights back and compares it with the CSV file, record by record.
 
-Run by scripts/demo.sh. The expected records are computed here again in plain Python, and those that are committed read
-with confluent-kafka, so neither Spark nor anything of kafkalite judges itself (for topics of yours: kafkalite verify).
-Compared are keys and values of all records, and the order of the records of every key. The exit code is 1 when anything
-differs.
+Run by scripts/demo.sh. The expected records are computed here in plain Python, and the committed records are read with
+confluent-kafka, so that neither Spark nor kafkalite verifies itself (for your own topics use kafkalite verify).
+The script compares keys and values of all records, and the order of the records of every key. The exit code is 1 if
+anything differs.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def written_records(bootstrap_servers: str, topic: str) -> Iterator[Pair]:
                 deadline = time.monotonic() + IDLE_LIMIT_S
             elif time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"{topic}: the end of partitions {sorted(unread)} was not seen in {IDLE_LIMIT_S:g} s"
+                    f"{topic}: the end of partitions {sorted(unread)} was not reached within {IDLE_LIMIT_S:g} s"
                 )
             for message in messages:
                 error = message.error()
@@ -147,7 +147,7 @@ def digest_of(records: Iterable[Pair], progress: Progress, title: str, total: in
 
 
 def result_table(title: str, reports: list[dict[str, Any]], expected: Digest, verdict: Verdict) -> Table:
-    """The sink's own figures of its writes, and what was found in the topic."""
+    """The sink's own report of its writes, and the result of the comparison with the topic."""
 
     def total(name: str) -> int:
         return sum(int(report[name]) for report in reports)
@@ -181,8 +181,8 @@ def main() -> int:
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--topic", default="flights")
     parser.add_argument("--input", required=True, type=Path, help="flights.csv")
-    parser.add_argument("--rows", type=int, help="only the first so many rows were written")
-    parser.add_argument("--report", required=True, type=Path, help="what the sink reported, one JSON line a write")
+    parser.add_argument("--rows", type=int, help="number of rows that were written (default: all)")
+    parser.add_argument("--report", required=True, type=Path, help="reports of the sink, one JSON line per write")
     parser.add_argument("--title", default="written to Kafka")
     options = parser.parse_args()
 

@@ -147,7 +147,9 @@ def a_transaction_that_hangs(kafkalite: CommandLine) -> None:
     (found,) = kafkalite.json("txn", "hanging", topic, "1")
     assert found["start_offset"] == 0
     assert kafkalite.json("txn", "hanging", topic, "0") == []
-    assert "begins at 5; open transactions begin at: 0." in kafkalite("txn", "hanging", topic, "1", "--abort-at", "5", fails=True)
+    assert "begins at 5; open transactions begin at: 0." in kafkalite(
+        "txn", "hanging", topic, "1", "--abort-at", "5", fails=True
+    )
     assert "aborted" in kafkalite("txn", "hanging", topic, "1", "--abort-at", "0")
     assert [message.value for message in read_topic(kafkalite.bootstrap_servers, topic)] == [b"behind it"]
     assert kafkalite.json("txn", "hanging", topic, "1") == []
