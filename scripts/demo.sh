@@ -216,7 +216,7 @@ second_act() {
     sleep "$KILL_AFTER_S"
     kill_in_micro_batch
     before=$(wc -l <"$home/stream.json")
-    say "killed Spark with kill -9 in micro-batch $((killed + 1)) of $((files)) ($((before)) reported); restarting it …"
+    say "Spark was killed with kill -9 in micro-batch $((killed + 1)) of $((files)) ($((before)) reported); restarting it …"
     : >"$home/stream.log"
     show_progress "$home/stream.log"
     stream &
