@@ -1,9 +1,9 @@
-"""The embedded broker beside a real Apache Kafka on the same machine, with the same clients, in turns.
+"""The embedded broker compared with a real Apache Kafka on the same machine, with the same clients, in turns.
 
 Run by ``scripts/bench.sh broker``. Kafka's own Java producer (kafka-producer-perf-test) writes with its defaults, with
-large batches and one record a request, our bulk path writes columns, and confluent-kafka reads what lies there. Beside
-the rates stands what the broker's process used of the processor: on a machine whose cores it shares with the client
-that says more than the time does.
+large batches, and with one record per request; ``send_columns`` writes columns; and confluent-kafka reads the stored
+records. The CPU time of the broker's process is shown with each rate: where broker and client share the cores of a
+machine, it is a better measure than the elapsed time.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def measure(work: Work, bootstrap_servers: str, pid: int, records: int) -> dict[
         cpu_s = resources.cpu_seconds([pid]) - before if pid else 0.0
         found = records_in(bootstrap_servers, topic, PARTITIONS)
     if found != records:
-        raise RuntimeError(f"{work.name}: {found:,} of {records:,} records are stored")
+        raise RuntimeError(f"{work.name}: {found:,} of {records:,} records were stored")
     return {"records_per_s": records / seconds, "broker_cpu_s_per_million": cpu_s * 1e6 / records}
 
 
@@ -180,12 +180,12 @@ def show(found: Mapping[str, Any], say: Console) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bootstrap-servers", required=True, help="of the real Kafka")
-    parser.add_argument("--broker-pids", default="", help="process of the real Kafka, for its CPU")
-    parser.add_argument("--scale", type=float, default=1.0, help="records, as a multiple of the usual")
+    parser.add_argument("--bootstrap-servers", required=True, help="bootstrap.servers of the real Kafka")
+    parser.add_argument("--broker-pids", default="", help="process id of the real Kafka, to measure its CPU time")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the number of records")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--works", default="", help="only those whose name holds this text")
-    parser.add_argument("--results", type=Path, help="folder to keep the result in")
+    parser.add_argument("--works", default="", help="run only the works whose names contain this text")
+    parser.add_argument("--results", type=Path, help="folder for the JSON file")
     options = parser.parse_args()
     say = Console(stderr=True)
     with embedded() as ours:

@@ -1,9 +1,8 @@
-"""KafkaProducer.send_columns from one thread beside Kafka's own Java producer (kafka-producer-perf-test).
+"""KafkaProducer.send_columns from one thread compared with Kafka's own Java producer (kafka-producer-perf-test).
 
 Run by ``scripts/bench.sh columns``. Both send the same values, from memory, to fresh topics on the same broker, in
-turns; both wait for every replica and are idempotent. The Java producer has the settings that suit it best here, its
-warm-up is part of a long run, and its rate is the one it prints itself: what it took to start a JVM is not held
-against it. Its CPU includes that start.
+turns; both wait for all replicas and are idempotent. The Java producer has the settings that suit it best here. It
+warms up within a long run and reports its own rate, which excludes the start of the JVM; its CPU time includes it.
 """
 
 from __future__ import annotations
@@ -159,7 +158,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--codecs", default="none,lz4", help=f"of {', '.join(CODECS)}")
+    parser.add_argument("--codecs", default="none,lz4", help=f"comma-separated, of {', '.join(CODECS)}")
     parser.add_argument("--results", type=Path, help="folder for a JSON file of each codec")
     options = parser.parse_args()
 

@@ -1,7 +1,8 @@
-"""What exactly once costs: the same rows at least once, in one transaction a task, and in one transaction altogether.
+"""The cost of exactly-once writes: the same rows at least once, in one transaction per task, and in one transaction.
 
-Run by ``scripts/bench.sh exactly-once``. The ways take turns; every run writes to a fresh topic, whose committed rows
-are then counted. Time to commit is the driver's, from the last task's end to the last EndTxn's answer.
+Run by ``scripts/bench.sh exactly-once``. The three ways take turns; every run writes to a fresh topic, whose committed
+rows are then counted. The commit time is measured on the driver, from the end of the last task to the last EndTxn
+response.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a write of the sink needs as it grows: memory of a worker, and speed with more rows, partitions and brokers.
+"""How a write of the sink scales: the memory of a worker, and the speed with more rows, partitions and brokers.
 
-Run by ``scripts/bench.sh limits``: ``memory`` and ``rows`` and ``partitions`` on a real broker, ``brokers`` on embedded
-ones. Topics keep only their last segments, so that the disk holds them; what is counted are end offsets.
+Run by ``scripts/bench.sh limits``: ``memory``, ``rows`` and ``partitions`` on a real broker, ``brokers`` on embedded
+brokers. Topics keep only their last segments, so that they fit on the disk; the rows are counted by end offsets.
 """
 
 from __future__ import annotations
@@ -127,11 +127,11 @@ LIMITS: Final[Mapping[str, Callable[[SparkSession, str, float, int, int], dict[s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bootstrap-servers", required=True)
-    parser.add_argument("--jars", default="", help="not needed here")
+    parser.add_argument("--jars", default="", help="not used")
     parser.add_argument("--cores", type=int, default=2, help="local[CORES]")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows")
-    parser.add_argument("--sizes", type=int, default=4, help="the so many smallest of each growth")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the number of rows")
+    parser.add_argument("--sizes", type=int, default=4, help="number of steps of each limit, smallest first")
     parser.add_argument("--limits", default=",".join(LIMITS))
     parser.add_argument("--results", type=Path, help="folder for a JSON file of each limit")
     options = parser.parse_args()

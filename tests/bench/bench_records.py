@@ -1,9 +1,9 @@
-"""Records per second, sent one by one: KafkaProducer.send beside kafka-python, aiokafka and confluent-kafka.
+"""Records per second, sent one by one: KafkaProducer.send compared with kafka-python, aiokafka and confluent-kafka.
 
-Run by ``scripts/bench.sh records``, which starts a real broker. After a warm-up the clients take turns, so that
-whatever else the machine does falls on all. Every run sends to a fresh topic whose end offsets are then counted: a fast
-client that loses records is no result. With ``--outcomes each`` every client calls back once a record, else it waits
-until everything is sent.
+Run by ``scripts/bench.sh records``, which starts a real broker. After a warm-up the clients take turns, so that other
+load on the machine affects all of them. Every run sends to a fresh topic whose end offsets are then counted, so that no
+client is fast because it loses records. With ``--outcomes each`` every client calls back for each record, otherwise it
+waits until all records are sent.
 """
 
 from __future__ import annotations
@@ -134,19 +134,21 @@ def measure(
         seconds = time.perf_counter() - started
         found = records_in(bootstrap, topic, partitions)
     if found != count or (told is not None and told.records != count):
-        raise RuntimeError(f"{name} stored {found:,} of {count:,} records, told of {told.records if told else 0:,}")
+        raise RuntimeError(f"{name} stored {found:,} of {count:,} records, reported {told.records if told else 0:,}")
     return count / seconds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bootstrap-servers", required=True)
-    parser.add_argument("--rows", type=int, default=500_000, help="records of a run; slow clients send a tenth")
-    parser.add_argument("--runs", type=int, default=3, help="timed runs of each client")
+    parser.add_argument("--rows", type=int, default=500_000, help="records per run; slow clients send a tenth")
+    parser.add_argument("--runs", type=int, default=3, help="timed runs per client")
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--key-bytes", type=int, default=8, help="0 = no key")
     parser.add_argument("--value-bytes", type=int, default=100)
-    parser.add_argument("--outcomes", choices=("none", "each"), default="none", help="callbacks once a record or not")
+    parser.add_argument(
+        "--outcomes", choices=("none", "each"), default="none", help="whether clients call back for each record"
+    )
     parser.add_argument("--clients", default=",".join(CLIENTS), help="comma-separated")
     parser.add_argument("--results", type=Path, help="folder for a JSON file")
     options = parser.parse_args()

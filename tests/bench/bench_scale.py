@@ -1,8 +1,9 @@
-"""What 10,000 tasks, 1,000 brokers and 100,000 partitions cost the sink: measured coefficients, and a model with them.
+"""The cost of 10,000 tasks, 1,000 brokers and 100,000 partitions: measured coefficients, and a model that uses them.
 
 Run by ``scripts/bench.sh scale``; needs no Kafka. Sizes are those of the real codec and of the real messages, times are
-of this machine's processor, requests and connections are the model's (:mod:`scale_model`). It is held against batches
-that are run and counted, on embedded brokers and in memory (:mod:`scale_worlds`). ``docs/scale.md`` explains.
+measured on this machine, and the model computes requests and connections (:mod:`scale_model`). It is verified with
+batches that are run and counted, on embedded brokers and in memory (:mod:`scale_worlds`). ``docs/scale.md`` explains
+the result.
 """
 
 from __future__ import annotations
@@ -159,22 +160,22 @@ def counts(shape: Shape) -> list[tuple[str, str, float]]:
         ("connections of a worker, exactly once", "the same + 1 + coordinators reached", exactly),
         ("connections of the driver, exactly once", "1 + brokers", of_driver),
         ("all connections, exactly once", "workers × a worker's + the driver's", shape.workers * exactly + of_driver),
-        ("requests for metadata", "workers, when they begin", shape.workers),
-        ("batches of records", "tasks × partitions of a task", shape.tasks * shape.touched),
+        ("metadata requests", "workers, once each", shape.workers),
+        ("record batches", "tasks × partitions of a task", shape.tasks * shape.touched),
         ("produce requests, at least", "tasks × leaders of a task", tasks["Produce"]),
         (
             "InitProducerId of tasks, at least once",
             "tasks",
             scale_model.at_least_once(shape)["InitProducerId"],
         ),
-        ("looks for free ids", "workers × coordinators reached", tasks["DescribeTransactions"]),
+        ("searches for free ids", "workers × coordinators reached", tasks["DescribeTransactions"]),
         ("transactions", "tasks + 1", shape.tasks + 1),
-        ("partitions in them, markers to write", "tasks × partitions of a task", shape.tasks * shape.touched),
+        ("partitions of transactions, markers to write", "tasks × partitions of a task", shape.tasks * shape.touched),
         ("EndTxn of the driver", "tasks + 1", driver["EndTxn"]),
         ("ListTransactions of the driver", "2 × brokers", driver["ListTransactions"]),
         ("DescribeTransactions of the driver", "2 × coordinators reached", driver["DescribeTransactions"]),
-        ("progress, characters", "5 to 16 a task, fewer with more tasks a worker", characters),
-        ("partitions that the progress takes", "4,096 characters each", -(-characters // _ENTRY_CHARACTERS)),
+        ("progress, characters", "5 to 16 per task, fewer with more tasks per worker", characters),
+        ("partitions that store the progress", "4,096 characters each", -(-characters // _ENTRY_CHARACTERS)),
     ]
 
 
@@ -183,13 +184,13 @@ def measured(shape: Shape, found: Coefficients) -> list[tuple[str, str, str]]:
     message = found.message_bytes + found.message_bytes_of_a_partition * (shape.touched - 1)
     metadata = found.metadata
     return [
-        ("an answer with the metadata", "42 bytes a partition", f"{metadata.bytes / _MIB:,.1f} MiB"),
-        ("decoding it", "CPU", f"{metadata.decode_ms:,.0f} ms"),
-        ("the snapshot of it", "CPU", f"{metadata.snapshot_ms:,.0f} ms"),
-        ("memory that a worker keeps of it", "", f"{metadata.kept_bytes / _MIB:,.0f} MiB"),
-        ("most memory meanwhile", "", f"{metadata.peak_bytes / _MIB:,.0f} MiB"),
-        ("a task's message", "1 kB + 44 bytes a partition", f"{message:,.0f} bytes"),
-        ("all messages at the driver", "tasks × a message", f"{shape.tasks * message / _MIB:,.0f} MiB"),
+        ("metadata response", "42 bytes per partition", f"{metadata.bytes / _MIB:,.1f} MiB"),
+        ("decoding the response", "CPU", f"{metadata.decode_ms:,.0f} ms"),
+        ("snapshot of the metadata", "CPU", f"{metadata.snapshot_ms:,.0f} ms"),
+        ("memory of a worker for the metadata", "", f"{metadata.kept_bytes / _MIB:,.0f} MiB"),
+        ("peak memory of decoding", "", f"{metadata.peak_bytes / _MIB:,.0f} MiB"),
+        ("commit message of a task", "1 kB + 44 bytes per partition", f"{message:,.0f} bytes"),
+        ("all commit messages on the driver", "tasks × message", f"{shape.tasks * message / _MIB:,.0f} MiB"),
     ]
 
 
@@ -228,12 +229,14 @@ def compared(shape: Shape, counted: Counted) -> list[tuple[str, float, int]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=10_000, help="tasks of a batch")
-    parser.add_argument("--workers", type=int, default=1000, help="Python processes that run them")
+    parser.add_argument("--workers", type=int, default=1000, help="Python processes that run the tasks")
     parser.add_argument("--brokers", type=int, default=1000)
-    parser.add_argument("--partitions", type=int, default=100_000, help="of the topic")
+    parser.add_argument("--partitions", type=int, default=100_000, help="partitions of the topic")
     parser.add_argument("--touched", type=int, default=0, help="partitions that a task writes to; 0 = all")
-    parser.add_argument("--tenth", type=int, default=10, help="the batches that are counted are so many times smaller")
-    parser.add_argument("--nodes", type=int, default=10, help="embedded brokers of the batch that is really run")
+    parser.add_argument("--tenth", type=int, default=10, help="factor by which the counted batches are smaller")
+    parser.add_argument(
+        "--nodes", type=int, default=10, help="number of embedded brokers of the batch that is run on them"
+    )
     parser.add_argument("--docs", action="store_true", help="only print the table of docs/scale.md")
     parser.add_argument("--results", type=Path, help="folder for a JSON file")
     options = parser.parse_args()

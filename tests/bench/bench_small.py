@@ -1,8 +1,8 @@
-"""Time of a small write: ``df.write`` of 1,000 rows, the first of a session and again and again in one.
+"""The time of a small write: ``df.write`` of 1,000 rows, as the first write of a session and repeated in one session.
 
 Run by ``scripts/bench.sh small``. Repeated writes take turns with Spark's own sink in one session, each to the topic
-that its sink has written to before. First writes are those of fresh sessions, each in a process of its own
-(:mod:`tests.bench.first_write`), beside a Python sink that does nothing. All rows are counted.
+that its sink has written to before. First writes run in fresh sessions, each in a process of its own
+(:mod:`tests.bench.first_write`), and are compared with a Python sink that does nothing. All rows are counted.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _amounts() -> dict[str, int]:
 
 
 def show_repeated(result: Mapping[str, Any], console: Console) -> None:
-    table = Table(title=f"df.write of {ROWS:,} rows, {TASKS} tasks, again and again")
+    table = Table(title=f"df.write of {ROWS:,} rows, {TASKS} tasks, repeated")
     for heading in ("sink", "p50 ms", "p99 ms", "times Spark's own"):
         table.add_column(heading, justify="left" if heading == "sink" else "right")
     sinks = result["sinks"]
@@ -130,7 +130,7 @@ def show_repeated(result: Mapping[str, Any], console: Console) -> None:
 
 def show_first(result: Mapping[str, Any], console: Console) -> None:
     table = Table(title=f"the first df.write of a session, {ROWS:,} rows, {TASKS} tasks")
-    for heading in ("sink", "median s", "over a sink that does nothing"):
+    for heading in ("sink", "median s", "more than a sink that does nothing"):
         table.add_column(heading, justify="left" if heading == "sink" else "right")
     sinks = result["sinks"]
     for sink, figures in sinks.items():
@@ -146,8 +146,8 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=2, help="local[CORES]")
     parser.add_argument("--parts", default=f"{REPEATED},{FIRST}", help="comma-separated (%(default)s)")
     parser.add_argument("--sinks", default=",".join(COMPARED), help="comma-separated (%(default)s)")
-    parser.add_argument("--writes", type=int, default=50, help="timed writes of each sink in one session (%(default)s)")
-    parser.add_argument("--sessions", type=int, default=5, help="fresh sessions of each sink (%(default)s)")
+    parser.add_argument("--writes", type=int, default=50, help="timed writes per sink in one session (%(default)s)")
+    parser.add_argument("--sessions", type=int, default=5, help="fresh sessions per sink (%(default)s)")
     parser.add_argument("--results", type=Path, help="folder for a JSON file of each part")
     options = parser.parse_args()
     parts, sinks = options.parts.split(","), options.sinks.split(",")

@@ -1,12 +1,12 @@
-"""Rows per second and CPU of format("kafkalite") beside other ways from a DataFrame to Kafka: same session and broker.
+"""Rows per second and CPU of format("kafkalite") and of other ways from a DataFrame to Kafka, in one session.
 
-Run by ``scripts/bench.sh spark``, which starts the broker and gives Spark its own connector's jars. After a warm-up the
-sinks take turns, so that whatever else the machine does falls on all. Every write goes to a fresh topic whose end
-offsets are then counted: a fast write that loses rows is no result. CPU seconds are those of this process and of all
-below it (JVM, Python workers), and apart from them the broker's.
+Run by ``scripts/bench.sh spark``, which starts the broker and gives Spark the jars of its own connector. After a
+warm-up the sinks take turns, so that other load on the machine affects all of them. Every write goes to a fresh topic
+whose end offsets are then counted, so that no sink is fast because it loses rows. CPU seconds are those of this process
+and its child processes (JVM, Python workers); those of the broker are counted separately.
 
-With ``--security`` the sinks write over that listener of the same broker, kafkalite over its PLAINTEXT one as well, and
-what it takes until a connection is ready is measured for each.
+With ``--security`` the sinks write over that listener of the same broker, kafkalite also over the PLAINTEXT listener,
+and the time until a connection is ready is measured for both.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ROW_LOOPS: Final[Mapping[str, int]] = {"confluent": 10, "kafka-python": 40}
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One table: who writes how many rows of which shape where. The first sink is what the others are held against."""
+    """One table: sinks, number and shape of rows, and target. The other sinks are compared with the first one."""
 
     name: str
     shape: str = "keyed"
@@ -174,7 +174,7 @@ def show(result: Mapping[str, Any], console: Console) -> None:
     console.print(table)
     if "handshake_ms" in result:
         shown = ", ".join(f"{security} {ms:.1f} ms" for security, ms in result["handshake_ms"].items())
-        console.print(f"a connection until its first answer, which a task makes to each broker: {shown}")
+        console.print(f"time of a connection until its first response, once per task and broker: {shown}")
 
 
 def _comparisons(options: argparse.Namespace) -> list[Comparison]:
@@ -213,20 +213,22 @@ def _comparisons(options: argparse.Namespace) -> list[Comparison]:
 def _listeners(options: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, dict[str, str]]:
     found = read_listeners(options.bootstrap_servers, options.listeners)
     if options.security not in found:
-        parser.error(f"--security {options.security}: expected one of {', '.join(found)}, as --listeners has them")
+        parser.error(f"--security {options.security}: expected one of {', '.join(found)}, as defined by --listeners")
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bootstrap-servers", required=True)
-    parser.add_argument("--broker-pids", default="", help="comma-separated: whose CPU is the broker's")
+    parser.add_argument("--broker-pids", default="", help="process ids of the broker, comma-separated")
     parser.add_argument("--jars", required=True, help="Spark's own Kafka connector, comma-separated")
     parser.add_argument("--cores", type=int, default=2, help="local[CORES]")
-    parser.add_argument("--runs", type=int, default=3, help="timed writes of each sink")
+    parser.add_argument("--runs", type=int, default=3, help="timed writes per sink")
     parser.add_argument("--shape", choices=tuple(SHAPES), default="keyed")
     parser.add_argument(
-        "--sinks", help=f"of {', '.join(SINKS)}; SINK{OVER}{PLAINTEXT} writes there (kafkalite,kafka; {_SECURE_SINKS})"
+        "--sinks",
+        help=f"comma-separated, of {', '.join(SINKS)}; SINK{OVER}{PLAINTEXT} writes to that listener "
+        f"(kafkalite,kafka; {_SECURE_SINKS})",
     )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--partitions", type=int, default=4)
@@ -237,14 +239,18 @@ def main() -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a producer property for all, as -X compression.type=lz4",
+        help="a producer property for all sinks, such as -X compression.type=lz4",
     )
     parser.add_argument(
-        "--security", default=PLAINTEXT, help=f"of the listener that is written to, as SSL ({PLAINTEXT})"
+        "--security",
+        default=PLAINTEXT,
+        help=f"security protocol of the listener to write to, such as SSL ({PLAINTEXT})",
     )
-    parser.add_argument("--listeners", type=Path, help="JSON file: properties of clients by the name of the security")
-    parser.add_argument("--goals", nargs="*", metavar="NAME", help="instead: the comparisons of README, all or some")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows that --goals writes")
+    parser.add_argument("--listeners", type=Path, help="JSON file with client properties by security protocol")
+    parser.add_argument(
+        "--goals", nargs="*", metavar="NAME", help="run the comparisons of the README instead, all or some"
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the number of rows that --goals writes")
     parser.add_argument("--results", type=Path, help="folder for a JSON file of each comparison")
     options = parser.parse_args()
     listeners = _listeners(options, parser)

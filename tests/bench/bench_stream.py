@@ -1,15 +1,15 @@
-"""Time of a micro-batch: writeStream.format("kafkalite") beside Spark's own sink and a Python sink that does nothing.
+"""The time of a micro-batch: writeStream.format("kafkalite"), Spark's own sink, and a Python sink that does nothing.
 
 Run by ``scripts/bench.sh stream`` and, with ``--whole-trigger``, by ``scripts/bench.sh trigger``. Every stream gets
-1,000 rows per trigger from the source rate-micro-batch. What is compared comes from Spark's own progress reports:
+1,000 rows per trigger from the source rate-micro-batch. The times are those of Spark's progress reports:
 
-* ``addBatch``, the part of a trigger that a sink can do anything about, at least once and exactly once. With
-  ``--security`` all streams write over that listener.
-* ``triggerExecution``, the whole trigger, where the stream's progress is written beside the next batch
-  (``asyncProgressTrackingEnabled``), for all streams alike and at least once only.
+* ``addBatch``, the part of a trigger that depends on the sink, at least once and exactly once. With ``--security`` all
+  streams write over that listener.
+* ``triggerExecution``, the complete trigger, where Spark writes the progress of a stream during the next batch
+  (``asyncProgressTrackingEnabled``), for all streams and at least once only.
 
-Streams take turns in one session, and each goes to a fresh topic whose rows are counted when it has ended. They share
-Spark's Python workers, so the sink that does nothing also profits from what kafkalite tunes in them.
+Streams take turns in one session, and each writes to a fresh topic whose rows are counted when it has ended. They share
+Spark's Python workers, so the sink that does nothing also profits from the settings that kafkalite makes in them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.bench.topics import await_records, fresh_topic
 ROWS_PER_TRIGGER: Final = 1000
 PARTITIONS: Final = 4
 PLAINTEXT: Final = "PLAINTEXT"
-#: Spark's own sink, which the others are held against.
+#: Spark's own sink, which the other streams are compared with.
 SPARKS_OWN: Final = "kafka"
 _ONCE: Final = "kafkalite exactly once"
 
@@ -123,7 +123,7 @@ class Bench:
                 while len(found) < wanted:
                     # It takes a fraction too.
                     if query.awaitTermination(0.2):  # type: ignore[arg-type]
-                        raise RuntimeError(f"the stream into {stream} ended by itself")
+                        raise RuntimeError(f"the stream into {stream} ended unexpectedly")
                     for progress in query.recentProgress:
                         if progress["numInputRows"] == ROWS_PER_TRIGGER:
                             found[progress["batchId"]] = progress["durationMs"][measure.duration]
@@ -182,19 +182,23 @@ def main() -> None:
     parser.add_argument("--jars", required=True, help="Spark's own Kafka connector, comma-separated")
     parser.add_argument("--cores", type=int, default=2, help="local[CORES]")
     parser.add_argument("--tasks", default="2,20", help="tasks per micro-batch, comma-separated (%(default)s)")
-    parser.add_argument("--triggers", type=int, default=Amounts().triggers, help="timed micro-batches of a run (30)")
-    parser.add_argument("--runs", type=int, default=Amounts().runs, help="timed runs of each stream (3)")
+    parser.add_argument("--triggers", type=int, default=Amounts().triggers, help="timed micro-batches per run (30)")
+    parser.add_argument("--runs", type=int, default=Amounts().runs, help="timed runs per stream (3)")
     parser.add_argument("--whole-trigger", action="store_true", help="triggerExecution with asynchronous progress")
     parser.add_argument("--streams", help=f"comma-separated, of {','.join(STREAMS)} (all that can be measured)")
     parser.add_argument(
-        "--security", default=PLAINTEXT, help=f"of the listener that is written to, as SASL_SSL ({PLAINTEXT})"
+        "--security",
+        default=PLAINTEXT,
+        help=f"security protocol of the listener to write to, such as SASL_SSL ({PLAINTEXT})",
     )
-    parser.add_argument("--listeners", type=Path, help="JSON file: properties of clients by the name of the security")
+    parser.add_argument("--listeners", type=Path, help="JSON file with client properties by security protocol")
     parser.add_argument("--results", type=Path, help="folder for a JSON file of each number of tasks")
     options = parser.parse_args()
     listeners = read_listeners(options.bootstrap_servers, options.listeners)
     if options.security not in listeners:
-        parser.error(f"--security {options.security}: expected one of {', '.join(listeners)}, as --listeners has them")
+        parser.error(
+            f"--security {options.security}: expected one of {', '.join(listeners)}, as defined by --listeners"
+        )
     measure = WHOLE_TRIGGER if options.whole_trigger else ADD_BATCH
     streams = options.streams.split(",") if options.streams else measure.streams
     if unknown := set(streams) - set(measure.streams):

@@ -1,9 +1,9 @@
-"""The first ``df.write`` of a session: a program, for every session is to be a fresh one.
+"""The first ``df.write`` of a session: a program of its own, because every session must be a fresh one.
 
     python -m tests.bench.first_write SINK BOOTSTRAP_SERVERS TOPIC ROWS TASKS JARS CORES
 
 Run by :mod:`tests.bench.bench_small`. Prints the seconds from a session that is ready to the last acknowledgement. They
-include Spark's own search for data sources in Python, which the first one that is named or registered waits for.
+include Spark's own search for Python data sources, which the first data source that is named or registered waits for.
 """
 
 from __future__ import annotations

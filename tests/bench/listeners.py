@@ -1,4 +1,4 @@
-"""The listeners of a benchmark's Kafka: what it has to be started with, and what clients need for each.
+"""The listeners of a benchmark's Kafka: the arguments that start it, and the properties of clients for each listener.
 
 python -m tests.bench.listeners FOLDER              before the start: keys; prints arguments of scripts/kafka.sh start
 python -m tests.bench.listeners FOLDER BOOTSTRAP    after it: the user for SCRAM, and FOLDER/listeners.json

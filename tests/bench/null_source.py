@@ -1,7 +1,7 @@
-"""A sink that takes every Arrow batch and does nothing: what Spark asks of any sink in Python before its first line.
+"""A sink that accepts every Arrow batch and does nothing: the cost of any Python sink in Spark.
 
-Its rows per second are the ceiling of a batch write. Its micro-batches show what every sink in
-Python pays for being one.
+Its rows per second are the upper limit of a batch write, and its micro-batches show the time that every sink in Python
+needs.
 """
 
 from __future__ import annotations

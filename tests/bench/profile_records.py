@@ -1,7 +1,7 @@
-"""Where the time of a chunk of 10,000 rows goes: hash, order, take, sizes, encode, CRC; µs, best of several.
+"""The time of each stage for a chunk of 10,000 rows: hash, order, take, sizes, encode, CRC; µs, best of several.
 
-Run ``python tests/bench/profile_records.py [--seconds 1]``: it measures each stage for that long at most and ends.
-The stages are those of the producer's bulk path, for some shapes of keys and values and numbers of partitions.
+Run ``python tests/bench/profile_records.py [--seconds 1]``, which measures each stage for at most that time. The stages
+are those of the producer's columnar path, for some shapes of keys and values and numbers of partitions.
 """
 
 from __future__ import annotations

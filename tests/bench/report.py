@@ -1,7 +1,8 @@
-"""README's table and chart of speed, made of the results that were measured last. Never written by hand.
+"""README's table and chart of speed, generated from the last results and never edited manually.
 
-``scripts/bench.sh report`` runs it. A goal without a result says so, and a missed one is shown as missed. A ratio is
-that of the medians; behind it stand the lowest and the highest ratio of the runs, in which the competitors took turns.
+``scripts/bench.sh report`` runs it. A goal without a result is shown as not measured, and a missed goal as missed. A
+ratio is that of the medians; it is followed by the lowest and the highest ratio of the runs, in which the competitors
+took turns.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _spread(ours: Mapping[str, Any], theirs: Mapping[str, Any], runs: str = "run
 
 
 def _against(ours: float, theirs: float, shown: Callable[[float], str]) -> str:
-    return f"{shown(ours)} against {shown(theirs)}"
+    return f"{shown(ours)} vs. {shown(theirs)}"
 
 
 def _times(result: str, sink: str, least: float) -> Callable[[Results], tuple[str, bool]]:
@@ -155,7 +156,7 @@ def _first_write(found: Results) -> tuple[str, bool]:
     sinks = found["small first"]["sinks"]
     ours, nothing, theirs = (sinks[name]["median_s"] for name in ("kafkalite", "null", "kafka"))
     more = sorted(one - other for one, other in zip(sinks["kafkalite"]["runs"], sinks["null"]["runs"], strict=True))
-    text = f"{ours - nothing:+.2f} s ({more[0]:+.2f} to {more[-1]:+.2f} s; {ours:.1f} s against {nothing:.1f} s; "
+    text = f"{ours - nothing:+.2f} s ({more[0]:+.2f} to {more[-1]:+.2f} s; {ours:.1f} s vs. {nothing:.1f} s; "
     return f"{text}Spark's own sink {theirs:.1f} s)", ours - nothing <= 0.3
 
 
@@ -218,19 +219,24 @@ GOALS: Final = (
         "≥ 1.7×",
         _times("spark uncompressed", "kafka", 1.7),
     ),
-    Goal("its client CPU per million rows", _SPARK, "≤ 0.6×", _cpu),
-    Goal("the same, lz4", _SPARK, "≥ 2×", _times("spark lz4", "kafka", 2)),
-    Goal("uncompressed", _TUNED, "faster", _times("spark uncompressed", "kafka-tuned", 1)),
-    Goal("lz4", _TUNED, "faster", _times("spark lz4", "kafka-tuned", 1)),
-    Goal("the same, zstd", _SPARK, "≥ 2×", _times("spark zstd", "kafka", 2)),
+    Goal("`df.write`, keyed, uncompressed: client CPU per million rows", _SPARK, "≤ 0.6×", _cpu),
+    Goal("`df.write`, keyed, lz4", _SPARK, "≥ 2×", _times("spark lz4", "kafka", 2)),
+    Goal("`df.write`, keyed, uncompressed", _TUNED, "faster", _times("spark uncompressed", "kafka-tuned", 1)),
+    Goal("`df.write`, keyed, lz4", _TUNED, "faster", _times("spark lz4", "kafka-tuned", 1)),
+    Goal("`df.write`, keyed, zstd", _SPARK, "≥ 2×", _times("spark zstd", "kafka", 2)),
     Goal(
-        "the same, uncompressed",
+        "`df.write`, keyed, uncompressed",
         "`foreachPartition` + confluent-kafka",
         "≥ 7×",
         _times("spark uncompressed", "confluent", 7),
     ),
-    Goal("the same", "`foreachPartition` + kafka-python", "≥ 25×", _times("spark uncompressed", "kafka-python", 25)),
-    Goal("the same", f"{_NOTHING}, plus the broker's CPU", "≥ 85 %", _limit),
+    Goal(
+        "`df.write`, keyed, uncompressed",
+        "`foreachPartition` + kafka-python",
+        "≥ 25×",
+        _times("spark uncompressed", "kafka-python", 25),
+    ),
+    Goal("`df.write`, keyed, uncompressed", f"{_NOTHING}, plus the broker's CPU", "≥ 85 %", _limit),
     *(
         Goal(f"`send_columns`, one thread, {work}", against, goal, _java(codec, sender, least))
         for codec, work in (("none", "uncompressed"), ("lz4", "lz4"))
@@ -251,14 +257,19 @@ GOALS: Final = (
         for goal in (
             Goal(f"over {security}", _SPARK, "≥ 1.5×", _times(f"spark over {security}", "kafka", 1.5)),
             Goal(f"over {security}", _TUNED, "≥ 1.2×", _times(f"spark over {security}", "kafka-tuned", 1.2)),
-            Goal(f"over {security}", "itself, PLAINTEXT", "", _share_of_plaintext(security)),
-            Goal(f"a task's handshakes with a broker, {security}", "PLAINTEXT", "", _handshakes(security)),
+            Goal(f"over {security}", "kafkalite over PLAINTEXT", "", _share_of_plaintext(security)),
+            Goal(f"handshakes of a task with a broker, {security}", "PLAINTEXT", "", _handshakes(security)),
         )
     ),
     Goal("micro-batch of 1,000 rows, 2 tasks", _SPARK, "≤ 1.6×", _stream("stream 2 tasks", 1.6)),
     Goal("micro-batch of 1,000 rows, 20 tasks", _SPARK, "≤ 2×", _stream("stream 20 tasks", 2)),
     *(
-        Goal(f"the same, exactly once, {tasks} tasks", "itself, at least once", "≤ 1.3×", _stream_once(tasks))
+        Goal(
+            f"micro-batch of 1,000 rows, exactly once, {tasks} tasks",
+            "kafkalite, at least once",
+            "≤ 1.3×",
+            _stream_once(tasks),
+        )
         for tasks in (2, 20)
     ),
     Goal(
@@ -269,14 +280,14 @@ GOALS: Final = (
     ),
     *(
         Goal(
-            f"whole trigger, progress tracked asynchronously, {tasks} tasks",
-            f"{_SPARK}, with the same",
+            f"complete trigger, asynchronous progress tracking, {tasks} tasks",
+            f"{_SPARK}, asynchronous progress tracking",
             "≤ 1.5×",
             _stream(f"trigger {tasks} tasks", 1.5),
         )
         for tasks in (2, 20)
     ),
-    Goal("`df.write` of 1,000 rows, 2 tasks, again and again", _SPARK, "≤ 1.3×", _repeated_write),
+    Goal("`df.write` of 1,000 rows, 2 tasks, repeated", _SPARK, "≤ 1.3×", _repeated_write),
     Goal("the first `df.write` of a session", _NOTHING, "≤ + 0.3 s", _first_write),
     *(
         Goal(f"1 M rows, a transaction per task, {tasks} tasks", "at least once", "≥ 0.9×", _cost_of_once(tasks))
@@ -322,7 +333,7 @@ def table(found: Results) -> str:
 
 
 def _table_lines(found: Results) -> Iterator[str]:
-    yield "| what | against | goal | measured | |"
+    yield "| benchmark | compared with | goal | measured | |"
     yield "| --- | --- | --- | --- | --- |"
     for goal in GOALS:
         try:

@@ -1,6 +1,6 @@
 """CPU seconds, memory and descriptors of other processes, read from Linux's /proc.
 
-Used by the benchmarks, on their own thread or from :class:`MemoryWatch`'s. It looks, and never touches a process.
+Used by the benchmarks, on their own thread or on the thread of :class:`MemoryWatch`. It only reads.
 """
 
 from __future__ import annotations

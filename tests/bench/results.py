@@ -1,6 +1,6 @@
-"""What a benchmark found, kept with everything that a reader needs to believe it: machine, versions, commit, settings.
+"""The results of a benchmark, with everything that a reader needs to judge them: machine, versions, commit, settings.
 
-``tests/bench/results/<name>.json`` holds the newest run of each; :mod:`report` makes README's table and chart of them.
+``tests/bench/results/<name>.json`` holds the newest run of each; :mod:`report` generates README's table and chart.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How many connections and requests a batch of the sink takes: formulas, with numbers of tasks, brokers and partitions.
+"""Connections and requests of a batch of the sink: formulas of the numbers of tasks, brokers and partitions.
 
-Pure: what the formulas say is held against counted runs by ``test_bench_scale.py``, and printed by :mod:`bench_scale`.
-Counts are those of brokers with transactions version 2 on which nothing fails; where ids meet coordinators by their
-hash, the formula is the expected number.
+``test_bench_scale.py`` compares the formulas with counted runs, and :mod:`bench_scale` prints their results. Counts
+are those of brokers with transaction version 2 on which nothing fails; where a hash maps ids to coordinators, the
+formula is the expected number.
 """
 
 from __future__ import annotations

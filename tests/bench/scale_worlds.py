@@ -1,8 +1,8 @@
 """Two worlds in which batches of the sink are run and their requests counted: real brokers, and brokers in memory.
 
-On real brokers (:func:`run_on`) everything is the sink's own code: workers write their tasks one after the other, a
-driver plans and commits. In memory (:class:`PlayedCluster`) only the driver and the tasks' transactional ids are, on a
-clock that does not run, so that there may be thousands of them: that a transaction has rows is only said there.
+On real brokers (:func:`run_on`) all code is the sink's own: workers write their tasks one after the other, and a driver
+plans and commits. In memory (:class:`PlayedCluster`) only the driver and the transactional ids of the tasks are used,
+on a clock that does not run, so that there may be thousands of them; the rows of a transaction are only declared.
 """
 
 from __future__ import annotations

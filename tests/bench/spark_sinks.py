@@ -1,7 +1,7 @@
 """The sinks and the rows that are compared inside Spark: one session, the same rows, the same broker for all.
 
-Each sink writes a DataFrame to a topic and comes back when every row is acknowledged. Peers have the settings that
-suited them best in trials on this kind of load; they stand here, in the open.
+Each sink writes a DataFrame to a topic and returns when every row is acknowledged. The competitors have the settings
+that were best for them in trials with this kind of load; the settings are listed here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The comparison of brokers still runs on the embedded one: its figures are for people."""
+"""The comparison of brokers still runs on the embedded broker; its measurements are not checked."""
 
 from __future__ import annotations
 

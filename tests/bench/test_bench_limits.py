@@ -1,4 +1,4 @@
-"""The benchmarks of growth still run, with few rows: their figures are for people."""
+"""The benchmarks of limits still run, with few rows; their measurements are not checked."""
 
 from __future__ import annotations
 

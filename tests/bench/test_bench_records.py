@@ -1,4 +1,4 @@
-"""The comparison of clients still runs, and every client stores every record: its figures are for people."""
+"""The comparison of clients still runs, and every client stores every record; its measurements are not checked."""
 
 from __future__ import annotations
 

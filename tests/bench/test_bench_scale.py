@@ -1,4 +1,4 @@
-"""The model of scale is what batches take that are run and counted; its table in docs/scale.md is the model's."""
+"""The model of scale agrees with counted batches, and the table in docs/scale.md with the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The profile of the encoder still runs: its figures are for people, so none is checked."""
+"""The profile of the encoder still runs; its measurements are not checked."""
 
 from __future__ import annotations
 

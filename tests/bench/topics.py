@@ -1,4 +1,4 @@
-"""Topics of a benchmark: made for one run, counted with a client that we did not write, and deleted."""
+"""Topics of a benchmark: created for one run, counted with another project's client, and deleted."""
 
 from __future__ import annotations
 
