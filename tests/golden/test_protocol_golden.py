@@ -10,7 +10,9 @@ from kafka_sink.protocol.codec import decode, encode
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.protocol_values import golden, golden_message, message_kinds, message_versions, versions_of
 
-pytestmark = pytest.mark.behaviour("Protocol", "Messages have the bytes that Kafka's Java client writes")
+pytestmark = pytest.mark.behaviour(
+    "Protocol", "Messages have the bytes that Kafka's Java client and kafka-python write"
+)
 
 MAKERS = ("kafka_python.json", "kafka_clients.json")
 

@@ -93,7 +93,7 @@ def test_confluent_describes_the_cluster(confluent: AdminClient) -> None:
     assert described.controller.id == 1
 
 
-@pytest.mark.behaviour("Admin APIs", "kafka-python creates, changes, elects and deletes")
+@pytest.mark.behaviour("Admin APIs", "kafka-python's admin client works")
 def test_kafka_python_does_it_all(cluster: EmbeddedCluster) -> None:
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
     try:

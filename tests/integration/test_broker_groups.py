@@ -159,9 +159,7 @@ def test_administrators_see_list_change_and_delete_groups(cluster: EmbeddedClust
     assert admin.list_consumer_groups().result().valid == []
 
 
-@pytest.mark.behaviour(
-    "Groups of other clients", "A member that is killed is replaced after its session, and a static one keeps its place"
-)
+@pytest.mark.behaviour("Groups of other clients", "A member that is killed is replaced after its session")
 def test_a_member_that_is_killed_is_replaced_after_its_session(cluster: EmbeddedCluster) -> None:
     produce(cluster.bootstrap_servers)
     one = Reader(cluster.bootstrap_servers)
@@ -184,6 +182,7 @@ def test_a_member_that_is_killed_is_replaced_after_its_session(cluster: Embedded
     one.close()
 
 
+@pytest.mark.behaviour("Groups of other clients", "A static member that restarts causes no rebalance")
 def test_a_static_member_that_restarts_causes_no_rebalance(cluster: EmbeddedCluster) -> None:
     one = Reader(cluster.bootstrap_servers, **{"group.instance.id": "one"})
     two = Reader(cluster.bootstrap_servers, **{"group.instance.id": "two"})

@@ -100,7 +100,7 @@ def server(behave: Behaviour) -> Iterator[str]:
         listener.close()
 
 
-@pytest.mark.behaviour("Metadata", "Waiting for brokers that do not exist ends with the cause")
+@pytest.mark.behaviour("Metadata", "Waiting for the metadata of a server that is no broker ends with the cause")
 @pytest.mark.behaviour(
     "Faults: hostile servers", "A producer to a server that is no broker ends with the cause, in little memory"
 )

@@ -64,7 +64,7 @@ def librdkafka_options(
     return options
 
 
-@pytest.mark.behaviour("SASL", "Other clients authenticate with every mechanism")
+@pytest.mark.behaviour("SASL", "Other clients authenticate with SASL")
 @ways
 def test_librdkafka(cluster: EmbeddedCluster, topic: str, protocol: str, mechanism: str) -> None:
     producer = Producer(librdkafka_options(cluster, protocol, mechanism))
@@ -87,7 +87,7 @@ def test_librdkafka_is_told_of_a_wrong_password(cluster: EmbeddedCluster, mechan
     pytest.fail(f"nothing but {errors}")
 
 
-@pytest.mark.behaviour("SASL", "Other clients authenticate with every mechanism")
+@pytest.mark.behaviour("SASL", "Other clients authenticate with SASL")
 @ways
 def test_kafka_python(cluster: EmbeddedCluster, topic: str, truststore: Path, protocol: str, mechanism: str) -> None:
     options: dict[str, Any] = {"bootstrap_servers": address(cluster, protocol), "security_protocol": protocol}
@@ -106,7 +106,7 @@ def test_kafka_python(cluster: EmbeddedCluster, topic: str, truststore: Path, pr
     check(cluster, topic)
 
 
-@pytest.mark.behaviour("SASL", "Other clients authenticate with every mechanism")
+@pytest.mark.behaviour("SASL", "Other clients authenticate with SASL")
 @ways
 def test_aiokafka(cluster: EmbeddedCluster, topic: str, truststore: Path, protocol: str, mechanism: str) -> None:
     options: dict[str, Any] = {"bootstrap_servers": address(cluster, protocol), "security_protocol": protocol}

@@ -153,7 +153,7 @@ def test_failed_task_leaves_nothing_and_next_run_writes_once(query: Query, tmp_p
 
 
 @pytest.mark.behaviour("Exactly once: wrong and lost answers", "An abort by Spark after the decision loses nothing")
-@pytest.mark.behaviour("Faults: exactly once", "Spark may abort a batch after its decision")
+@pytest.mark.behaviour("Faults: exactly once", "Every row of a batch that Spark aborts after its decision is there")
 def test_an_abort_after_the_decision_loses_nothing(query: Query) -> None:
     query.add_files(1)
     # The first one ends a rehearsal, the second is the decision; Spark takes the error for a failed commit and calls

@@ -57,8 +57,10 @@ def answer_one(channel: RequestChannel, data: bytes) -> None:
     channel.send_response(SendResponse(request, [data]))
 
 
-@pytest.mark.behaviour("SocketServer", "The control plane starts first")
-@pytest.mark.behaviour("SocketServer", "The control plane has one acceptor, one processor and a queue of 20")
+@pytest.mark.behaviour(
+    "SocketServer", "The control plane is opened first, and has an acceptor and a processor of its own"
+)
+@pytest.mark.behaviour("SocketServer", "The control plane has one processor and a queue of 20 requests")
 def test_control_plane_has_its_own_processor_and_queue(servers: list[SocketServer]) -> None:
     server = make(
         servers, [CLIENTS, CONTROL], control_plane_listener_name="CONTROL", num_network_threads=3, queued_max_requests=7
@@ -74,6 +76,7 @@ def test_control_plane_has_its_own_processor_and_queue(servers: list[SocketServe
         "test-processor-2",
         "test-processor-3",
     ]
+    assert list(server._listeners) == ["CONTROL", "CLIENTS"]
     control = server.control_plane_request_channel
     assert control is not None
     assert control.capacity == CONTROL_PLANE_QUEUE_CAPACITY == 20
@@ -83,6 +86,13 @@ def test_control_plane_has_its_own_processor_and_queue(servers: list[SocketServe
             sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)
             answer_one(channel, b"hello")
             assert sock.recv(100) == b"\0\0\0\5hello"
+
+
+@pytest.mark.behaviour("SocketServer", "The listener between brokers is opened first")
+def test_the_listener_between_brokers_is_opened_first(servers: list[SocketServer]) -> None:
+    server = make(servers, [CLIENTS, CONTROL], inter_broker_listener_name="CONTROL")
+    server.startup(start_processing_requests=False)
+    assert list(server._listeners) == ["CONTROL", "CLIENTS"]
 
 
 @pytest.mark.behaviour("SocketServer", "Without a control plane every listener is data")
@@ -143,8 +153,8 @@ def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServe
         ([CLIENTS], {"inter_broker_listener_name": "CONTROL"}, "listener CONTROL does not exist"),
         ([CONTROL], {"control_plane_listener_name": "CONTROL"}, "the only listener"),
         ([CLIENTS, CLIENTS], {}, "2 have the same name CLIENTS"),
-        ([CLIENTS], {"max_connections_per_listener": "CLIENT:5"}, "no listener CLIENT, only CLIENTS"),
-        ([CLIENTS], {"max_connection_creation_rate_per_listener": "CLIENT:5"}, "no listener CLIENT, only CLIENTS"),
+        ([CLIENTS], {"max_connections_per_listener": "CLIENT:5"}, "listener CLIENT does not exist, only CLIENTS"),
+        ([CLIENTS], {"max_connection_creation_rate_per_listener": "CLIENT:5"}, "listener CLIENT does not exist, only CLIENTS"),
         ([CLIENTS], {"listener_security_protocol_map": "CLIENTS:TLS"}, "'TLS' of listener CLIENTS"),
         ([CLIENTS], {"listener_security_protocol_map": "CLIENT:SASL_SSL"}, "is defined for listener 'CLIENTS'"),
     ],

@@ -53,9 +53,7 @@ def test_failing_fork_callback_does_not_stop_the_others(caplog: pytest.LogCaptur
     assert "the fork hook of Owner failed" in caplog.text
 
 
-@pytest.mark.behaviour(
-    "KafkaProducer", "A program that ends waits for the sender's thread, which says what was not sent"
-)
+@pytest.mark.behaviour("KafkaProducer", "A program that ends tells the sender's thread and waits for it")
 def test_a_thread_that_runs_is_told_of_the_exit_and_waited_for() -> None:
     told = threading.Event()
     seen: list[str] = []

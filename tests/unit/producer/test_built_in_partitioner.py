@@ -94,7 +94,7 @@ def test_every_partition_with_a_leader_has_the_same_chance() -> None:
 
 @pytest.mark.behaviour(
     "Partitioner",
-    "The adaptive partitioner prefers short queues, in proportion, and leaves out partitions without a leader",
+    "The adaptive partitioner prefers short queues, in proportion",
 )
 def test_shorter_queues_are_preferred_in_proportion() -> None:
     partitioner = make()
@@ -108,6 +108,7 @@ def test_shorter_queues_are_preferred_in_proportion() -> None:
     assert max(found.values()) - min(found.values()) < 300
 
 
+@pytest.mark.behaviour("Partitioner", "Partitions without a leader are left out")
 def test_unavailable_partition_is_left_out_with_equal_queues() -> None:
     partitioner = make()
     partitioner.update_loads(TOPIC, [0, 2], [1, 1], 3)

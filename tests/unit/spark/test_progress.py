@@ -95,7 +95,9 @@ def test_a_callback_that_fails_harms_nothing(tmp_path: Path, caplog: pytest.LogC
     assert "no metrics today" in caplog.text
 
 
-@pytest.mark.behaviour("Progress and continuous triggers", "Prometheus' file has the figures of the last batch")
+@pytest.mark.behaviour(
+    "Progress and continuous triggers", "Prometheus' file has the totals and the last offsets of the query"
+)
 def test_the_file_for_prometheus(tmp_path: Path) -> None:
     report, prom = tmp_path / "report.jsonl", tmp_path / "sink.prom"
     listener = ProgressListener(report, None, prom, {"query": 'a"b'}, FakeClock(5_000))

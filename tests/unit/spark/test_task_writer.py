@@ -52,7 +52,7 @@ def write(cluster: EmbeddedCluster, rows: list[pa.RecordBatch], partitions: int)
     assert commit.rows_in == commit.rows_acked == sum(batch.num_rows for batch in rows)
 
 
-@pytest.mark.behaviour("Tasks", "All rows of a task arrive, or the task fails")
+@pytest.mark.behaviour("Tasks", "All rows of a task arrive, to however many partitions they go")
 @pytest.mark.parametrize(("partitions", "expected"), [(63, [100] * 6), (64, [100, 300, 200])])
 def test_rows_for_many_partitions_are_gathered_and_all_arrive(
     partitions: int, expected: list[int], sizes: list[int], monkeypatch: pytest.MonkeyPatch

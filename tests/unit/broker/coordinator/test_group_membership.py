@@ -192,7 +192,9 @@ def test_member_waiting_for_a_rebalance_does_not_expire(world: GroupWorld) -> No
     assert (one.generation, two.generation) == (3, 3)
 
 
-@pytest.mark.behaviour("Group coordinator", "A member is answered once when several sessions expire together")
+@pytest.mark.behaviour(
+    "Group coordinator", "A member that is sent to rejoin begins a new session, when sessions expire together"
+)
 def test_sessions_expiring_together_answer_a_member_once(world: GroupWorld) -> None:
     one, two = world.member(), world.member()
     one.enter()

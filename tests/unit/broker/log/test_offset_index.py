@@ -38,7 +38,7 @@ def test_index_position_is_within_one_interval_before_the_batch(
     assert holding - found < max(interval, 1)
 
 
-@pytest.mark.behaviour("Log", "The offset index never points behind the offset that is looked for")
+@pytest.mark.behaviour("Log", "A search by time passes over older batches only")
 @given(BATCHES, st.integers(0, 8192), st.integers(-5, 10**6 + 5))
 def test_all_batches_before_timestamp_position_are_older(
     batches: list[tuple[int, int, int]], interval: int, timestamp: int
