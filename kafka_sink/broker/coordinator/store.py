@@ -1,8 +1,8 @@
 """The persistent state of the coordinators, in one SQLite file.
 
 Kafka stores it in the topics ``__consumer_offsets`` and ``__transaction_state``. Coordinators read the file when they
-start and write it before they answer, on any thread: a change is in the file before it is acknowledged. Changes that
-must be atomic must not be split into two transactions.
+start, and write every change to it before they acknowledge it. Any thread may read and write. All changes that belong
+together must be made in one :meth:`CoordinatorStore.transaction`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 
 FILE_NAME: Final = "coordinators.sqlite"
 _FORMAT: Final = 1
-#: SQLite errors that do not depend on the content of the file.
+#: SQLite errors that do not mean that the content of the file is invalid; the file may be readable later.
 _PASSING: Final = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -35,7 +35,7 @@ _PASSING: Final = frozenset(
 )
 
 _TABLES: Final = (
-    # A group with its generation; members are stored when the leader has sent their assignments.
+    # A group and its current generation. Its members are stored when the group's leader has sent their assignments.
     """CREATE TABLE IF NOT EXISTS groups (
         group_id TEXT PRIMARY KEY, protocol_type TEXT, generation INTEGER NOT NULL, protocol_name TEXT, leader TEXT,
         empty_since_ms INTEGER NOT NULL
@@ -80,7 +80,7 @@ class CoordinatorStore:
         self._lock_path = directory / ".coordinators.lock"
         self._lock = threading.Lock()
         try:
-            # Guarded by the lock.
+            # Used by any thread that holds the lock.
             self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             raise OSError(f"{self._path} cannot be opened: {error}") from error
@@ -118,8 +118,8 @@ class CoordinatorStore:
     def reading(self) -> Iterator[None]:
         """Translate errors while the content of the file is read.
 
-        :raises ConfigError: if the content is invalid. :raises OSError: if the file cannot be used now, whatever it
-            holds.
+        :raises ConfigError: if the content is invalid.
+        :raises OSError: if the file cannot be read or written now, which says nothing about its content.
         """
         try:
             yield
@@ -143,8 +143,8 @@ class CoordinatorStore:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Execute the statements of the block atomically; they are in the file when the block ends. Keep the block
-        fast.
+        """Execute the statements of the block atomically; their changes are in the file when the block ends. The block
+        holds the store's lock, so it must be short.
 
         :raises ApiError: COORDINATOR_NOT_AVAILABLE if the file cannot be written; nothing has changed.
         """
@@ -168,7 +168,8 @@ class CoordinatorStore:
             raise ApiError(text, ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
 
     def exclusive(self) -> AbstractContextManager[object]:
-        """Prevent coordinators of other processes from making changes in the meantime; blocks until it is available."""
+        """Hold the file lock between the coordinators of all processes, so that others make no changes in the meantime.
+        Blocks until the lock is available; without effect if the file is not shared."""
         return FileLock(self._lock_path, wait=True) if self.shared else nullcontext()
 
     def version(self) -> int:

@@ -82,14 +82,18 @@ class VerificationGuard:
         self.epoch = epoch
         self.transaction_version = transaction_version
 
-    def is_about_the_next(self, marker: EndTransactionMarker) -> bool:
-        """Whether *marker* ends the transaction before the one that is being verified."""
+    def ends_the_previous(self, marker: EndTransactionMarker) -> bool:
+        """Whether *marker* ends the transaction before the one that is being verified.
+
+        In version 2 a marker has the epoch of the next transaction.
+        """
         return self.transaction_version is TransactionVersion.V2 and self.epoch == marker.producer_epoch
 
 
 @dataclass(slots=True)
-class _AskedAbout:
-    """Batches that are being verified and are not appended yet: the lowest sequence of an epoch."""
+class _VerificationState:
+    """The lowest sequence among the batches of an epoch that are being verified (Kafka's ``VerificationStateEntry``).
+    It is kept until a batch is appended, so that a later batch cannot be appended before a retried earlier one."""
 
     epoch: int
     lowest_sequence: int
@@ -111,8 +115,8 @@ class ProducerStateManager:
         self._aborted: list[AbortedTransaction] = []
         # Producer id → guards that are still valid.
         self._guards: dict[int, set[VerificationGuard]] = {}
-        # Producer id → unverified batches of a transaction that is not open in this log yet.
-        self._asked_about: dict[int, _AskedAbout] = {}
+        # Producer id → its batches that are being verified, of a transaction that is not open in this log yet.
+        self._verification_states: dict[int, _VerificationState] = {}
 
     # --- data --------------------------------------------------------------------------------------------------------
 
@@ -147,14 +151,15 @@ class ProducerStateManager:
         return None
 
     def _check_lowest_sequence(self, header: BatchHeader) -> None:
-        # An earlier batch is not appended yet and will be retried; it would be out of order after this one (KIP-890).
-        asked = self._asked_about.get(header.producer_id)
-        if asked is None or not header.is_transactional or asked.epoch != header.producer_epoch:
+        # The batch with the lowest sequence is not appended yet and will be retried. After this one it would be out of
+        # order (KIP-890).
+        verifying = self._verification_states.get(header.producer_id)
+        if verifying is None or not header.is_transactional or verifying.epoch != header.producer_epoch:
             return
-        if header.base_sequence > asked.lowest_sequence:
+        if header.base_sequence > verifying.lowest_sequence:
             raise OutOfOrderSequenceError(
                 f"producer {header.producer_id} epoch {header.producer_epoch}: sequence {header.base_sequence} "
-                f"comes after sequence {asked.lowest_sequence}, which is not stored yet"
+                f"comes after sequence {verifying.lowest_sequence}, which is not stored yet"
             )
 
     @staticmethod
@@ -180,7 +185,7 @@ class ProducerStateManager:
         sequences = header.base_sequence, header.last_sequence
         state.batches.append(AppendedBatch(*sequences, base_offset, last_offset, header.max_timestamp))
         del state.batches[:-BATCHES_REMEMBERED]
-        self._asked_about.pop(header.producer_id, None)
+        self._verification_states.pop(header.producer_id, None)
         if header.is_transactional and state.transaction_first_offset == NO_OFFSET:
             state.transaction_first_offset = self._open[header.producer_id] = base_offset
 
@@ -227,9 +232,9 @@ class ProducerStateManager:
         state = self._state_in_epoch(marker.producer_id, marker.producer_epoch, wall_ms)
         state.coordinator_epoch = marker.coordinator_epoch
         state.last_timestamp = wall_ms
-        self._asked_about.pop(marker.producer_id, None)
+        self._verification_states.pop(marker.producer_id, None)
         for guard in tuple(self._guards.get(marker.producer_id, ())):
-            if not guard.is_about_the_next(marker):
+            if not guard.ends_the_previous(marker):
                 self.end_verification(guard)
         if state.transaction_first_offset == NO_OFFSET:
             return
@@ -257,7 +262,7 @@ class ProducerStateManager:
         return sorted(found, key=lambda aborted: aborted.first_offset)
 
     def forget_aborted_before(self, start_offset: int) -> None:
-        """Drop aborted transactions all of whose records are deleted."""
+        """Drop the aborted transactions whose records are all deleted, because they are before *start_offset*."""
         if self._aborted and self._aborted[0].last_offset < start_offset:
             self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= start_offset]
 
@@ -284,12 +289,12 @@ class ProducerStateManager:
         state = self._states.get(producer_id)
         if state is not None:
             self._check_epoch(state, producer_id, epoch)
-        asked = self._asked_about.get(producer_id)
-        if asked is None or epoch > asked.epoch:
-            self._asked_about[producer_id] = _AskedAbout(epoch, sequence, wall_ms)
-        elif epoch == asked.epoch:
-            asked.lowest_sequence = min(asked.lowest_sequence, sequence)
-            asked.last_wall_ms = wall_ms
+        verifying = self._verification_states.get(producer_id)
+        if verifying is None or epoch > verifying.epoch:
+            self._verification_states[producer_id] = _VerificationState(epoch, sequence, wall_ms)
+        elif epoch == verifying.epoch:
+            verifying.lowest_sequence = min(verifying.lowest_sequence, sequence)
+            verifying.last_wall_ms = wall_ms
         guard = VerificationGuard(producer_id, epoch, transaction_version=transaction_version)
         self._guards.setdefault(producer_id, set()).add(guard)
         return guard
@@ -322,8 +327,10 @@ class ProducerStateManager:
         ]
         for producer in gone:
             del self._states[producer]
-        self._asked_about = {
-            producer: asked for producer, asked in self._asked_about.items() if asked.last_wall_ms >= oldest
+        self._verification_states = {
+            producer: verifying
+            for producer, verifying in self._verification_states.items()
+            if verifying.last_wall_ms >= oldest
         }
 
     def to_bytes(self) -> bytes:
