@@ -18,7 +18,7 @@ from kafka_sink.broker.faults.disk import FaultyFileSystem
 from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits
-from kafka_sink.broker.running_cluster import RunningCluster
+from kafka_sink.broker.running_cluster import LocalNodes, RunningCluster
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.metrics import Metric, render_prometheus
@@ -62,8 +62,6 @@ class EmbeddedCluster:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Does not start anything. :raises ConfigError: if the configuration contradicts itself."""
-        if nodes < 1:
-            raise ConfigError(f"a cluster has at least one node, got {nodes}")
         config = config or BrokerConfig()
         if num_partitions is not None:
             config = replace(config, num_partitions=num_partitions)
@@ -74,17 +72,11 @@ class EmbeddedCluster:
         #: Fault injection; no faults are set initially.
         self.faults: Final = Faults()
         self._filesystem = FaultyFileSystem(filesystem or OsFileSystem(), self.faults)
-        if node_id is None:
-            self._node_ids = tuple(range(FIRST_NODE_ID, FIRST_NODE_ID + nodes))
-        else:
-            _refuse_unshared(node_id, nodes, data_dir)
-            self._node_ids = (node_id,)
-        self._shared = node_id is not None
+        self._local = _local_nodes(nodes, node_id, data_dir)
         listeners = [EndPoint.parse(text) for text in config.listeners]
         self._listeners = listeners or [EndPoint(_DEFAULT_LISTENER, host, port)]
-        _refuse_taken_ports(self._listeners, len(self._node_ids))
-        _refuse_taken_ports([EndPoint.parse(text) for text in config.advertised_listeners], len(self._node_ids))
-        self._data_dir = Path(data_dir) if data_dir is not None else None
+        _refuse_taken_ports(self._listeners, nodes)
+        _refuse_taken_ports([EndPoint.parse(text) for text in config.advertised_listeners], nodes)
         self._lock = threading.Lock()
         # Guarded by the lock; set while the cluster runs.
         self._running: RunningCluster | None = None
@@ -108,24 +100,16 @@ class EmbeddedCluster:
         with self._lock:
             if self._running is not None:
                 raise RuntimeError("the cluster is already running")
-            self._running = RunningCluster(
-                self._config,
-                self._clock,
-                self._filesystem,
-                self._node_ids,
-                self._data_dir,
-                self.faults,
-                shared=self._shared,
-            )
+            self._running = RunningCluster(self._config, self._clock, self._filesystem, self._local, self.faults)
             try:
-                self._running.start_nodes({node_id: self._endpoints(node_id) for node_id in self._node_ids})
+                self._running.start_nodes({node_id: self._endpoints(node_id) for node_id in self._local.ids})
             except BaseException:
                 failed, self._running = self._running, None
                 failed.stop()
                 raise
 
     def _endpoints(self, node_id: int) -> list[EndPoint]:
-        number = self._node_ids.index(node_id)
+        number = self._local.ids.index(node_id)
         return [replace(item, port=item.port + number if item.port else 0) for item in self._listeners]
 
     def stop(self) -> None:
@@ -243,7 +227,13 @@ def _refuse_taken_ports(listeners: Sequence[EndPoint], nodes: int) -> None:
                 )
 
 
-def _refuse_unshared(node_id: int, nodes: int, data_dir: str | Path | None) -> None:
+def _local_nodes(nodes: int, node_id: int | None, data_dir: str | Path | None) -> LocalNodes:
+    """:raises ConfigError: if there is no node, or a single node of a cluster is not defined correctly."""
+    if nodes < 1:
+        raise ConfigError(f"a cluster has at least one node, got {nodes}")
+    directory = Path(data_dir) if data_dir is not None else None
+    if node_id is None:
+        return LocalNodes(tuple(range(FIRST_NODE_ID, FIRST_NODE_ID + nodes)), directory, shared=False)
     if node_id < 0:
         raise ConfigError(f"a node id must be 0 or more, got {node_id}")
     if nodes != 1:
@@ -252,3 +242,4 @@ def _refuse_unshared(node_id: int, nodes: int, data_dir: str | Path | None) -> N
         )
     if data_dir is None:
         raise ConfigError("a broker with a node id needs a data directory, which all brokers of the cluster share")
+    return LocalNodes((node_id,), directory, shared=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_sink.broker.broker_server import BrokerServer
@@ -34,19 +35,24 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric
 
 
+@dataclass(frozen=True)
+class LocalNodes:
+    """The nodes of this process.
+
+    *data_dir* is None for a temporary directory. *shared*: other processes run further nodes of the cluster, with the
+    same data directory.
+    """
+
+    ids: tuple[int, ...]
+    data_dir: Path | None
+    shared: bool
+
+
 class RunningCluster:
     """The objects of a cluster that exist only while it runs."""
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        clock: Clock,
-        filesystem: FileSystem,
-        node_ids: tuple[int, ...],
-        data_dir: Path | None,
-        faults: Faults,
-        *,
-        shared: bool,
+        self, config: BrokerConfig, clock: Clock, filesystem: FileSystem, local: LocalNodes, faults: Faults
     ) -> None:
         """:raises OSError: if the data directory is in use or not usable.
 
@@ -54,56 +60,58 @@ class RunningCluster:
         """
         self._config = config
         self._clock = clock
+        self._local = local
         self._faults = faults
         self._log = ContextLogger(__name__, "cluster")
-        self._temporary = TemporaryDirectory() if data_dir is None else None
-        directory = data_dir if self._temporary is None else self._temporary.path
-        assert directory is not None
-        self._node_ids = node_ids
-        self._shared = shared
+        windows = config.quota_window_num, int(config.quota_window_size_seconds * 1000)
+        self.producer_quota = ClientQuota(config.quota_producer_default, *windows)
+        self.consumer_quota = ClientQuota(config.quota_consumer_default, *windows)
+        self._response_budget = ResponseBudget(config.queued_max_response_bytes)
+        self._timer = Timer(clock)
+        self._purgatory = DelayedOperationPurgatory(self._timer)
+        self._brokers: dict[int, BrokerServer] = {}
+        self._bound: dict[int, list[EndPoint]] = {}
         with ExitStack() as undo:
-            if self._temporary is not None:
-                undo.callback(self._temporary.remove)
-            self._membership = Membership(directory, filesystem, config, clock, node_ids, shared=shared)
-            undo.callback(self._membership.release)
-            self.state, self.logs = self._membership.state, self._membership.logs
-            undo.callback(self.logs.abandon)
-            flush_writes = config.log_flush_interval_messages == 1
-            self._coordinators = CoordinatorStore(directory, flush_writes=flush_writes, shared=shared)
-            undo.callback(self._coordinators.close)
-            self._timer = Timer(clock)
-            self._purgatory = DelayedOperationPurgatory(self._timer)
-            self._groups = GroupCoordinator(config, self._coordinators, clock, self._timer, self.state, node_ids)
-            self._markers = TransactionMarkers(self.state, self.logs, self._groups, clock, self._purgatory.check)
-            self._transactions = TransactionCoordinator(
-                config,
-                TransactionStore(self._coordinators),
-                self._markers,
-                self.state.allocate_producer_id,
-                clock,
-                self._timer,
-            )
-            windows = config.quota_window_num, int(config.quota_window_size_seconds * 1000)
-            self.producer_quota = ClientQuota(config.quota_producer_default, *windows)
-            self.consumer_quota = ClientQuota(config.quota_consumer_default, *windows)
-            self._response_budget = ResponseBudget(config.queued_max_response_bytes)
-            self._brokers: dict[int, BrokerServer] = {}
-            self._bound: dict[int, list[EndPoint]] = {}
-            self.state.subscribe(self._groups.follow)
-            self._groups.start()
-            self._transactions.start()
-            self._timer.start("broker-timer")
-            self._membership.start(self._purgatory, self._transactions.follow)
-            self.logs.start_housekeeping(
-                "broker-housekeeping", config.log_retention_check_interval_ms, config.log_flush_scheduler_interval_ms
-            )
+            self._open(filesystem, undo)
+            self._start()
             undo.pop_all()
+
+    def _open(self, filesystem: FileSystem, undo: ExitStack) -> None:
+        """Open everything on the disk, and create the coordinators. If a later step fails, *undo* closes it."""
+        local, config, clock = self._local, self._config, self._clock
+        self._temporary = TemporaryDirectory() if local.data_dir is None else None
+        if self._temporary is not None:
+            undo.callback(self._temporary.remove)
+        directory = local.data_dir if self._temporary is None else self._temporary.path
+        assert directory is not None
+        self._membership = Membership(directory, filesystem, config, clock, local.ids, shared=local.shared)
+        undo.callback(self._membership.release)
+        self.state, self.logs = self._membership.state, self._membership.logs
+        undo.callback(self.logs.abandon)
+        flush_writes = config.log_flush_interval_messages == 1
+        self._coordinators = CoordinatorStore(directory, flush_writes=flush_writes, shared=local.shared)
+        undo.callback(self._coordinators.close)
+        self._groups = GroupCoordinator(config, self._coordinators, clock, self._timer, self.state, local.ids)
+        self._markers = TransactionMarkers(self.state, self.logs, self._groups, clock, self._purgatory.check)
+        transactions = TransactionStore(self._coordinators)
+        allocate = self.state.allocate_producer_id
+        self._transactions = TransactionCoordinator(config, transactions, self._markers, allocate, clock, self._timer)
+
+    def _start(self) -> None:
+        """Read the state of the coordinators and start the threads."""
+        self.state.subscribe(self._groups.follow)
+        self._groups.start()
+        self._transactions.start()
+        self._timer.start("broker-timer")
+        self._membership.start(self._purgatory, self._transactions.follow)
+        check_ms, flush_ms = self._config.log_retention_check_interval_ms, self._config.log_flush_scheduler_interval_ms
+        self.logs.start_housekeeping("broker-housekeeping", check_ms, flush_ms)
 
     def start_nodes(self, nodes: Mapping[int, list[EndPoint]]) -> None:
         """Start *nodes*, each with its listeners. :raises OSError: if an address is in use. :raises ConfigError."""
         reachable = {}
         for node_id, endpoints in nodes.items():
-            number = self._node_ids.index(node_id)
+            number = self._local.ids.index(node_id)
             broker = BrokerServer(self._context(node_id), endpoints, number)
             self._brokers[node_id] = broker
             try:
@@ -119,21 +127,21 @@ class RunningCluster:
 
     def _context(self, node_id: int) -> BrokerContext:
         return BrokerContext(
-            node_id,
-            self._config,
-            self.state,
-            self.logs,
-            self._purgatory,
-            self._timer,
-            self._clock,
-            self.producer_quota,
-            self.consumer_quota,
-            self._response_budget,
-            self._groups,
-            self._transactions,
-            self._markers,
-            self._faults,
-            {key: handler.versions for key, handler in HANDLERS.items()},
+            node_id=node_id,
+            config=self._config,
+            cluster=self.state,
+            logs=self.logs,
+            purgatory=self._purgatory,
+            timer=self._timer,
+            clock=self._clock,
+            producer_quota=self.producer_quota,
+            consumer_quota=self.consumer_quota,
+            response_budget=self._response_budget,
+            groups=self._groups,
+            transactions=self._transactions,
+            markers=self._markers,
+            faults=self._faults,
+            versions={key: handler.versions for key, handler in HANDLERS.items()},
         )
 
     def metrics(self) -> list[Metric]:
@@ -182,7 +190,7 @@ class RunningCluster:
             steps.callback(self._membership.stop)
             for broker in self._brokers.values():
                 steps.callback(broker.stop)
-            if self._shared:
+            if self._local.shared:
                 for node_id in self._brokers:
                     steps.callback(self._leave, node_id)
 

@@ -141,13 +141,17 @@ def broker(
     with StopSignals() as stop, cluster, MetricsFile(metrics_file, cluster.prometheus, SYSTEM_CLOCK):
         where = "a temporary directory" if data_dir is None else data_dir
         _log.info("kafkalite %s; data in %s; SIGTERM or Ctrl-C stops it", VERSION, where)
-        for running, listeners in sorted(cluster.nodes.items()):
-            places = ", ".join(map(str, listeners.values()))
-            whose = "" if node_id in (None, running) else ", in another process"
-            _log.info("broker %d listens on %s%s", running, places, whose)
+        _log_brokers(cluster, node_id)
         click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
         stop.wait()
         _log.info("stopping")
+
+
+def _log_brokers(cluster: EmbeddedCluster, node_id: int | None) -> None:
+    for running, listeners in sorted(cluster.nodes.items()):
+        places = ", ".join(map(str, listeners.values()))
+        whose = "" if node_id in (None, running) else ", in another process"
+        _log.info("broker %d listens on %s%s", running, places, whose)
 
 
 def raise_descriptor_limit() -> None:

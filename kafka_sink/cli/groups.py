@@ -125,18 +125,21 @@ def reset_offsets(
         if not dry_run:
             _refuse_members(admin, name, known=bool(before))
             admin.set_offsets(name, after)
+    _show_changes(before, after, as_json=as_json)
+    if dry_run and not as_json:
+        click.echo("dry run: nothing was changed", err=True)
+
+
+def _show_changes(before: dict[TopicPartition, int], after: dict[TopicPartition, int], *, as_json: bool) -> None:
     changes = [
-        {"topic": place.topic, "partition": place.partition, "before": before.get(place), "after": after[place]}
-        for place in places
+        {"topic": place.topic, "partition": place.partition, "before": before.get(place), "after": offset}
+        for place, offset in after.items()
     ]
     if as_json:
         output.print_json(changes)
         return
-    output.print_table(
-        ("topic", "partition", "before", "after"), [[_shown(value) for value in each.values()] for each in changes]
-    )
-    if dry_run:
-        click.echo("dry run: nothing was changed", err=True)
+    columns = ("topic", "partition", "before", "after")
+    output.print_table(columns, [[_shown(value) for value in each.values()] for each in changes])
 
 
 def _refuse_members(admin: GroupAdmin, name: str, *, known: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import pyarrow as pa
@@ -128,8 +128,20 @@ def verify(
     if not ranges:
         with AdminClient(bootstrap_servers, common) as admin:
             ranges = _all_offsets(admin, topic, since, until)
-    written = Fingerprint()
     reading = {"bootstrap.servers": bootstrap_servers, "isolation.level": READ_COMMITTED, **common}
+    written = _fingerprint(reading, topic, ranges)
+    verdict = compare(expected, written)
+    is_equal = verdict.has_the_same_records and (no_order or verdict.is_in_order)
+    if as_json:
+        output.print_json({"topic": topic, "equal": is_equal, **asdict(verdict)})
+    else:
+        output.print_table([topic, "records" if is_equal else "DIFFERENT"], _lines(verdict, no_order))
+    return 0 if is_equal else EXIT_FAILURE
+
+
+def _fingerprint(reading: dict[str, Any], topic: str, ranges: Offsets) -> Fingerprint:
+    """The fingerprint of the records of *topic* in *ranges*, read with the properties *reading*."""
+    written = Fingerprint()
     with LogReader(reading) as reader:
         for partition, (first, end) in sorted(ranges.items()):
             if first >= end:
@@ -138,13 +150,7 @@ def verify(
                 if record.offset >= end:
                     break
                 written.add(record.key, record.value, partition)
-    verdict = compare(expected, written)
-    is_equal = verdict.has_the_same_records and (no_order or verdict.is_in_order)
-    if as_json:
-        output.print_json({"topic": topic, "equal": is_equal, **asdict(verdict)})
-    else:
-        output.print_table([topic, "records" if is_equal else "DIFFERENT"], _lines(verdict, no_order))
-    return 0 if is_equal else EXIT_FAILURE
+    return written
 
 
 def _all_offsets(admin: AdminClient, topic: str, since: int | None, until: int | None) -> Offsets:

@@ -105,6 +105,7 @@ def write_header(
     *records* are the pieces that follow the header on the wire (already compressed, if a codec is set). They are read
     once for the length and the CRC, and not copied.
     """
+    # A function of this length only because the header has this many fields.
     pieces = [memoryview(piece) for piece in records]
     attributes = int(compression)
     if is_transactional:

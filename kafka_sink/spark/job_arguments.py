@@ -33,6 +33,13 @@ def _pair(text: str) -> tuple[str, str]:
 def job_parser(description: str | None, *, is_stream: bool) -> argparse.ArgumentParser:
     """A parser for the source of the rows, their conversion to records, and the target."""
     parser = argparse.ArgumentParser(description=description)
+    _add_target(parser)
+    _add_source(parser, is_stream=is_stream)
+    _add_records(parser)
+    return parser
+
+
+def _add_target(parser: argparse.ArgumentParser) -> None:
     target = parser.add_argument_group("target")
     target.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
     target.add_argument("--topic", help="required unless the rows name their topics (--as-is with a column topic)")
@@ -46,6 +53,9 @@ def job_parser(description: str | None, *, is_stream: bool) -> argparse.Argument
         help="any option of the sink, such as kafka.compression.type=zstd; may be repeated",
     )
     target.add_argument("--report", help="file to which each committed write appends its report as one JSON line")
+
+
+def _add_source(parser: argparse.ArgumentParser, *, is_stream: bool) -> None:
     source = parser.add_argument_group("source")
     if is_stream:
         source.add_argument("--source", choices=["files", "socket", "rate"], default="files")
@@ -65,6 +75,9 @@ def job_parser(description: str | None, *, is_stream: bool) -> argparse.Argument
         metavar="NAME=VALUE",
         help="an option of Spark's reader, such as header=true; may be repeated",
     )
+
+
+def _add_records(parser: argparse.ArgumentParser) -> None:
     records = parser.add_argument_group("records")
     records.add_argument("--key", metavar="COLUMN", help="column to use as the key (default: no keys)")
     records.add_argument(
@@ -75,7 +88,6 @@ def job_parser(description: str | None, *, is_stream: bool) -> argparse.Argument
     records.add_argument(
         "--as-is", action="store_true", help="the columns are already those of the sink: value, key, topic, headers …"
     )
-    return parser
 
 
 def read_records(spark: SparkSession, arguments: argparse.Namespace, *, is_stream: bool) -> DataFrame:

@@ -215,14 +215,8 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
             checkpoint = value if lowered == _CHECKPOINT else checkpoint
         elif lowered in own:
             sink_values[own[lowered]] = value
-        elif lowered in _OF_SPARKS_SOURCE:
-            raise ConfigError(f"option {name} is for reading, and a sink can only write; remove it")
-        elif lowered == "path":
-            raise ConfigError(
-                f"save({value!r}) names a path, but this sink writes to topics; use save() and option('topic', …)"
-            )
         else:
-            raise ConfigError(f"unknown option {name}{_what_was_meant(lowered, list(own.values()))}")
+            raise _refused(name, value, list(own.values()))
     parsed = c.parse(SinkOptions, sink_values)
     check_producer_properties(kafka_values)
     # The user was warned about these options; the tasks do not need them.
@@ -249,30 +243,24 @@ def _what_was_meant(name: str, own: list[str]) -> str:
     )
 
 
+def _refused(name: str, value: str, own: list[str]) -> ConfigError:
+    """The error for an option that is neither one of the sink's *own* options nor a Kafka option."""
+    lowered = name.lower()
+    if lowered in _OF_SPARKS_SOURCE:
+        return ConfigError(f"option {name} is for reading, and a sink can only write; remove it")
+    if lowered == "path":
+        return ConfigError(
+            f"save({value!r}) names a path, but this sink writes to topics; use save() and option('topic', …)"
+        )
+    return ConfigError(f"unknown option {name}{_what_was_meant(lowered, own)}")
+
+
 def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:
     """:raises ConfigError: if options of exactly-once writes contradict each other."""
-    of_batches = {"txnAppId": options.txn_app_id, "txnVersion": options.txn_version}
     if is_stream:
-        for name, value in of_batches.items():
-            if value is not None:
-                raise ConfigError(
-                    f"option {name} is for batch writes, as in foreachBatch; Spark numbers the batches of a stream: "
-                    "set deliveryGuarantee=exactly-once and transactionalIdPrefix instead"
-                )
-        wanted = options.delivery_guarantee == EXACTLY_ONCE
-        if wanted != (options.transactional_id_prefix is not None):
-            raise ConfigError(
-                "deliveryGuarantee=exactly-once and transactionalIdPrefix belong together: set both, or none for "
-                "at-least-once"
-            )
+        _check_stream_name(options)
     else:
-        if options.delivery_guarantee == EXACTLY_ONCE or options.transactional_id_prefix is not None:
-            raise ConfigError(
-                "deliveryGuarantee and transactionalIdPrefix are for writeStream; to write each batch of a batch "
-                "job exactly once, number the writes with txnAppId and txnVersion"
-            )
-        if (options.txn_app_id is None) != (options.txn_version is None):
-            raise ConfigError("txnAppId and txnVersion belong together: the name of the application and its number")
+        _check_batch_number(options)
     sink = options.transactional_id_prefix or options.txn_app_id
     if sink is None:
         if options.progress_topic is not None:
@@ -290,6 +278,33 @@ def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:
                 f"option {KAFKA_PREFIX}{conflict}: {value!r} cannot be used with exactly-once, expected {expected}; "
                 "remove it"
             )
+
+
+def _check_stream_name(options: SinkOptions) -> None:
+    """:raises ConfigError: if a stream has options of batch writes, or only one of guarantee and name."""
+    for name, value in {"txnAppId": options.txn_app_id, "txnVersion": options.txn_version}.items():
+        if value is not None:
+            raise ConfigError(
+                f"option {name} is for batch writes, as in foreachBatch; Spark numbers the batches of a stream: "
+                "set deliveryGuarantee=exactly-once and transactionalIdPrefix instead"
+            )
+    wanted = options.delivery_guarantee == EXACTLY_ONCE
+    if wanted != (options.transactional_id_prefix is not None):
+        raise ConfigError(
+            "deliveryGuarantee=exactly-once and transactionalIdPrefix belong together: set both, or none for "
+            "at-least-once"
+        )
+
+
+def _check_batch_number(options: SinkOptions) -> None:
+    """:raises ConfigError: if a batch write has options of streams, or only one of application and number."""
+    if options.delivery_guarantee == EXACTLY_ONCE or options.transactional_id_prefix is not None:
+        raise ConfigError(
+            "deliveryGuarantee and transactionalIdPrefix are for writeStream; to write each batch of a batch "
+            "job exactly once, number the writes with txnAppId and txnVersion"
+        )
+    if (options.txn_app_id is None) != (options.txn_version is None):
+        raise ConfigError("txnAppId and txnVersion belong together: the name of the application and its number")
 
 
 def check_producer_properties(values: Mapping[str, str]) -> None:

@@ -74,6 +74,18 @@ _COLUMNS: Mapping[str, _Column] = {
 }
 
 
+def _check_column(name: str, kind: DataType) -> None:
+    """:raises SchemaError: if the sink has no column *name*, or expects another type than *kind*."""
+    column = _COLUMNS.get(name)
+    if column is None:
+        raise SchemaError(
+            f"column '{name}' would not be written{nearest(name, _COLUMNS)}; the columns are {', '.join(_COLUMNS)}: "
+            "drop it, or put it into value"
+        )
+    if not column.accepts(kind):
+        raise SchemaError(f"column '{name}' is {kind.simpleString()}, expected {column.expected}; {column.remedy}")
+
+
 def check_schema(schema: StructType, options: SinkOptions) -> None:
     """Check *schema* against the sink's columns.
 
@@ -94,14 +106,7 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
             "select it, for example to_json(struct('*')) as value"
         )
     for name, kind in present.items():
-        column = _COLUMNS.get(name)
-        if column is None:
-            raise SchemaError(
-                f"column '{name}' would not be written{nearest(name, _COLUMNS)}; the columns are "
-                f"{', '.join(_COLUMNS)}: drop it, or put it into value"
-            )
-        if not column.accepts(kind):
-            raise SchemaError(f"column '{name}' is {kind.simpleString()}, expected {column.expected}; {column.remedy}")
+        _check_column(name, kind)
     if options.topic is None and "topic" not in present:
         raise SchemaError("no topic: set option('topic', …), or add a string column 'topic'")
     if options.include_headers is not None and options.include_headers != ("headers" in present):

@@ -108,29 +108,17 @@ class Faults:
 
         :raises ConfigError: if the fault can never apply.
         """
-        effects: list[Effect] = []
-        if error is not None:
-            effects.append(Answer(error))
-        if delay_ms is not None:
-            effects.append(Delay(delay_ms))
-        if drop is not None:
-            effects.append(Drop(drop))
-        if close is not None:
-            effects.append(Close(close))
-        if duplicate:
-            effects.append(Duplicate())
-        if slow_ms is not None:
-            effects.append(Slow(slow_ms))
-        if target.startswith("disk."):
-            effects.append(FailDisk())
-        if len(effects) != 1:
-            raise ConfigError(
-                f"fault on {target}: expected exactly one of error, delay_ms, drop, close, duplicate, slow_ms, got "
-                f"{len(effects)}; set one fault per effect"
-            )
-        return self.set(
-            Fault(target, effects[0], topic, partition, node, nth, every, probability, seed, times),
-        )
+        # The signature and its description are the public API, and make the length of this function.
+        effects: list[Effect | None] = [
+            Answer(error) if error is not None else None,
+            Delay(delay_ms) if delay_ms is not None else None,
+            Drop(drop) if drop is not None else None,
+            Close(close) if close is not None else None,
+            Duplicate() if duplicate else None,
+            Slow(slow_ms) if slow_ms is not None else None,
+        ]
+        effect = _only_effect(target, [each for each in effects if each is not None])
+        return self.set(Fault(target, effect, topic, partition, node, nth, every, probability, seed, times))
 
     def set(self, fault: Fault) -> FaultHandle:
         """Set *fault*."""
@@ -182,3 +170,18 @@ class Faults:
     def of_disk(self) -> tuple[FaultHandle, ...]:
         """Faults that apply to the disk; usually none."""
         return self._disk
+
+
+def _only_effect(target: str, effects: list[Effect]) -> Effect:
+    """The effect of a fault: the only one of *effects*, or the failure of a disk, which needs none.
+
+    :raises ConfigError: if there is no effect, or more than one.
+    """
+    if target.startswith("disk."):
+        effects = [*effects, FailDisk()]
+    if len(effects) != 1:
+        raise ConfigError(
+            f"fault on {target}: expected exactly one of error, delay_ms, drop, close, duplicate, slow_ms, got "
+            f"{len(effects)}; set one fault per effect"
+        )
+    return effects[0]

@@ -50,7 +50,10 @@ S_co = TypeVar("S_co", bound=Struct, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class BrokerContext:
-    """One node as handlers use it."""
+    """One node as handlers use it.
+
+    The fields are not grouped, because every handler uses only a few of them, and each in another combination.
+    """
 
     node_id: int
     config: BrokerConfig

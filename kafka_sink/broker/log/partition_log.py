@@ -72,6 +72,13 @@ class LogRead:
     aborted: tuple[AbortedTransaction, ...] = ()
 
 
+def _stamped(batch: memoryview, wall_ms: int) -> tuple[memoryview, BatchHeader]:
+    """A copy of *batch* whose records have the timestamp *wall_ms*, with its header."""
+    copy = bytearray(batch)
+    set_log_append_time(copy, wall_ms)
+    return memoryview(copy), parse_header(copy)
+
+
 class PartitionLog:
     """An append-only sequence of record batches, addressed by offset."""
 
@@ -126,10 +133,7 @@ class PartitionLog:
             UNKNOWN_TOPIC_OR_PARTITION if the log was deleted in the meantime.
         """
         if self._config.log_append_time:
-            stamped = bytearray(batch)
-            set_log_append_time(stamped, wall_ms)
-            batch = memoryview(stamped)
-            header = parse_header(stamped)
+            batch, header = _stamped(batch, wall_ms)
         with self._lock:
             self._raise_if_failed()
             if header.has_producer_id:
@@ -145,13 +149,9 @@ class PartitionLog:
             if self._producers.first_unstable_offset is not None:
                 self._note_open_transaction(header, base_offset, before)
             self._flush_if_due(header.record_count)
-            return AppendInfo(
-                base_offset,
-                base_offset + header.last_offset_delta,
-                wall_ms if self._config.log_append_time else NO_TIMESTAMP,
-                self._segments.start_offset,
-                duplicate=False,
-            )
+            last_offset = base_offset + header.last_offset_delta
+            timestamp = wall_ms if self._config.log_append_time else NO_TIMESTAMP
+            return AppendInfo(base_offset, last_offset, timestamp, self._segments.start_offset, duplicate=False)
 
     def _raise_unless_in_transaction(self, header: BatchHeader, guard: VerificationGuard | None) -> None:
         if self._producers.has_open_transaction(header.producer_id, header.producer_epoch):

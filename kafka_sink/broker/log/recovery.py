@@ -42,28 +42,7 @@ def open_log(
     directory: Path, filesystem: FileSystem, index_interval_bytes: int, producer_expiration_ms: int, wall_ms: int
 ) -> RecoveredLog:
     """Open the segments in *directory* and bring indexes and producer state up to date."""
-    bases = _offsets(filesystem, directory, LOG_SUFFIX)
-    segments: list[Segment] = []
-    outdated: list[Segment] = []
-    torn = truncated = 0
-    for base in bases:
-        segment = Segment(directory, base, filesystem, index_interval_bytes)
-        if segments and (torn or segments[-1].next_offset > base):
-            # Segments that follow a truncated one, or overlap earlier segments, are not part of the recovered log.
-            outdated.append(segment)
-            continue
-        torn = _load_segment(segment, segments[-1].last_epoch if segments else -1)
-        segments.append(segment)
-    # Truncation comes last: after a crash in between, the next start repeats the same steps.
-    for segment in outdated:
-        truncated += segment.size
-        segment.delete()
-    if torn:
-        truncated += torn
-        segments[-1].truncate(segments[-1].size - torn)
-    while len(segments) > 1 and not segments[-1].size:
-        # Empty after a roll, or because no batch survived: it must not claim offsets without records.
-        segments.pop().delete()
+    segments, truncated = _open_segments(directory, filesystem, index_interval_bytes)
     if truncated:
         ContextLogger(__name__, f"log {directory.name}").warning(
             "truncated %d bytes that were not complete, valid batches; the log ends at offset %d",
@@ -87,6 +66,32 @@ def open_log(
     producers.forget_aborted_before(start)
     found = Segments(directory, filesystem, index_interval_bytes, segments, start)
     return RecoveredLog(found, producers, truncated, damage)
+
+
+def _open_segments(directory: Path, filesystem: FileSystem, index_interval_bytes: int) -> tuple[list[Segment], int]:
+    """The segments with valid batches, and the number of bytes that had to be truncated."""
+    segments: list[Segment] = []
+    outdated: list[Segment] = []
+    torn = truncated = 0
+    for base in _offsets(filesystem, directory, LOG_SUFFIX):
+        segment = Segment(directory, base, filesystem, index_interval_bytes)
+        if segments and (torn or segments[-1].next_offset > base):
+            # Segments that follow a truncated one, or overlap earlier segments, are not part of the recovered log.
+            outdated.append(segment)
+            continue
+        torn = _load_segment(segment, segments[-1].last_epoch if segments else -1)
+        segments.append(segment)
+    # Truncation comes last: after a crash in between, the next start repeats the same steps.
+    for segment in outdated:
+        truncated += segment.size
+        segment.delete()
+    if torn:
+        truncated += torn
+        segments[-1].truncate(segments[-1].size - torn)
+    while len(segments) > 1 and not segments[-1].size:
+        # Empty after a roll, or because no batch survived: it must not claim offsets without records.
+        segments.pop().delete()
+    return segments, truncated
 
 
 def _load_segment(segment: Segment, epoch_before: int) -> int:

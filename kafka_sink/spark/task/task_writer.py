@@ -55,97 +55,114 @@ def write_task(
     :param open_producer: called at the first row; by default the producer is not transactional.
     :raises SinkWriteError: if a row was not acknowledged; Spark retries or fails the task.
     """
-    taken: list[ClientNetwork] = []
-    opened: list[KafkaProducer] = []
-    connections = key_of(options.producer_properties)
+    attempt = _TaskAttempt(options, open_producer)
     try:
-        commit = _write(batches, options, open_producer, connections, taken, opened)
-        for producer in opened:
-            _keep_network_of(producer, connections)
+        attempt.write(batches)
+        commit = attempt.commit()
+        attempt.keep_network()
         return commit
     except BaseException:
-        # This also handles an interrupt at any point. Close without waiting, because the attempt has failed.
-        for producer in opened:
-            producer.close(0)
-        for network in taken:
-            network.client.close()
+        # This also handles an interrupt at any point.
+        attempt.abandon()
         raise
 
 
-def _write(
-    batches: Iterator[pa.RecordBatch],
-    options: SinkOptions,
-    open_producer: OpenProducer | None,
-    connections: bytes,
-    taken: list[ClientNetwork],
-    opened: list[KafkaProducer],
-) -> TaskCommit:
-    """See :func:`write_task`, which closes everything *taken* and *opened* if this function raises."""
-    context = TaskContext.get()
-    task_partition = context.partitionId() if context is not None else 0
-    attempt = context.attemptNumber() if context is not None else 0
-    started_ms = SYSTEM_CLOCK.monotonic_ms()
-    tracker = DeliveryTracker(SYSTEM_CLOCK)
-    rows_in = 0
-    figures: dict[str, float] = {}
-    gathered = _Gathered(batches)
-    try:
+class _TaskAttempt:
+    """One attempt at a task: its producer, once there are rows, and what it has sent so far."""
+
+    def __init__(self, options: SinkOptions, open_producer: OpenProducer | None) -> None:
+        context = TaskContext.get()
+        self._task_partition = context.partitionId() if context is not None else 0
+        self._number = context.attemptNumber() if context is not None else 0
+        self._options = options
+        self._open_producer = open_producer
+        self._connections = key_of(options.producer_properties)
+        self._started_ms = SYSTEM_CLOCK.monotonic_ms()
+        self._tracker = DeliveryTracker(SYSTEM_CLOCK)
+        self._rows_in = 0
+        self._network: ClientNetwork | None = None
+        self._producer: KafkaProducer | None = None
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """:raises SinkWriteError: if a row was not acknowledged."""
+        try:
+            self._send_all(batches)
+            if self._producer is not None:
+                self._producer.flush()
+            _raise_first_error(self._tracker)
+            if self._tracker.rows_acked != self._rows_in:
+                raise SinkWriteError(
+                    f"{self._rows_in} rows were sent but {self._tracker.rows_acked} acknowledged; this is a bug"
+                )
+        except Exception as error:
+            raise self._explained(error) from error
+
+    def _send_all(self, batches: Iterator[pa.RecordBatch]) -> None:
+        gathered = _Gathered(batches)
         for batch in gathered:
-            if not opened:
-                network = kept_networks.take(connections)
-                if network is not None:
-                    taken.append(network)
-                opened.append((open_producer or partial(_open_plain, options))(task_partition, attempt, network))
+            producer = self._open() if self._producer is None else self._producer
             try:
-                _send(opened[0], batch, options, tracker)
+                _send(producer, batch, self._options, self._tracker)
             except RowError as error:
-                raise in_task(error, rows_in) from error
-            if not rows_in:
-                gathered.least_bytes = _bytes_to_gather(opened[0], options.topic)
-            rows_in += batch.num_rows
-        for producer in opened:
-            producer.flush()
-            figures = producer.metrics()
-        _raise_first_error(tracker)
-        if tracker.rows_acked != rows_in:
-            raise SinkWriteError(f"{rows_in} rows were sent but {tracker.rows_acked} acknowledged; this is a bug")
-    except Exception as error:
-        # Spark shows only the outermost exception, so this line contains all information for the user.
+                raise in_task(error, self._rows_in) from error
+            if not self._rows_in:
+                gathered.least_bytes = _bytes_to_gather(producer, self._options.topic)
+            self._rows_in += batch.num_rows
+
+    def _open(self) -> KafkaProducer:
+        self._network = kept_networks.take(self._connections)
+        open_producer = self._open_producer or partial(_open_plain, self._options)
+        self._producer = open_producer(self._task_partition, self._number, self._network)
+        return self._producer
+
+    def _explained(self, error: Exception) -> SinkWriteError:
+        """*error* with the task and with the rows that stay: Spark shows only the outermost exception."""
         what_stays = (
-            f"{tracker.rows_acked} rows were acknowledged before this error and stay in the topic"
-            if open_producer is None
+            f"{self._tracker.rows_acked} rows were acknowledged before this error and stay in the topic"
+            if self._open_producer is None
             else "none of its rows becomes visible"
         )
-        raise SinkWriteError(
-            f"{error} [task of partition {task_partition}, attempt {attempt}: {what_stays}; {type(error).__name__}]"
-        ) from error
-    return TaskCommit(
-        task_partition=task_partition,
-        attempt=attempt,
-        rows_in=rows_in,
-        rows_acked=tracker.rows_acked,
-        record_bytes=tracker.record_bytes,
-        wire_bytes=int(figures.get("batch-byte-total", 0)),
-        batches=int(figures.get("batch-total", 0)),
-        elapsed_ms=SYSTEM_CLOCK.monotonic_ms() - started_ms,
-        ranges=tracker.ranges,
-        ack_ms=dict(tracker.ack_ms),
-    )
+        task = f"task of partition {self._task_partition}, attempt {self._number}"
+        return SinkWriteError(f"{error} [{task}: {what_stays}; {type(error).__name__}]")
 
+    def commit(self) -> TaskCommit:
+        """The message for the driver."""
+        figures = self._producer.metrics() if self._producer is not None else {}
+        return TaskCommit(
+            task_partition=self._task_partition,
+            attempt=self._number,
+            rows_in=self._rows_in,
+            rows_acked=self._tracker.rows_acked,
+            record_bytes=self._tracker.record_bytes,
+            wire_bytes=int(figures.get("batch-byte-total", 0)),
+            batches=int(figures.get("batch-total", 0)),
+            elapsed_ms=SYSTEM_CLOCK.monotonic_ms() - self._started_ms,
+            ranges=self._tracker.ranges,
+            ack_ms=dict(self._tracker.ack_ms),
+        )
 
-def _keep_network_of(producer: KafkaProducer, connections: bytes) -> None:
-    """Close *producer* and keep its connections for the next task. All rows are acknowledged, so an error here must not
-    fail the task."""
-    network: ClientNetwork | None = None
-    try:
-        network = producer.hand_over()
-        if network is not None:
-            kept_networks.keep(connections, network)
-    except Exception:
-        _log.exception("could not keep the connections of a task for the next one")
-        producer.close(0)
-        if network is not None:
-            network.client.close()
+    def keep_network(self) -> None:
+        """Close the producer and keep its connections for the next task. All rows are acknowledged, so an error here
+        must not fail the task."""
+        if self._producer is None:
+            return
+        network: ClientNetwork | None = None
+        try:
+            network = self._producer.hand_over()
+            if network is not None:
+                kept_networks.keep(self._connections, network)
+        except Exception:
+            _log.exception("could not keep the connections of a task for the next one")
+            self._producer.close(0)
+            if network is not None:
+                network.client.close()
+
+    def abandon(self) -> None:
+        """Close producer and connections without waiting, because the attempt has failed."""
+        if self._producer is not None:
+            self._producer.close(0)
+        if self._network is not None:
+            self._network.client.close()
 
 
 def _open_plain(

@@ -154,7 +154,11 @@ def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServe
         ([CONTROL], {"control_plane_listener_name": "CONTROL"}, "the only listener"),
         ([CLIENTS, CLIENTS], {}, "2 have the same name CLIENTS"),
         ([CLIENTS], {"max_connections_per_listener": "CLIENT:5"}, "listener CLIENT does not exist, only CLIENTS"),
-        ([CLIENTS], {"max_connection_creation_rate_per_listener": "CLIENT:5"}, "listener CLIENT does not exist, only CLIENTS"),
+        (
+            [CLIENTS],
+            {"max_connection_creation_rate_per_listener": "CLIENT:5"},
+            "listener CLIENT does not exist, only CLIENTS",
+        ),
         ([CLIENTS], {"listener_security_protocol_map": "CLIENTS:TLS"}, "'TLS' of listener CLIENTS"),
         ([CLIENTS], {"listener_security_protocol_map": "CLIENT:SASL_SSL"}, "is defined for listener 'CLIENTS'"),
     ],
