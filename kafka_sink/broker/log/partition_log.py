@@ -22,7 +22,6 @@ from kafka_sink.broker.log.producer_state import (
     ProducerStateManager,
     VerificationGuard,
 )
-from kafka_sink.broker.log.retention import expired_segments
 from kafka_sink.broker.log.segment import Segment, TimestampOffset
 from kafka_sink.broker.log.segments import Segments
 from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode
@@ -474,7 +473,7 @@ class PartitionLog:
                 return 0
             self._producers.expire(wall_ms)
             config = self._config
-            expired = expired_segments(list(self._segments), config.retention_bytes, config.retention_ms, wall_ms)
+            expired = self._segments.expired(config.retention_bytes, config.retention_ms, wall_ms)
             for _ in range(expired):
                 self._segments.drop_oldest()
             self._producers.forget_aborted_before(self._segments.start_offset)

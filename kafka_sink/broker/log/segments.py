@@ -14,6 +14,7 @@ from typing import Final
 
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.segment import Segment, TimestampOffset, segment_path
+from kafka_sink.common.model import NO_TIMESTAMP
 
 START_SUFFIX: Final = ".start"
 #: Limit on the decompressed size of one batch in a search for a timestamp.
@@ -135,6 +136,19 @@ class Segments:
         return (history[known - 1][0] if known else epoch), max(end, self.start_offset)
 
     # --- deleting ----------------------------------------------------------------------------------------------------
+
+    def expired(self, retention_bytes: int, retention_ms: int, wall_ms: int) -> int:
+        """The number of oldest segments, without the active one, that exceed ``retention.bytes`` or ``retention.ms``
+        (−1: no limit)."""
+        left = self.size
+        for count, segment in enumerate(self._segments[:-1]):
+            too_large = retention_bytes >= 0 and left - segment.size >= retention_bytes
+            dated = segment.max_timestamp != NO_TIMESTAMP
+            too_old = retention_ms >= 0 and dated and wall_ms - segment.max_timestamp > retention_ms
+            if not (too_large or too_old):
+                return count
+            left -= segment.size
+        return len(self._segments) - 1
 
     def drop_oldest(self) -> None:
         """Delete the oldest segment, which must not be the active one."""
