@@ -43,7 +43,7 @@ def check_topic(topic: object) -> None:
     if not isinstance(topic, str):
         raise ValueError(f"the topic must be str, got {type(topic).__name__} ({topic!r:.50})")
     if not topic:
-        raise ValueError("the topic must not be an empty str")
+        raise ValueError("the topic must be a non-empty str, got ''")
 
 
 def check_record(topic: object, partition: object, timestamp: object, headers: object) -> None:

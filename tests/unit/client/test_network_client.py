@@ -755,7 +755,7 @@ def test_a_broker_without_our_metadata_versions_is_fatal(world: World) -> None:
     world.clock.advance(200)
     world.metadata.request_update()
     world.poll()
-    with pytest.raises(Exception, match="supports METADATA in versions 90 to 99"):
+    with pytest.raises(Exception, match="supports METADATA versions 90 to 99"):
         world.metadata.raise_if_fatal()
 
 

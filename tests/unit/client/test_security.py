@@ -37,7 +37,7 @@ def test_security_protocol_selects_the_channel_builder() -> None:
     ("options", "problem"),
     [
         ({}, r"option sasl\.mechanism is required"),
-        ({"sasl_mechanism": "PLAIN"}, "PLAIN needs a user name: give sasl.jaas.config, or sasl.username and"),
+        ({"sasl_mechanism": "PLAIN"}, "PLAIN needs a user name: set sasl.jaas.config, or sasl.username and"),
         ({"sasl_mechanism": "PLAIN", "sasl_username": "alice"}, "PLAIN needs a password"),
         (
             {"sasl_mechanism": "PLAIN", "sasl_username": "a", "sasl_password": "s3cr3t\0x"},

@@ -100,7 +100,7 @@ def test_a_client_trusts_no_first_message_that_it_should_not(answer: bytes, prob
     ("answer", "problem"),
     [
         (SERVER_FINAL.replace(b"6rri", b"6rrx"), "could not prove that it knows the password"),
-        (b"e=invalid-proof", "refuses us: invalid-proof"),
+        (b"e=invalid-proof", "refused the authentication: invalid-proof"),
         (b"", "malformed"),
         (b"v=", "malformed"),
     ],
@@ -226,7 +226,7 @@ def test_token_is_kept_and_failed_refresh_forgiven_until_expiry() -> None:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        ("no jwt", "no JWT"),
+        ("no jwt", "not a JWT"),
         (("token", 1), "expired already"),
         (("token", 1e13), "seconds since 1970"),
         (("", 1e10), "return the token as text"),

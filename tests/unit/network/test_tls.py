@@ -196,7 +196,7 @@ def test_a_broken_stream_is_an_error_and_no_plaintext(pair: Pair) -> None:
 
 def test_client_learns_why_its_certificate_was_refused() -> None:
     pair = Pair(config(Authority("other").issue()), config(BROKER, ssl_enabled_protocols="TLSv1.3"), "required")
-    with pytest.raises(SslAuthenticationError, match="the client's certificate is refused"):
+    with pytest.raises(SslAuthenticationError, match="the client's certificate was refused"):
         pair.handshake()
     assert pair.client.ready
     with pytest.raises(SslAuthenticationError, match="does not trust the authority of our certificate"):
@@ -257,7 +257,7 @@ def test_versions_without_one_in_common_are_refused() -> None:
             b"\x30\x82\x01",
             "a JKS or PKCS12 file, expected PEM.*openssl pkcs12 -in keystore.p12 -out keystore.pem",
         ),
-        ({"ssl_keystore_location": "FILE"}, b"hello", "is no PEM file"),
+        ({"ssl_keystore_location": "FILE"}, b"hello", "is not a PEM file"),
         ({"ssl_keystore_location": "FILE"}, AUTHORITY.pem.encode(), "it must contain a private key"),
         ({"ssl_truststore_certificates": "hello"}, None, "it contains no readable certificate"),
         ({"ssl_truststore_location": "FILE"}, b"x", "are both set"),

@@ -117,7 +117,9 @@ def test_exhausted_memory_error_says_which_options_to_check() -> None:
     clock = FakeClock()
     pool = make_pool(100, 100, clock)
     allocate(pool, 100, 0)
-    with pytest.raises(BufferExhaustedError, match=r"no 100 bytes .* within 50 ms.*\(100 bytes\)") as caught:
+    with pytest.raises(
+        BufferExhaustedError, match=r"could not allocate 100 bytes within 50 ms.*\(100 bytes\)"
+    ) as caught:
         allocate(pool, 100, 50)
     assert isinstance(caught.value, KafkaTimeoutError)
     assert clock.waits == [50]
@@ -354,7 +356,7 @@ def test_memory_is_refused_in_the_middle_of_a_change(monkeypatch: pytest.MonkeyP
     pool = make_pool(1000, 100)
     monkeypatch.setattr(buffer_pool, "is_nested", lambda: True)
     with pool._lock:
-        with pytest.raises(KafkaError, match="in the middle of"):
+        with pytest.raises(KafkaError, match="was called during"):
             pool.allocate(Memory(), 100, 0)
         assert not pool.try_allocate(Memory(), 100)
     assert pool.available_memory == 1000

@@ -41,7 +41,7 @@ _OPCODES = (
 )
 
 #: What a handler may be told.
-_REFUSED = "in the middle of|outside a transaction|closed|call begin_transaction|was interrupted before"
+_REFUSED = "was called during|outside a transaction|closed|call begin_transaction|was interrupted before"
 
 #: More points than any call has.
 _MOST_POINTS = 1_000_000
@@ -269,7 +269,7 @@ def test_a_signal_handler_may_send_at_every_line(name: str, monkeypatch: pytest.
             error = settled(call)
             if error is not None:
                 assert re.search(
-                    "in the middle of|outside a transaction|closed|call begin_transaction|was interrupted before",
+                    "was called during|outside a transaction|closed|call begin_transaction|was interrupted before",
                     str(error),
                 )
         refused += error is not None

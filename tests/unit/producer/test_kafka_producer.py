@@ -304,7 +304,7 @@ def test_unknown_properties_reach_a_named_plugin(cluster: EmbeddedCluster, caplo
     with make(cluster, {"value.serializer": f"{PLUGINS}.UpperSerializer", "my.routing.table": "x"}) as producer:
         configured = producer._plugins.value_serializer._serializer.configured
         assert configured[0][0]["my.routing.table"] == "x"
-    assert "handed to the plugins alone: my.routing.table" in caplog.text
+    assert "passed to the plugins only: my.routing.table" in caplog.text
     with pytest.raises(ConfigError, match=r"unknown option my\.routing\.table"):
         make(cluster, {"my.routing.table": "x"})
 

@@ -37,7 +37,7 @@ def test_what_a_record_may_have(fields: dict[str, Any]) -> None:
         ({"topic": None}, r"the topic must be str, got NoneType"),
         ({"topic": 5}, r"the topic must be str, got int \(5\)"),
         ({"topic": [TOPIC]}, r"the topic must be str, got list"),
-        ({"topic": ""}, r"the topic must not be an empty str"),
+        ({"topic": ""}, r"the topic must be a non-empty str, got ''"),
         ({"partition": 1.5}, r"the record's partition must be int or None, got float \(1.5\)"),
         ({"partition": True}, r"the record's partition must be int or None, got bool \(True\)"),
         ({"partition": "1"}, r"the record's partition must be int or None, got str \('1'\)"),

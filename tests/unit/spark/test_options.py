@@ -130,11 +130,14 @@ SASL = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (SASL, "kafka.sasl.mechanism=PLAIN needs a user name: give kafka.sasl.jaas.config, or"),
+        (SASL, "kafka.sasl.mechanism=PLAIN needs a user name: set kafka.sasl.jaas.config, or"),
         ({**SASL, "kafka.sasl.jaas.config": "s3cr3t"}, "option kafka.sasl.jaas.config: malformed, expected"),
         ({**SASL, "kafka.sasl.mechanism": "MAGIC"}, "option kafka.sasl.mechanism: 'MAGIC' is not allowed, expected"),
         ({"kafka.security.protocol": "SASL_SSL"}, "option kafka.sasl.mechanism is required"),
-        ({"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": __file__}, "is no PEM file, expected PEM"),
+        (
+            {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": __file__},
+            "is not a PEM file, expected PEM",
+        ),
         ({"kafka.security.protocol": "SSL", "kafka.ssl.keystore.key": "s3cr3t"}, "belong together; set both"),
     ],
 )
