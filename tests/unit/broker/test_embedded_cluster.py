@@ -96,7 +96,7 @@ def test_wildcard_address_is_warned_of_with_what_is_advertised(caplog: pytest.Lo
     with EmbeddedCluster(host="0.0.0.0") as cluster:
         port = cluster.nodes[1]["PLAINTEXT"].port
         assert cluster.bootstrap_servers == f"127.0.0.1:{port}"
-    assert f"PLAINTEXT://0.0.0.0:{port}accepts connections on every address, but clients are told to" in caplog.text
+    assert f"PLAINTEXT://0.0.0.0:{port} accepts connections on every address, but clients are told to" in caplog.text
     assert f"connect to 127.0.0.1:{port}" in caplog.text and "advertised.listeners" in caplog.text
 
 

@@ -155,7 +155,7 @@ def test_authentication_refusal_is_delayed_and_hides_password() -> None:
 
 def test_disabled_mechanism_is_answered_with_enabled_ones() -> None:
     world = World(mechanism="GSSAPI")
-    with pytest.raises(AuthenticationError, match="none of PLAIN, SCRAM-SHA-256"):
+    with pytest.raises(AuthenticationError, match="not one of PLAIN, SCRAM-SHA-256"):
         world.run()
     with pytest.raises(AuthenticationError, match=r"set sasl\.mechanism to one of PLAIN, SCRAM-SHA-256"):
         world.client.authenticate()
@@ -312,7 +312,7 @@ def test_a_refusal_that_is_partly_written_goes_on() -> None:
     world = World()
     world.theirs.room, world.theirs.holds = 3, True
     world.asks(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="GSSAPI"))
-    with pytest.raises(AuthenticationError, match="none of PLAIN"):
+    with pytest.raises(AuthenticationError, match="not one of PLAIN"):
         world.server.authenticate()
     world.theirs.room = 1 << 30
     world.server.send_failure()
@@ -339,7 +339,7 @@ def test_reauthentication_may_not_change_the_mechanism() -> None:
     )
     assert world.server.begin_reauthentication(NetworkReceive("s", memoryview(request)))
     world.asks(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=x"))
-    with pytest.raises(AuthenticationError, match="has to use PLAIN again"):
+    with pytest.raises(AuthenticationError, match="must use PLAIN again"):
         world.server.authenticate()
 
 

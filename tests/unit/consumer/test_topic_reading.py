@@ -183,7 +183,7 @@ def test_retention_overtaking_a_reader_is_logged(caplog: pytest.LogCaptureFixtur
     assert [record.offset for record in islice(records, 2)] == [0, 1]
     cluster.partitions[0].first_offset = 4
     assert [record.offset for record in records] == [4, 5]
-    assert "the records 2 to 3 of t-0 are gone" in caplog.text
+    assert "records 2 to 3 of t-0 are lost" in caplog.text
 
 
 def test_topic_recreated_while_read_raises() -> None:
@@ -276,7 +276,7 @@ def test_reading_ends_when_leader_lacks_the_remaining_records() -> None:
 
     cluster.request = slow  # type: ignore[assignment,method-assign]
     with pytest.raises(
-        KafkaTimeoutError, match=r"t-0 was to be read up to offset 6, and for 300 ms .* from offset 4 on"
+        KafkaTimeoutError, match=r"t-0 was to be read up to offset 6, but .* from offset 4 on for 300 ms"
     ):
         next(records)
 

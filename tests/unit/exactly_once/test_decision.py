@@ -63,8 +63,8 @@ class Coordinators(ImmediateClient):
     ("known", "age_ms", "text"),
     [
         (None, 0, "the brokers do not know"),
-        (replace(GOOD, transaction=replace(TASKS, epoch=4)), 0, "is Ongoing, now as"),
-        (replace(GOOD, transaction=replace(TASKS, producer_id=10)), 0, "is Ongoing, now as"),
+        (replace(GOOD, transaction=replace(TASKS, epoch=4)), 0, "is Ongoing, and its producer is now"),
+        (replace(GOOD, transaction=replace(TASKS, producer_id=10)), 0, "is Ongoing, and its producer is now"),
         *((replace(GOOD, state=state), 0, f"is {state}") for state in ("Empty", "PrepareAbort", "CompleteAbort")),
         (replace(GOOD, partitions=frozenset()), 0, "its task wrote to"),
         (replace(GOOD, partitions=ROWS | {TopicPartition("t", 1)}), 0, "its task wrote to"),

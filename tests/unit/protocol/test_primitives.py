@@ -40,7 +40,7 @@ def test_varints_beyond_32_bits_are_refused(encoded: str) -> None:
 def test_skipped_tags_have_to_be_there() -> None:
     tags = memoryview(bytes.fromhex("020001aa0700") + b"rest")
     assert skip_tags(tags, 0) == 6
-    with pytest.raises(ProtocolError, match="beyond"):
+    with pytest.raises(ProtocolError, match="exceeds the"):
         skip_tags(memoryview(bytes.fromhex("010005aa")), 0)
 
 

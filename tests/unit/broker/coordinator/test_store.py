@@ -128,7 +128,9 @@ def test_invalid_rows_are_refused_with_the_file_name(tmp_path: Path) -> None:
         connection.execute("INSERT INTO transactions VALUES ('t', 1, 1, 1, 0, -1, -1, -1, 'Odd', 1, 2, '[]', '[]')")
         connection.commit()
 
-    with pytest.raises(ConfigError, match="sqlite is damaged: 'Odd' is not a valid TransactionState; put a copy"):
+    with pytest.raises(
+        ConfigError, match="sqlite is damaged: 'Odd' is not a valid TransactionState; restore it from a copy"
+    ):
         EmbeddedCluster(data_dir=tmp_path).start()
 
     (tmp_path / FILE_NAME).unlink()
