@@ -428,7 +428,9 @@ def test_zstd_is_not_sent_to_a_broker_that_cannot_read_it() -> None:
     future = world.append()
     world.run_until(lambda: future.done() or world.brokers.requests())
     assert not world.brokers.requests()
-    with pytest.raises(UnsupportedVersionError, match=r"zstd needs PRODUCE 7 .* up to version 6; .*another compression\.type"):
+    with pytest.raises(
+        UnsupportedVersionError, match=r"zstd needs PRODUCE 7 .* up to version 6; .*another compression\.type"
+    ):
         future.get(0)
 
 
