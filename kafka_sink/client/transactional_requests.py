@@ -277,7 +277,8 @@ def _max_version(transaction_version: TransactionVersion) -> int | None:
 def _require_version(api_key: ApiKey, version: int, transaction_version: TransactionVersion) -> None:
     if transaction_version is TransactionVersion.V2 and version < _FIRST_OF_VERSION_2:
         raise UnsupportedVersionError(
-            f"the cluster runs transaction.version 2, but this broker supports {api_key.name} only up to version {version}"
+            "the cluster runs transaction.version 2, but this broker supports "
+            f"{api_key.name} only up to version {version}"
         )
 
 
