@@ -42,10 +42,9 @@ class SortedRows:
     run_starts: Int64s
     wall_ms: int
 
-    @property
-    def topic_partitions(self) -> list[TopicPartition]:
-        """The partition of each run."""
-        return [TopicPartition(self.topic, int(partition)) for partition in self.run_partitions]
+    def topic_partition(self, run: int) -> TopicPartition:
+        """The partition of a run."""
+        return TopicPartition(self.topic, int(self.run_partitions[run]))
 
     def of_runs(self, runs: list[int]) -> tuple[SortedRows, Int64s]:
         """(the rows of *runs* alone, their positions among these rows)."""
@@ -114,7 +113,7 @@ class ColumnAppender:
         for continue_open in (True,) * _ROUNDS_WITH_OPEN_BATCHES + (False,):
             accumulator.check_open()
             if continue_open:
-                places = [accumulator.open_batch(topic_partition) for topic_partition in rows.topic_partitions]
+                places = [accumulator.open_batch(rows.topic_partition(run)) for run in range(len(rows.run_partitions))]
             else:
                 places = [accumulator.new_batch] * len(rows.run_partitions)
             missed, ready = self._carry_out(_Plan(rows, places, accumulator.new_batch), callback, deadline, appended)
@@ -134,7 +133,6 @@ class ColumnAppender:
         """
         encoded = encode_records(plan.rows.chunk, plan.offset_deltas, plan.timestamp_deltas)
         bounds = encoded.offsets
-        topic_partitions = plan.rows.topic_partitions
         missed: list[int] = []
         ready = False
         for segment in plan.segments:
@@ -145,7 +143,7 @@ class ColumnAppender:
             batch = segment.place.batch
             if batch is None:
                 left = max(deadline - self._clock.monotonic_ms(), 0)
-                self._accumulator.append_to_new_batch(topic_partitions[segment.run], rows, left)
+                self._accumulator.append_to_new_batch(plan.rows.topic_partition(segment.run), rows, left)
                 ready = True
             elif self._accumulator.continue_batch(batch, segment.place.record_count, rows):
                 ready |= batch.is_full
