@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.broker.network.security import Users
+from kafka_sink.broker.network.listener_security import Users
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.threads import start_thread
 from kafka_sink.network.sasl.scram import ScramCredential

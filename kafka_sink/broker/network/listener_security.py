@@ -1,4 +1,4 @@
-"""Creates the channel builders of the broker's listeners from its configuration.
+"""The security protocol of each listener (``listener.security.protocol.map``), and the channel builder that it needs.
 
 Called once per node when its network layer is created. Invalid settings raise an error then. Passwords of SCRAM users
 must not be kept.
