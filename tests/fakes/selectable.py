@@ -72,7 +72,7 @@ class FakeSelectable:
         self.poll_timeouts: list[int] = []
         self.is_closed = False
         self.connections: dict[str, FakeConnection] = {}
-        self._woken = False
+        self.woken = False
         self.completed_sends: list[NetworkSend] = []
         self.completed_receives: list[NetworkReceive] = []
         self.connected: list[str] = []
@@ -146,10 +146,10 @@ class FakeSelectable:
         for connection_id, connection in list(self.connections.items()):
             self._process(connection_id, connection)
         something = self.completed_sends or self.completed_receives or self.connected or self.disconnected
-        if not something and not self._woken:
+        if not something and not self.woken:
             assert timeout_ms < FOREVER_MS, "this poll would wait for ever"
             self.clock.advance(timeout_ms)
-        self._woken = False
+        self.woken = False
 
     def _process(self, connection_id: str, connection: FakeConnection) -> None:
         if connection.lost is not None:
@@ -185,7 +185,7 @@ class FakeSelectable:
             self.reply(connection_id, answer)
 
     def wakeup(self) -> None:
-        self._woken = True
+        self.woken = True
 
     def can_send(self, connection_id: str) -> bool:
         connection = self.connections.get(connection_id)

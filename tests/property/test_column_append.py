@@ -145,7 +145,7 @@ def _after_encoding(action: Callable[[], None] | None) -> Iterator[None]:
 def test_columns_make_the_batches_that_single_records_make(
     happenings: list[Any], batch_size: int, codec: CompressionType, least_capacity: int
 ) -> None:
-    with mock.patch.object(buffer_pool, "_LEAST_CAPACITY_BYTES", least_capacity):
+    with mock.patch.object(buffer_pool, "LEAST_CAPACITY_BYTES", least_capacity):
         compare(happenings, batch_size, codec)
 
 

@@ -23,7 +23,7 @@ from kafka_sink.common.metrics import Sampled
 from kafka_sink.producer.batching.calls_in_progress import APPEND, refuse
 
 #: The initial capacity of a batch when batch.size is larger.
-_LEAST_CAPACITY_BYTES: Final = 16384
+LEAST_CAPACITY_BYTES: Final = 16384
 
 _NS_PER_MS: Final = 1_000_000
 
@@ -320,7 +320,7 @@ class BatchMemory:
         """Bytes of memory for a batch that has *size* bytes now; exactly *size* if that is over batch.size."""
         if size > self._batch_size_bytes:
             return size
-        return min(max(2 * size, _LEAST_CAPACITY_BYTES), self._batch_size_bytes)
+        return min(max(2 * size, LEAST_CAPACITY_BYTES), self._batch_size_bytes)
 
     def limit_for(self, memory: Memory) -> int:
         """Bytes that a batch in *memory* may grow to: batch.size, or more for a single large record."""

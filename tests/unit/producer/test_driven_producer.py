@@ -113,9 +113,9 @@ def test_the_sender_is_woken_by_a_new_or_full_batch_only() -> None:
     network = driven.brokers.network
     woken = []
     for _ in range(3):
-        network._woken = False
+        network.woken = False
         driven.producer.send(ProducerRecord(TOPIC, b"v"))
-        woken.append(network._woken)
+        woken.append(network.woken)
     assert woken == [True, False, True]
 
 
@@ -123,9 +123,9 @@ def test_rows_wake_the_sender() -> None:
     driven = DrivenProducer(linger_ms=1000)
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     for expected in (True, False):
-        driven.brokers.network._woken = False
+        driven.brokers.network.woken = False
         driven.producer.send_columns(TOPIC, make_chunk([Row()]))
-        assert driven.brokers.network._woken is expected
+        assert driven.brokers.network.woken is expected
 
 
 def test_leaving_full_batch_for_another_open_one_wakes_sender() -> None:
@@ -133,14 +133,14 @@ def test_leaving_full_batch_for_another_open_one_wakes_sender() -> None:
     send = driven.producer.send
     for partition in (0, 1):
         send(ProducerRecord(TOPIC, b"v", partition=partition))
-    driven.brokers.network._woken = False
+    driven.brokers.network.woken = False
     built_in = driven.producer._plugins.built_in
     assert built_in is not None
     before = built_in.partition(TOPIC, None, driven.producer._network.metadata.fetch())
     send(ProducerRecord(TOPIC, b"x" * 900, partition=before))
-    driven.brokers.network._woken = False
+    driven.brokers.network.woken = False
     send(ProducerRecord(TOPIC, b"y" * 100))
-    assert driven.brokers.network._woken
+    assert driven.brokers.network.woken
 
 
 @pytest.mark.parametrize("field", ["key", "value"])

@@ -1004,9 +1004,9 @@ def test_an_error_in_one_pass_does_not_end_the_sender(
 
 def test_closing_wakes_the_sender() -> None:
     world = settled()
-    world.network._woken = False
+    world.network.woken = False
     world.sender.initiate_close()
-    assert world.network._woken
+    assert world.network.woken
 
 
 @pytest.mark.parametrize("in_flight", [1, 5])
@@ -1058,7 +1058,7 @@ def test_a_waiting_thread_wakes_a_sender_that_is_asleep() -> None:
     started = world.now
 
     def sender_wakes_up() -> None:
-        assert world.network._woken
+        assert world.network.woken
         world.run_until(lambda: world.memory_in_use == 0)
 
     world.clock.actions.append(sender_wakes_up)

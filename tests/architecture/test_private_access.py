@@ -1,0 +1,123 @@
+"""Tests use what a class offers to everybody; the exceptions are listed here, each with its reason."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+
+#: Public in spite of the underscore: named tuples, and what other projects document for their users.
+PUBLIC = frozenset({"_replace", "_asdict", "_fields", "_exit", "_PARTITION_EOF", "_MSG_TIMED_OUT", "_UNKNOWN_TOPIC"})
+
+#: Calls that take the name of an attribute as a string.
+BY_NAME = frozenset({"setattr", "getattr", "hasattr", "delattr", "object"})
+
+#: File → the private names that it may use. A new one needs a reason beside its use.
+ALLOWED: dict[str, set[str]] = {
+    # The reason is beside the use.
+    "unit/broker/test_processor.py": {"_connections"},
+    "unit/client/test_network_client.py": {"_correlation_id"},
+    "unit/network/test_selector.py": {"_channels"},
+    # Steps of the driver, between which a driver may die or be overtaken.
+    "bench/test_bench_scale.py": {"_MAX_IDS_CHECKED"},
+    "compat/test_exactly_once_on_kafka.py": {"_decide"},
+    "compat/test_exactly_once_on_kafka_cluster.py": {"_clock", "_requests"},
+    "exactly_once/test_faults.py": {"_commit", "_decide", "_end_decision", "_fence", "_finish", "_losers"},
+    "exactly_once/test_identities.py": {"_cluster", "_decide", "_put", "_transactions"},
+    "exactly_once/test_protocols.py": {"_ask", "_decide"},
+    "exactly_once/test_refusals.py": {
+        "_clock",
+        "_cluster",
+        "_decide",
+        "_propose",
+        "_put",
+        "_timeout_ms",
+        "_transactions",
+        "_used",
+    },
+    "integration/test_cli_groups_txn.py": {"_decide"},
+    "unit/exactly_once/test_decision.py": {"_commit", "_is_committed"},
+    # Parts of a producer, which it hides; tests of its steps look at them and stop between them.
+    "compat/test_transactions_on_kafka.py": {"_transactions"},
+    "fakes/driven_producer.py": {"_pipeline", "_sender", "_thread"},
+    "fakes/interrupted_producer.py": {
+        "_calls",
+        "_free",
+        "_incomplete",
+        "_pipeline",
+        "_pool",
+        "_queues",
+        "_sender",
+        "_waiters",
+    },
+    "fakes/producing.py": {"_Call", "_add_batch", "_calls", "_clock", "_new_batch", "_pool", "_queue", "_state"},
+    "fakes/sender_world.py": {"_config", "_pipeline", "_settings"},
+    "integration/test_producer_signals.py": {"_pipeline"},
+    "integration/test_transactions.py": {"_transactions"},
+    "property/test_client_hostile_answers.py": {"_nodes", "_resolver", "_states"},
+    "property/test_delivery.py": {
+        "_backoff",
+        "_batches",
+        "_in_flight",
+        "_random",
+        "_reconnect_backoff",
+        "_setup_timeout",
+        "_states",
+    },
+    "sim/mutations.py": {"_pool"},
+    "sim/simulation.py": {"_network", "_pipeline", "_sender"},
+    "sim/transaction_simulation.py": {"_network", "_pipeline", "_sender"},
+    "unit/producer/test_accumulator.py": {"_closed"},
+    "unit/producer/test_batch_drain.py": {"_partitions"},
+    "unit/producer/test_buffer_pool.py": {"_lock"},
+    "unit/producer/test_built_in_partitioner.py": {"_loads"},
+    "unit/producer/test_column_append.py": {"_closed"},
+    "unit/producer/test_driven_producer.py": {"_forked", "_network", "_pipeline", "_plugins", "_thread"},
+    "unit/producer/test_idempotence.py": {"_partitions", "_state"},
+    "unit/producer/test_interrupts.py": {"_closed", "_pipeline", "_transactions"},
+    "unit/producer/test_kafka_producer.py": {"_network", "_plugins", "_serializer"},
+    "unit/producer/test_producer_batch.py": {"_staging"},
+    "unit/producer/test_producer_transactions.py": {"_pipeline"},
+    "unit/producer/test_sender.py": {"_backoff_left_ms", "_batches", "_in_flight"},
+    "unit/producer/test_sender_loop.py": {"_in_flight", "_result"},
+    "unit/producer/test_transactions.py": {"_Call", "_calls"},
+}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in PUBLIC
+
+
+def is_own(owner: ast.expr) -> bool:
+    """Whether *owner* is ``self``, ``cls`` or ``super()``."""
+    if isinstance(owner, ast.Call):
+        owner = owner.func
+        return isinstance(owner, ast.Name) and owner.id == "super"
+    return isinstance(owner, ast.Name) and owner.id in {"self", "cls"}
+
+
+def names_used(node: ast.AST) -> Iterator[str]:
+    """The names that *node* takes from something other than its own class."""
+    if isinstance(node, ast.Attribute) and not is_own(node.value):
+        yield node.attr
+    elif isinstance(node, ast.ImportFrom):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.Call):
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called in BY_NAME:
+            for each in node.args:
+                if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                    yield each.value.rpartition(".")[2]
+
+
+def private_names(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    return {name for node in ast.walk(tree) for name in names_used(node) if is_private(name)}
+
+
+def test_tests_use_no_private_names_but_those_listed() -> None:
+    found = {str(path.relative_to(TESTS)): private_names(path) for path in sorted(TESTS.rglob("*.py"))}
+    new = {path: names - ALLOWED.get(path, set()) for path, names in found.items()}
+    assert {path: names for path, names in new.items() if names} == {}
