@@ -18,6 +18,7 @@ BY_NAME = frozenset({"setattr", "getattr", "hasattr", "delattr", "object"})
 ALLOWED: dict[str, set[str]] = {
     # The reason is beside the use.
     "unit/broker/test_processor.py": {"_connections"},
+    "unit/broker/test_socket_server.py": {"_listeners"},
     "unit/client/test_network_client.py": {"_correlation_id"},
     "unit/network/test_selector.py": {"_channels"},
     # Steps of the driver, between which a driver may die or be overtaken.

@@ -92,6 +92,7 @@ def test_control_plane_has_its_own_processor_and_queue(servers: list[SocketServe
 def test_the_listener_between_brokers_is_opened_first(servers: list[SocketServer]) -> None:
     server = make(servers, [CLIENTS, CONTROL], inter_broker_listener_name="CONTROL")
     server.startup(start_processing_requests=False)
+    # From outside, listeners that are open do not show the order in which they were opened.
     assert list(server._listeners) == ["CONTROL", "CLIENTS"]
 
 
