@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.client.coordinator_requests import caller_reaction
+from kafka_sink.client.coordinator_requests import CoordinatorRequests, caller_reaction
+from kafka_sink.client.exchange import Pause, Round
 from kafka_sink.client.outcomes import Attempts, Done, FindCoordinator, Reaction, Refused
 from kafka_sink.client.transactional_requests import (
     AddPartitionsToTxn,
@@ -15,7 +16,7 @@ from kafka_sink.client.transactional_requests import (
     InitProducerId,
     TxnOffsetCommit,
 )
-from kafka_sink.common.errors import ErrorCode, ProtocolError, UnsupportedVersionError
+from kafka_sink.common.errors import DisconnectError, ErrorCode, ProtocolError, UnsupportedVersionError
 from kafka_sink.common.model import (
     ConsumerGroupMetadata,
     Node,
@@ -44,6 +45,7 @@ from kafka_sink.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from tests.fakes.clock import FakeClock
 
 E = ErrorCode
 V1, V2 = TransactionVersion
@@ -186,3 +188,30 @@ def test_caller_and_producer_differ_only_as_documented(api: ApiKey) -> None:
     assert of_caller - of_producer == {E.UNKNOWN_SERVER_ERROR}
     assert all(code.is_retriable for code in of_producer - of_caller)
     assert E.UNKNOWN_TOPIC_OR_PARTITION in of_producer - of_caller
+
+
+@pytest.mark.parametrize(
+    ("answer", "looks_up"),
+    [
+        (EndTxnResponse(error_code=E.NOT_COORDINATOR), True),
+        (DisconnectError("lost"), True),
+        (EndTxnResponse(error_code=E.CONCURRENT_TRANSACTIONS), False),
+    ],
+    ids=["moved", "lost", "busy"],
+)
+def test_a_caller_looks_up_a_coordinator_that_may_have_moved(answer: Any, looks_up: bool) -> None:
+    # An exchange neither sends nor waits, so nothing of the client is used here.
+    unused: Any = None
+    exchange = CoordinatorRequests(unused, 10_000, FakeClock()).ask(EndTxn("writer", PRODUCER, V1, True))
+    found = FindCoordinatorResponse(coordinators=[Coordinator("writer", 1, "host", 9092, E.NONE)])
+    apis = [_api(next(exchange)), _api(exchange.send([found]))]
+    assert isinstance(exchange.send([answer]), Pause)
+    apis.append(_api(exchange.send([])))
+    again = ApiKey.FIND_COORDINATOR if looks_up else ApiKey.END_TXN
+    assert apis == [ApiKey.FIND_COORDINATOR, ApiKey.END_TXN, again]
+
+
+def _api(step: Round | Pause) -> ApiKey:
+    assert isinstance(step, Round)
+    ((_, spec),) = step.requests
+    return spec.api_key
