@@ -184,9 +184,9 @@ class TlsContexts:
         except (ssl.SSLError, OSError, ValueError) as error:
             if asked:
                 what = (
-                    "is required: the private key is encrypted"
+                    "is not the password of the private key"
                     if password
-                    else "is not the password of the private key"
+                    else "is required: the private key is encrypted"
                 )
                 raise ConfigError(f"{where}: {self._prefix}ssl.key.password {what}") from None
             reason = getattr(error, "reason", None) or "no private key with its certificate"

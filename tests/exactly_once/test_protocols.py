@@ -215,7 +215,7 @@ def test_progress_of_somebody_elses_group_is_refused(world: World) -> None:
     "Progress that is missing, foreign, too new or forgotten is refused before a row is written, with what to do",
 )
 def test_a_missing_progress_topic_is_refused_by_name(world: World) -> None:
-    with pytest.raises(ExactlyOnceError, match=r"topic 'nowhere', .* does not exist"):
+    with pytest.raises(ExactlyOnceError, match=r"topic 'nowhere' for the progress .* does not exist"):
         ParallelSink(world.client, "sink", "nowhere").plan()
 
 

@@ -128,7 +128,7 @@ def test_last_batch_again_is_skipped_or_refused_with_other_rows(world: World, pr
         world.write_batch(protocol, version, b"%d" % version, digest=digest)
     world.write_batch(protocol, 1, b"1", digest="second")
     for _ in range(2):
-        with pytest.raises(ProgressError, match=r"batch 1 of query 1 is committed, .* were second, and are other"):
+        with pytest.raises(ProgressError, match=r"batch 1 of query 1 is committed, .* were second, and are now other"):
             world.write_batch(protocol, 1, b"1", b"2", digest="other")
     world.write_batch(protocol, 2, b"2", digest="third")
     assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2"]  # type: ignore[arg-type]

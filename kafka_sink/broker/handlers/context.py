@@ -118,7 +118,7 @@ class BrokerContext:
             raise ApiError(f"{topic.name} has no partition {index}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = topic.partitions[index]
         if partition.leader != self.node_id:
-            leads = "it has no leader" if partition.leader != NO_LEADER else "broker {partition.leader} is"
+            leads = f"broker {partition.leader} is" if partition.leader != NO_LEADER else "it has no leader"
             raise ApiError(
                 f"broker {self.node_id} is not the leader of {topic.name}-{index}: {leads}",
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
