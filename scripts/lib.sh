@@ -76,6 +76,8 @@ make_venv() {
         install_first_of "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv" python3-venv ||
             die "$python cannot create virtual environments: install its venv module (Debian: python3-venv)."
     fi
+    # --clear would empty the environment of another checkout through a link to it.
+    [ ! -L "$VENV" ] || rm "$VENV"
     "$python" -m venv --clear "$VENV"
 }
 
