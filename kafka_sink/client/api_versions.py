@@ -17,11 +17,34 @@ from kafka_sink.common.version import OLDEST_KAFKA
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
 from kafka_sink.protocol.registry import api
-from kafka_sink.protocol.schema import VersionRange
+from kafka_sink.protocol.schema import Struct, VersionRange
 
 _UPGRADE_BROKERS: Final = f"upgrade it to Apache Kafka {OLDEST_KAFKA} or newer"
 
 _KNOWN_KEYS = frozenset(int(key) for key in ApiKey)
+
+#: The first version per API from which the client waits for the throttle time that a broker reports (KIP-219). In
+#: earlier versions the broker delays its response instead. For newer APIs (not listed) the client always waits.
+_CLIENT_THROTTLES_FROM: Final[dict[ApiKey, int]] = {
+    ApiKey.PRODUCE: 6,
+    ApiKey.FETCH: 8,
+    ApiKey.LIST_OFFSETS: 3,
+    ApiKey.METADATA: 6,
+    ApiKey.FIND_COORDINATOR: 2,
+    ApiKey.API_VERSIONS: 2,
+    ApiKey.CREATE_TOPICS: 3,
+    ApiKey.DELETE_TOPICS: 2,
+    ApiKey.INIT_PRODUCER_ID: 1,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 1,
+    ApiKey.ADD_OFFSETS_TO_TXN: 1,
+    ApiKey.END_TXN: 1,
+    ApiKey.TXN_OFFSET_COMMIT: 1,
+    ApiKey.CREATE_PARTITIONS: 1,
+    ApiKey.DELETE_RECORDS: 1,
+    ApiKey.DESCRIBE_CONFIGS: 2,
+    ApiKey.OFFSET_COMMIT: 4,
+    ApiKey.OFFSET_FETCH: 4,
+}
 
 
 class NodeApiVersions:
@@ -77,6 +100,12 @@ def allowed_versions(api_key: ApiKey, max_version: int | None) -> VersionRange:
     """The versions of an API that this client supports, limited to *max_version*."""
     versions = api(api_key).versions
     return versions if max_version is None else VersionRange(versions.min, min(versions.max, max_version))
+
+
+def throttle_ms(api_key: ApiKey, version: int, body: Struct) -> int:
+    """How long to send no request to the broker after *body*; 0 = not throttled, or by the broker itself."""
+    reported = int(getattr(body, "throttle_time_ms", 0))
+    return reported if version >= _CLIENT_THROTTLES_FROM.get(api_key, 0) else 0
 
 
 class ApiVersions:

@@ -11,18 +11,16 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from kafka_sink.client.api_versions import ApiVersions, NodeApiVersions, allowed_versions
+from kafka_sink.client.api_versions import ApiVersions, NodeApiVersions, allowed_versions, throttle_ms
 from kafka_sink.client.client_request import BodyBuilder, ClientRequest, ClientResponse, ResponseCallback
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.client.connection_states import ClusterConnectionStates, ConnectionFailure, Resolver
 from kafka_sink.client.in_flight_requests import InFlightRequest, InFlightRequests
 from kafka_sink.client.metadata_updater import MetadataUpdater
-from kafka_sink.client.node_choice import least_loaded_node
 from kafka_sink.client.peers import Peers
-from kafka_sink.client.throttling import throttle_ms
 from kafka_sink.client.version_questions import VersionQuestions, api_versions_request
 from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import Clock
+from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import ErrorCode, ProtocolError, UnsupportedVersionError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node
@@ -143,13 +141,26 @@ class NetworkClient:
         ago. None if no node can be used now."""
         nodes = self._updater.nodes()
         offset = self._random.randrange(len(nodes)) if nodes else 0
-        return least_loaded_node(
-            nodes[offset:] + nodes[:offset],
-            now_ms,
-            can_send_request=self.can_send_request,
-            states=self._states,
-            in_flight=self._in_flight,
-        )
+        ready: Node | None = None
+        fewest = FOREVER_MS
+        preparing: Node | None = None
+        connectable: Node | None = None
+        for node in nodes[offset:] + nodes[:offset]:
+            node_id = node.connection_id
+            if self.can_send_request(node_id, now_ms):
+                count = self._in_flight.count(node_id)
+                if count == 0:
+                    return node
+                if count < fewest:
+                    ready, fewest = node, count
+            elif self._states.is_preparing(node_id):
+                preparing = node
+            elif self._states.can_connect(node_id, now_ms) and (
+                connectable is None
+                or self._states.last_attempt_ms(node_id) < self._states.last_attempt_ms(connectable.connection_id)
+            ):
+                connectable = node
+        return ready or preparing or connectable
 
     def initiate_connect(self, node: Node, now_ms: int) -> None:
         """Start to connect in any state; an immediate failure is handled like a later one."""

@@ -11,11 +11,10 @@ from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Header, Node, TopicPartition
-from kafka_sink.producer.batching.accumulator import AppendResult, BatchSettings, RecordAccumulator
+from kafka_sink.producer.batching.accumulator import AppendResult, BatchSettings, PartitionQueue, RecordAccumulator
 from kafka_sink.producer.batching.buffer_pool import BufferPool
 from kafka_sink.producer.batching.calls_in_progress import APPEND, CallsInProgress, _Call
 from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender, SortedRows
-from kafka_sink.producer.batching.partition_queue import PartitionQueue
 from kafka_sink.producer.batching.producer_batch import Compression, ProducerBatch
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager

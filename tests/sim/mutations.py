@@ -16,8 +16,7 @@ from unittest import mock
 from kafka_sink.client.in_flight_requests import InFlightRequests
 from kafka_sink.client.metadata import Metadata
 from kafka_sink.common.errors import ErrorCode
-from kafka_sink.producer.batching.accumulator import RecordAccumulator
-from kafka_sink.producer.batching.partition_queue import PartitionQueue
+from kafka_sink.producer.batching.accumulator import PartitionQueue, RecordAccumulator
 from kafka_sink.producer.batching.producer_batch import NO_SEQUENCE, ProducerBatch
 from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager

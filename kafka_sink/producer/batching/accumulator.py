@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from kafka_sink.client.cluster import Cluster
 from kafka_sink.common.backoff import ExponentialBackoff
@@ -26,9 +27,7 @@ from kafka_sink.common.locks import release_left
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, Node, TopicPartition
 from kafka_sink.producer.batching.buffer_pool import BatchMemory, BufferPool, Memory
 from kafka_sink.producer.batching.calls_in_progress import APPEND, FLUSH, CallsInProgress
-from kafka_sink.producer.batching.identity import Sequences, TransactionGate
-from kafka_sink.producer.batching.partition_queue import PartitionQueue
-from kafka_sink.producer.batching.producer_batch import Compression, ProducerBatch
+from kafka_sink.producer.batching.producer_batch import Compression, ProducerBatch, sequence_precedes
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.records import reference
 from kafka_sink.records.layout import HEADER_BYTES
@@ -100,6 +99,75 @@ class ReadyCheckResult:
     ready_nodes: set[Node]
     next_ready_check_delay_ms: int
     unknown_leader_topics: set[str]
+
+
+class Sequences(Protocol):
+    """What the accumulator asks of the sequences of an idempotent producer. Sender thread."""
+
+    def must_wait(self, first: ProducerBatch) -> bool:
+        """Whether the oldest batch of a partition must not be drained now."""
+
+    def assign_sequence(self, batch: ProducerBatch) -> None:
+        """Assign the next sequence of its partition to a drained batch, unless it has one."""
+
+    def split(self, batch: ProducerBatch, pieces: Sequence[ProducerBatch]) -> None:
+        """Replace *batch* by *pieces*, with consecutive sequences."""
+
+
+class TransactionGate(Protocol):
+    """What the accumulator asks of the transactions of a producer with a transactional id."""
+
+    def check_can_send(self) -> None:
+        """Calling thread.
+
+        :raises TransactionStateError: if no transaction is open.
+        :raises TransactionAbortableError: if the open transaction can only be aborted.
+        """
+
+    def add_partition(self, topic_partition: TopicPartition) -> None:
+        """Add the partition of a staged record, after :meth:`check_can_send` and within the same append. Calling
+        thread.
+        """
+
+    @property
+    def is_completing(self) -> bool:
+        """Whether the transaction is being committed or aborted."""
+
+    def is_send_allowed(self, topic_partition: TopicPartition) -> bool:
+        """Whether batches of the partition may be sent now."""
+
+    def batch_failed(self, error: Exception) -> None:
+        """Handle the failure of a batch. Sender thread."""
+
+
+class PartitionQueue:
+    """The batches of one partition, oldest first; only the last may be open. Every access holds ``lock``."""
+
+    __slots__ = ("batches", "lock", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.lock = threading.RLock()
+        self.batches: deque[ProducerBatch] = deque()
+
+    def put_back(self, batch: ProducerBatch) -> None:
+        """Insert *batch* before batches that were never sent, in the order of sequences if it has one, else by age. The
+        caller holds the lock.
+        """
+        position = 0
+        for other in self.batches:
+            if _stays_behind(batch, other):
+                break
+            position += 1
+        self.batches.insert(position, batch)
+
+
+def _stays_behind(batch: ProducerBatch, other: ProducerBatch) -> bool:
+    """Whether the queued batch *other* comes after *batch*, which is put back."""
+    if batch.has_sequence:
+        return not other.has_sequence or sequence_precedes(batch.base_sequence, other.base_sequence)
+    # The oldest batch stays first. Otherwise its time-out would pass unnoticed behind a younger batch.
+    return other.created_ms > batch.created_ms or (other.attempts == 0 and other.created_ms == batch.created_ms)
 
 
 class RecordAccumulator:

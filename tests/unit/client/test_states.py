@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from kafka_sink.client.api_versions import ApiVersions, NodeApiVersions, allowed_versions
+from kafka_sink.client.api_versions import ApiVersions, NodeApiVersions, allowed_versions, throttle_ms
 from kafka_sink.client.client_request import ClientRequest
 from kafka_sink.client.connection_states import (
     ClusterConnectionStates,
@@ -15,7 +15,6 @@ from kafka_sink.client.connection_states import (
     ConnectionState,
 )
 from kafka_sink.client.in_flight_requests import InFlightRequest, InFlightRequests
-from kafka_sink.client.throttling import throttle_ms
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import AuthenticationError, UnsupportedVersionError
