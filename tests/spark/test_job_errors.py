@@ -18,13 +18,13 @@ ROOT = Path(__file__).parents[2]
     [
         ("stream_to_kafka.py", ["--format", "json"], "a stream of json files needs --schema"),
         ("stream_to_kafka.py", ["--source", "socket"], "--source socket needs HOST:PORT"),
-        ("foreach_batch_to_kafka.py", ["--key", "id"], "there is no column id; there are value"),
+        ("foreach_batch_to_kafka.py", ["--key", "id"], "there is no column id; the columns are value"),
         (
             "stream_to_kafka.py",
             ["--option", "kafka.compression.type=zip"],
             "option kafka.compression.type: 'zip' is not allowed",
         ),
-        ("batch_to_kafka.py", ["--name", "orders"], "give --version too"),
+        ("batch_to_kafka.py", ["--name", "orders"], "add --version, or remove --name to write at least once"),
     ],
 )
 def test_errors_are_one_line(
