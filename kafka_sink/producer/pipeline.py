@@ -59,7 +59,7 @@ class Pipeline:
         #: Keeps the sequences, and the transactions if there is a transactional id. None without idempotence.
         self.identity = identity
         #: The same; None without a transactional id.
-        self.transactions = transactions = None if config.transactional_id is None else identity
+        self.transactions = transactions = identity if identity is not None and identity.is_transactional else None
         self.calls = CallsInProgress()
         self.calls.sender_needs(lambda: [metadata.lock, *self.metrics.locks()])
         if transactions is not None:

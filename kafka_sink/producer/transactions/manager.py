@@ -68,7 +68,7 @@ class TransactionManager:
 
     def __init__(self, config: ProducerConfig, api_versions: ApiVersions, clock: Clock, log: ContextLogger) -> None:
         #: None for a producer that is only idempotent.
-        self.transactional_id = config.transactional_id or None
+        self.transactional_id = config.transactional_id
         self.sequences = IdempotenceManager(log, transactional=self.is_transactional)
         self._config = config
         self._clock = clock
