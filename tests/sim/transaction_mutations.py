@@ -134,6 +134,7 @@ TRANSACTION_MUTATIONS: tuple[Mutation, ...] = (
         "_check_epoch",
         _every_epoch,
         _zombies_that_go_on,
+        likely_seed=7,
         also=(Mutation("", TransactionCoordinator, "admit_produce", _admit_older),),
     ),
     TransactionMutation(
@@ -154,7 +155,7 @@ TRANSACTION_MUTATIONS: tuple[Mutation, ...] = (
         TransactionCoordinator,
         "end_transaction",
         _fence_the_early,
-        likely_seed=15,
+        likely_seed=83,
     ),
     TransactionMutation("markers are tried only once", TransactionCoordinator, "_retry_markers", _never_again),
     TransactionMutation(
