@@ -98,10 +98,12 @@ def warn_of_skipped(sink: str | None, version: int | None, doubt: str) -> None:
 def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Log which rows of a failed at-least-once write stay in the topics."""
     commits = [message for message in messages if isinstance(message, TaskCommit)]
+    unfinished = len(messages) - len(commits)
     _log.warning(
-        "the write failed: %d of %d tasks had finished and their %d rows stay in the topics, as do rows of other "
-        "tasks that were acknowledged before; if the write is repeated, all of these rows are duplicated",
+        "the write failed: %d of %d tasks had finished and their %d rows stay in the topics%s; if the write is "
+        "repeated, all of these rows are duplicated",
         len(commits),
         len(messages),
         sum(commit.rows_acked for commit in commits),
+        ", as do rows of the other tasks that were acknowledged before" if unfinished else "",
     )

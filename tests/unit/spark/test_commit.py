@@ -53,7 +53,13 @@ def test_the_report_adds_the_tasks_up(tmp_path: Path) -> None:
 def test_abort_says_what_stays_and_never_raises(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         make_writer().abort([make_commit(0, 10, 10), None])
-    assert "1 of 2 tasks had finished and their 10 rows stay in the topics" in caplog.text
+    assert "1 of 2 tasks had finished and their 10 rows stay in the topics, as do rows of the other" in caplog.text
+
+
+def test_abort_after_all_tasks_names_no_other_rows(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        make_writer().abort([make_commit(0, 10, 10)])
+    assert "1 of 1 tasks had finished and their 10 rows stay in the topics; if" in caplog.text
 
 
 def test_a_report_that_cannot_be_written_does_not_undo_a_write(
