@@ -13,17 +13,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafka_sink.broker.embedded_broker import EmbeddedCluster
+    from kafka_sink.preflight.findings import CheckReport
     from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
+    from kafka_sink.spark.check import check
     from kafka_sink.spark.dataframe_writer import WriteReport, foreach_batch, write
     from kafka_sink.spark.streaming.progress import SinkProgress, progress_listener
     from kafka_sink.spark.streaming.stopping import run_until_stopped
 
 __all__ = [
+    "CheckReport",
     "EmbeddedCluster",
     "KafkaProducer",
     "ProducerRecord",
     "SinkProgress",
     "WriteReport",
+    "check",
     "foreach_batch",
     "progress_listener",
     "register",
@@ -32,11 +36,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CheckReport": "kafka_sink.preflight.findings",
     "EmbeddedCluster": "kafka_sink.broker.embedded_broker",
     "KafkaProducer": "kafka_sink.producer.kafka_producer",
     "ProducerRecord": "kafka_sink.producer.kafka_producer",
     "SinkProgress": "kafka_sink.spark.streaming.progress",
     "WriteReport": "kafka_sink.spark.dataframe_writer",
+    "check": "kafka_sink.spark.check",
     "foreach_batch": "kafka_sink.spark.dataframe_writer",
     "progress_listener": "kafka_sink.spark.streaming.progress",
     "run_until_stopped": "kafka_sink.spark.streaming.stopping",

@@ -54,7 +54,9 @@ _VALID_MS: Final = 300_000
 _PAUSE_MS: Final = 200
 
 
-class _Finding(Enum):
+class Verification(Enum):
+    """Whether a broker verifies transactions."""
+
     VERIFIES = auto()
     #: It supports verification, but the setting is not visible, so verification may be disabled.
     MAY_VERIFY = auto()
@@ -62,7 +64,7 @@ class _Finding(Enum):
     TOO_OLD = auto()
 
 
-class _Lost(NamedTuple):
+class LostAnswer(NamedTuple):
     """The reason why a broker gave no usable answer."""
 
     cause: str
@@ -93,7 +95,7 @@ class TransactionVerification:
         while unknown := [node for node in nodes if not self._is_known(node)]:
             findings = dict(zip(unknown, self._ask(unknown, started_ms), strict=True))
             self._take(findings)
-            lost = {node: finding for node, finding in findings.items() if isinstance(finding, _Lost)}
+            lost = {node: finding for node, finding in findings.items() if isinstance(finding, LostAnswer)}
             if not lost:
                 return
             if self._left_ms(started_ms) <= _PAUSE_MS:
@@ -114,20 +116,20 @@ class TransactionVerification:
     def _left_ms(self, started_ms: int) -> int:
         return self._timeout_ms - (self._clock.monotonic_ms() - started_ms)
 
-    def _ask(self, nodes: Sequence[Node], started_ms: int) -> list[_Finding | _Lost]:
+    def _ask(self, nodes: Sequence[Node], started_ms: int) -> list[Verification | LostAnswer]:
         """Ask all *nodes* at once."""
-        requests = [(node, spec) for node in nodes for spec in (_VERSIONS, _setting_of(node))]
+        requests = [(node, spec) for node in nodes for spec in (VERSIONS_REQUEST, setting_spec(node))]
         answers = self._client.request_all(requests, timeout_ms=max(self._left_ms(started_ms), 1))
-        return [_finding(*pair) for pair in zip(answers[::2], answers[1::2], strict=True)]
+        return [verification_of(*pair) for pair in zip(answers[::2], answers[1::2], strict=True)]
 
-    def _take(self, findings: dict[Node, _Finding | _Lost]) -> None:
+    def _take(self, findings: dict[Node, Verification | LostAnswer]) -> None:
         """:raises ExactlyOnceError: if a broker does not verify."""
         _refuse(findings)
         now_ms = self._clock.monotonic_ms()
         for node, finding in findings.items():
-            if not isinstance(finding, _Lost):
+            if not isinstance(finding, LostAnswer):
                 self._found_ms[node] = now_ms
-        hidden = [node for node, finding in findings.items() if finding is _Finding.MAY_VERIFY]
+        hidden = [node for node, finding in findings.items() if finding is Verification.MAY_VERIFY]
         unwarned = [node for node in hidden if node not in self._warned_of]
         if unwarned:
             self._warned_of.update(unwarned)
@@ -139,7 +141,8 @@ class TransactionVerification:
             )
 
 
-_VERSIONS: Final = RequestSpec(ApiKey.API_VERSIONS, api_versions_request)
+#: Asks a broker for its API versions.
+VERSIONS_REQUEST: Final = RequestSpec(ApiKey.API_VERSIONS, api_versions_request)
 
 
 def setting_request(node: Node, name: str) -> DescribeConfigsRequest:
@@ -148,35 +151,39 @@ def setting_request(node: Node, name: str) -> DescribeConfigsRequest:
     return DescribeConfigsRequest(resources=[resource])
 
 
-def _setting_of(node: Node) -> RequestSpec:
+def setting_spec(node: Node) -> RequestSpec:
+    """Asks *node* for :data:`SETTING`."""
     return RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, SETTING))
 
 
-def _finding(versions: Struct | ApiError, setting: Struct | ApiError) -> _Finding | _Lost:
-    """The finding from a broker's answers."""
+def verification_of(versions: Struct | ApiError, setting: Struct | ApiError) -> Verification | LostAnswer:
+    """The finding from a broker's answers to :data:`VERSIONS_REQUEST` and :func:`setting_spec`.
+
+    :raises ApiError: if an answer is another error than a lost connection or a missing version.
+    """
     for answer in (versions, setting):
         if isinstance(answer, DisconnectError | KafkaTimeoutError):
-            return _Lost(str(answer))
+            return LostAnswer(str(answer))
         if isinstance(answer, ApiError) and not isinstance(answer, UnsupportedVersionError):
             raise answer
     version = _add_partitions_version(versions)
     if version < _FIRST_VERSION:
-        return _Finding.TOO_OLD
+        return Verification.TOO_OLD
     if isinstance(setting, ApiError):
-        return _Finding.MAY_VERIFY
+        return Verification.MAY_VERIFY
     assert isinstance(setting, DescribeConfigsResponse)
     for code in (ErrorCode.of(result.error_code) for result in setting.results):
         if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            return _Finding.MAY_VERIFY
+            return Verification.MAY_VERIFY
         if code.is_retriable:
-            return _Lost(f"DescribeConfigs failed with {code.name}")
+            return LostAnswer(f"DescribeConfigs failed with {code.name}")
         if code is not ErrorCode.NONE:
             # A managed service may refuse DescribeConfigs altogether.
-            return _Finding.MAY_VERIFY
+            return Verification.MAY_VERIFY
     values = [config.value for result in setting.results for config in result.configs if config.name == SETTING]
     if not values:
-        return _Finding.VERIFIES if version >= _FIRST_STABLE_VERSION else _Finding.TOO_OLD
-    return _Finding.VERIFIES if values == ["true"] else _Finding.SWITCHED_OFF
+        return Verification.VERIFIES if version >= _FIRST_STABLE_VERSION else Verification.TOO_OLD
+    return Verification.VERIFIES if values == ["true"] else Verification.SWITCHED_OFF
 
 
 def _add_partitions_version(versions: Struct | ApiError) -> int:
@@ -187,10 +194,10 @@ def _add_partitions_version(versions: Struct | ApiError) -> int:
     return next((each.max_version for each in versions.api_keys if each.api_key == ApiKey.ADD_PARTITIONS_TO_TXN), -1)
 
 
-def _refuse(findings: dict[Node, _Finding | _Lost]) -> None:
+def _refuse(findings: dict[Node, Verification | LostAnswer]) -> None:
     """:raises ExactlyOnceError: if a broker does not verify transactions."""
-    old = [node for node, finding in findings.items() if finding is _Finding.TOO_OLD]
-    off = [node for node, finding in findings.items() if finding is _Finding.SWITCHED_OFF]
+    old = [node for node, finding in findings.items() if finding is Verification.TOO_OLD]
+    off = [node for node, finding in findings.items() if finding is Verification.SWITCHED_OFF]
     if old:
         remedy = f"{_names(old)} cannot; upgrade to Apache Kafka 3.6 or newer"
     elif off:

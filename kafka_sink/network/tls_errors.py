@@ -12,7 +12,7 @@ from typing import Final
 _TRUST: Final = "set ssl.truststore.location to a PEM file with the authority that issued it"
 #: OpenSSL's X509_V_ERR_… codes → how to fix the error.
 _CERTIFICATE: Final = {
-    7: "its signature is not valid: the authority that issued it has the name of a trusted one, but another key",
+    7: f"its signature is not valid: its authority has the name of a trusted one, but another key; {_TRUST}",
     9: "it is not valid yet: check the clocks, and its validity period",
     10: "it has expired: renew it",
     18: "it is self-signed: use one issued by an authority, or add this one to ssl.truststore.location",

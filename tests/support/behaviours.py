@@ -81,6 +81,7 @@ PARTS: Final = (
     "Spark jobs",
     "Progress and continuous triggers",
     "kafkalite verify",
+    "kafkalite check",
     "Admin APIs",
     "Faults on demand",
     "pytest plugin",

@@ -1,0 +1,70 @@
+"""``kafkalite check``: says what would make a job fail, before it starts.
+
+Runs on the main thread. It writes nothing to the cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from kafka_sink.cli import options, output
+from kafka_sink.preflight.check import check_all
+from kafka_sink.preflight.findings import COLUMNS, CheckReport
+from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget
+
+_HERE = "this machine"
+
+
+@click.command()
+@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@click.option(
+    "--exactly-once",
+    "sink",
+    metavar="NAME",
+    help="Also check what an exactly-once sink needs whose transactionalIdPrefix or txnAppId is NAME.",
+)
+@click.option(
+    "--progress-topic", metavar="TOPIC", help="Topic of the progress (option progressTopic). Default: the first TOPIC."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+@options.connection
+def check(
+    topics: tuple[str, ...],
+    sink: str | None,
+    progress_topic: str | None,
+    as_json: bool,
+    bootstrap_servers: str,
+    timeout_ms: int,
+    properties: dict[str, str],
+) -> int:
+    """Check that this machine can write to a cluster and its topics.
+
+    Tries names, ports, TLS and SASL of the bootstrap servers and of every broker, and looks up topics, their settings,
+    permissions and API versions. Writes nothing: no record, topic, group or transaction. Exits with 1 if a job with
+    these options would fail.
+    """
+    limits = {"request.timeout.ms": str(timeout_ms), "max.block.ms": str(timeout_ms)}
+    target = CheckTarget(
+        {**limits, **properties, "bootstrap.servers": bootstrap_servers},
+        topics,
+        _exactly_once(sink, progress_topic, topics),
+    )
+    report = CheckReport(check_all(target, _HERE))
+    if as_json:
+        output.print_json([{**asdict(each), "status": each.status.value} for each in report.findings])
+    else:
+        output.print_table(COLUMNS[1:], [row[1:] for row in report.rows()])
+        click.echo(report.summary)
+    return 0 if report.is_ok else 1
+
+
+def _exactly_once(sink: str | None, progress_topic: str | None, topics: tuple[str, ...]) -> ExactlyOnceTarget | None:
+    if sink is None:
+        if progress_topic is not None:
+            raise click.UsageError("--progress-topic belongs to --exactly-once.")
+        return None
+    if progress_topic is None and not topics:
+        raise click.UsageError("--exactly-once needs a TOPIC or --progress-topic.")
+    return ExactlyOnceTarget(sink, progress_topic or topics[0])

@@ -1,0 +1,291 @@
+"""The steps about the cluster: API versions, each topic with its settings and permissions, and what exactly once needs.
+
+Run on the driver, after the connection steps, on the calling thread. Nothing is written, and no lookup creates
+anything:
+
+* Topics: Metadata, with automatic creation switched off, says which operations the principal may use (KIP-430).
+  Settings are read with DescribeConfigs.
+* Transactional ids: DescribeTransactions needs DESCRIBE. EndTxn needs WRITE; it is sent for an id that no producer ever
+  uses, so after the check of the permission the brokers find no transaction to end.
+* The group: Heartbeat needs READ; it is sent for a member that no group has.
+* Brokers check permissions before they look whether they are the coordinator, so no request has to find one.
+  FindCoordinator is not used, because it makes the brokers create their internal topics. Instead, every broker is asked
+  to describe the group and an id: all but the coordinator answer NOT_COORDINATOR.
+
+Source: apache/kafka ``KafkaApis`` for the order of these checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar, cast
+
+from kafka_sink.client.api_versions import NodeApiVersions
+from kafka_sink.client.blocking import RequestSpec
+from kafka_sink.common.errors import ApiError, ErrorCode, UnsupportedVersionError
+from kafka_sink.common.model import Node
+from kafka_sink.exactly_once.names import PROCESS_BYTES, driver_id, sink_id, writer_id
+from kafka_sink.exactly_once.verification import (
+    SETTING,
+    VERSIONS_REQUEST,
+    LostAnswer,
+    Verification,
+    setting_request,
+    setting_spec,
+    verification_of,
+)
+from kafka_sink.preflight.connection_steps import BROKERS, CLUSTER, ConnectionSteps
+from kafka_sink.preflight.findings import Finding, Status
+from kafka_sink.preflight.steps import Step
+from kafka_sink.preflight.target import ExactlyOnceTarget
+from kafka_sink.preflight.topic_steps import read_settings
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
+from kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from kafka_sink.protocol.messages.end_txn import EndTxnRequest
+from kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
+from kafka_sink.protocol.schema import RequestBody, Struct
+
+VERSIONS: Final = "API versions"
+TRANSACTIONS: Final = "transactions"
+TRANSACTIONAL_IDS: Final = "transactional ids"
+GROUP: Final = "group of the progress"
+
+_AT_LEAST_ONCE: Final = (ApiKey.METADATA, ApiKey.PRODUCE)
+_IDEMPOTENT: Final = (ApiKey.INIT_PRODUCER_ID,)
+_EXACTLY_ONCE: Final = (
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.LIST_TRANSACTIONS,
+)
+_UPGRADE: Final = "upgrade the brokers to Apache Kafka 3.6 or newer, or write at least once"
+
+#: From the next version on, describing a group that does not exist is an error.
+_DESCRIBE_GROUPS_MAX_VERSION: Final = 5
+#: No producer has this id.
+_NO_PRODUCER: Final = -1
+_UNAVAILABLE: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+INTERNAL_TOPICS: Final = {GROUP: "__consumer_offsets", TRANSACTIONAL_IDS: "__transaction_state"}
+
+A = TypeVar("A", bound=Struct)
+
+
+def versions_step(connection: ConnectionSteps, *, exactly_once: bool) -> Step:
+    """The step that compares the API versions of each broker with those of this client."""
+
+    def run() -> Sequence[Finding]:
+        needed = [*_AT_LEAST_ONCE]
+        if connection.config.enable_idempotence:
+            needed += _IDEMPOTENT
+        if exactly_once:
+            needed += _EXACTLY_ONCE
+        nodes = connection.nodes
+        asked = [(node, VERSIONS_REQUEST) for node in nodes]
+        answers = connection.client.request_all(asked, timeout_ms=connection.timeout_ms)
+        return [_versions_of(node, answer, needed) for node, answer in zip(nodes, answers, strict=True)]
+
+    return Step(VERSIONS, BROKERS, run, (CLUSTER,))
+
+
+def _versions_of(node: Node, answer: Struct | ApiError, needed: Sequence[ApiKey]) -> Finding:
+    subject = _name(node)
+    if isinstance(answer, ApiError):
+        return Finding(VERSIONS, subject, Status.FAILED, str(answer), "look into the broker's log")
+    assert isinstance(answer, ApiVersionsResponse)
+    theirs = NodeApiVersions.of(answer)
+    chosen: list[str] = []
+    missing: list[str] = []
+    for api_key in needed:
+        try:
+            chosen.append(f"{api_key.name} {theirs.latest_usable_version(api_key)}")
+        except UnsupportedVersionError as error:
+            missing.append(str(error))
+    if missing:
+        found, _, advice = missing[0].rpartition("; ")
+        more = f" ({len(missing) - 1} more APIs are missing)" if len(missing) > 1 else ""
+        return Finding(VERSIONS, subject, Status.FAILED, found + more, advice)
+    return Finding(VERSIONS, subject, Status.OK, ", ".join(chosen))
+
+
+class ExactlyOnceSteps:
+    """The steps of the exactly-once *target*: transactions, transactional ids, and the group of the progress."""
+
+    def __init__(self, target: ExactlyOnceTarget, connection: ConnectionSteps) -> None:
+        self._target = target
+        self._connection = connection
+        self._sink = sink_id(target.name, target.progress_topic)
+
+    def steps(self) -> list[Step]:
+        name = self._target.name
+        return [
+            Step(TRANSACTIONS, "all brokers", self._verify_transactions, (CLUSTER,)),
+            Step("time-out", "transaction.timeout.ms", self._check_timeout, (CLUSTER,)),
+            Step(TRANSACTIONAL_IDS, f"{name}…", self._try_ids, (CLUSTER, VERSIONS)),
+            Step("transaction coordinator", f"{name}…", self._find_transaction_coordinator, (TRANSACTIONAL_IDS,)),
+            Step(GROUP, name, self._try_group, (CLUSTER, VERSIONS)),
+            Step("group coordinator", name, self._find_group_coordinator, (GROUP,)),
+        ]
+
+    # --- transactions ------------------------------------------------------------------------------------------------
+
+    def _verify_transactions(self) -> Sequence[Finding]:
+        nodes = self._connection.nodes
+        asked = [(node, spec) for node in nodes for spec in (VERSIONS_REQUEST, setting_spec(node))]
+        answers = self._connection.client.request_all(asked, timeout_ms=self._connection.timeout_ms)
+        pairs = zip(nodes, answers[::2], answers[1::2], strict=True)
+        return [_verification(node, verification_of(versions, setting)) for node, versions, setting in pairs]
+
+    def _check_timeout(self) -> Sequence[Finding]:
+        given_ms = self._target.transaction_timeout_ms
+        if given_ms is None:
+            return []
+        name = "transaction.max.timeout.ms"
+        request = setting_request(self._connection.nodes[0], name)
+        most = read_settings(self._connection, request).get(name)
+        option = self._connection.config.option("transaction.timeout.ms")
+        if most is not None and given_ms > int(most):
+            found = f"{option}={given_ms} is more than the brokers' transaction.max.timeout.ms={most}"
+            return [Finding("time-out", option, Status.FAILED, found, "lower the former, or raise the latter")]
+        return [
+            Finding(
+                "time-out",
+                option,
+                Status.OK,
+                f"{given_ms} ms; the brokers allow {most or 'a time that is not visible'}",
+            )
+        ]
+
+    # --- transactional ids -------------------------------------------------------------------------------------------
+
+    def _try_ids(self) -> Sequence[Finding]:
+        node = self._connection.nodes[0]
+        body = DescribeTransactionsRequest(transactional_ids=[driver_id(self._sink)])
+        states = self._ask(node, ApiKey.DESCRIBE_TRANSACTIONS, body).transaction_states
+        unused = writer_id(self._sink, bytes(PROCESS_BYTES), 0)
+        request = EndTxnRequest(
+            transactional_id=unused, producer_id=_NO_PRODUCER, producer_epoch=_NO_PRODUCER, committed=False
+        )
+        ended = self._ask(node, ApiKey.END_TXN, request).error_code
+        denied = [
+            operation
+            for operation, code in (("DESCRIBE", states[0].error_code), ("WRITE", ended))
+            if code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        ]
+        subject = f"{self._target.name}…"
+        if denied:
+            found = f"this principal lacks {' and '.join(denied)}"
+            advice = (
+                f"grant WRITE and DESCRIBE on the transactional ids that begin with {self._target.name!r}: kafka-acls "
+                f"--add --allow-principal … --operation Write --operation Describe --transactional-id "
+                f"{self._target.name} --resource-pattern-type prefixed"
+            )
+            return [Finding(TRANSACTIONAL_IDS, subject, Status.FAILED, found, advice)]
+        return [Finding(TRANSACTIONAL_IDS, subject, Status.OK, "WRITE and DESCRIBE are permitted")]
+
+    def _find_transaction_coordinator(self) -> Sequence[Finding]:
+        body = DescribeTransactionsRequest(transactional_ids=[driver_id(self._sink)])
+        spec = RequestSpec(ApiKey.DESCRIBE_TRANSACTIONS, lambda _: body)
+        codes = self._codes(spec, DescribeTransactionsResponse, lambda answer: answer.transaction_states[0].error_code)
+        return [self._coordinator("transaction coordinator", TRANSACTIONAL_IDS, codes)]
+
+    # --- the group ---------------------------------------------------------------------------------------------------
+
+    def _try_group(self) -> Sequence[Finding]:
+        node, name = self._connection.nodes[0], self._target.name
+        request = HeartbeatRequest(group_id=name, generation_id=-1, member_id=f"{name}-check")
+        if self._ask(node, ApiKey.HEARTBEAT, request).error_code != ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            return [Finding(GROUP, name, Status.OK, "READ is permitted")]
+        advice = (
+            f"the progress is kept in the consumer group {name!r}; grant READ on it: kafka-acls --add "
+            f"--allow-principal … --operation Read --group {name}"
+        )
+        return [Finding(GROUP, name, Status.FAILED, "this principal lacks READ", advice)]
+
+    def _find_group_coordinator(self) -> Sequence[Finding]:
+        body = DescribeGroupsRequest(groups=[self._target.name])
+        spec = RequestSpec(ApiKey.DESCRIBE_GROUPS, lambda _: body, _DESCRIBE_GROUPS_MAX_VERSION)
+        codes = self._codes(spec, DescribeGroupsResponse, lambda answer: answer.groups[0].error_code)
+        return [self._coordinator("group coordinator", GROUP, codes)]
+
+    # --- how ---------------------------------------------------------------------------------------------------------
+
+    def _ask(self, node: Node, api_key: ApiKey, body: RequestBody[A], max_version: int | None = None) -> A:
+        spec = RequestSpec(api_key, lambda _: body, max_version)
+        return cast(A, self._connection.client.ask(node, spec, timeout_ms=self._connection.timeout_ms))
+
+    def _codes(self, spec: RequestSpec, kind: type[A], code: Callable[[A], int]) -> dict[Node, ErrorCode]:
+        """The error code in the answer of each broker to *spec*; an unanswered request has the code of its error."""
+        nodes = self._connection.nodes
+        asked = [(node, spec) for node in nodes]
+        answers = self._connection.client.request_all(asked, timeout_ms=self._connection.timeout_ms)
+        found: dict[Node, ErrorCode] = {}
+        for node, answer in zip(nodes, answers, strict=True):
+            if isinstance(answer, ApiError):
+                found[node] = answer.code
+            else:
+                assert isinstance(answer, kind)
+                found[node] = ErrorCode.of(code(answer))
+        return found
+
+    def _coordinator(self, step: str, what: str, codes: Mapping[Node, ErrorCode]) -> Finding:
+        """The finding about a coordinator from the *codes* of all brokers that can be reached."""
+        name = self._target.name
+        elsewhere = {ErrorCode.NOT_COORDINATOR, *_UNAVAILABLE}
+        unavailable = {_name(node): code for node, code in codes.items() if code in _UNAVAILABLE}
+        if unavailable:
+            told = "; ".join(f"{node}: {code.name}" for node, code in unavailable.items())
+            advice = (
+                f"wait until the brokers have loaded {INTERNAL_TOPICS[what]}; if this lasts, check that all of its "
+                "partitions have a leader, and the brokers' logs"
+            )
+            return Finding(step, name, Status.FAILED, told, advice)
+        for node, code in codes.items():
+            if code not in elsewhere and code is not ErrorCode.NETWORK_EXCEPTION:
+                return Finding(step, name, Status.OK, _name(node))
+        return self._no_coordinator(step, what)
+
+    def _no_coordinator(self, step: str, what: str) -> Finding:
+        topic = INTERNAL_TOPICS[what]
+        metadata = self._connection.metadata
+        if len(self._connection.nodes) < len(metadata.brokers):
+            found = "it is none of the brokers that can be reached"
+            return Finding(step, self._target.name, Status.FAILED, found, "make all brokers reachable")
+        if any(each.name == topic and each.error_code == ErrorCode.NONE for each in metadata.topics):
+            found = f"no broker is the coordinator, because a partition of {topic} has no leader"
+            return Finding(step, self._target.name, Status.FAILED, found, "start the brokers that have its replicas")
+        advice = (
+            f"nothing, if no client of this cluster has used it yet: the first one makes the brokers create {topic}, "
+            "which needs as many brokers as its replication factor; otherwise check that all its partitions have a "
+            "leader"
+        )
+        return Finding(step, self._target.name, Status.WARNING, "no broker is the coordinator yet", advice)
+
+
+def _verification(node: Node, finding: Verification | LostAnswer) -> Finding:
+    subject = _name(node)
+    match finding:
+        case Verification.VERIFIES:
+            return Finding(TRANSACTIONS, subject, Status.OK, "verifies transactions (KIP-890)")
+        case Verification.MAY_VERIFY:
+            advice = "grant DESCRIBE_CONFIGS on the cluster to have it checked"
+            return Finding(TRANSACTIONS, subject, Status.WARNING, f"{SETTING} is not visible", advice)
+        case Verification.SWITCHED_OFF:
+            advice = (
+                f"set it to true: kafka-configs --alter --entity-type brokers --entity-default --add-config "
+                f"{SETTING}=true"
+            )
+            return Finding(TRANSACTIONS, subject, Status.FAILED, f"{SETTING} is false", advice)
+        case Verification.TOO_OLD:
+            return Finding(TRANSACTIONS, subject, Status.FAILED, "does not verify transactions (KIP-890)", _UPGRADE)
+        case LostAnswer(cause):
+            return Finding(TRANSACTIONS, subject, Status.FAILED, cause, "look into the broker's log")
+
+
+def _name(node: Node) -> str:
+    return f"broker {node.id}"

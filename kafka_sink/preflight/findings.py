@@ -1,0 +1,81 @@
+"""The result of a check: one finding for each thing that was tried, and the table of all findings.
+
+Plain values: findings are pickled from executors to the driver. No finding contains a password, a token or a private
+key, because findings are made of addresses, names and the error texts of the client, which contain none either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from kafka_sink.common.html_table import html_table
+
+
+class Status(Enum):
+    """What a finding means for the job. WARNING: the job can run, but not all of it may be as expected."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    NOT_TRIED = "not tried"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """*step* of the check, its *subject* (an address, a broker, a topic), what was *found*, and *what_to_do*, which is
+    empty if nothing has to be done. *place* is the machine from which it was tried."""
+
+    step: str
+    subject: str
+    status: Status
+    found: str
+    what_to_do: str = ""
+    place: str = ""
+
+
+COLUMNS: Final = ("from", "step", "tried", "result", "found", "what to do")
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The findings of a check, in the order of its steps."""
+
+    findings: Sequence[Finding]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether nothing was found that would make the job fail."""
+        return all(finding.status in (Status.OK, Status.WARNING) for finding in self.findings)
+
+    @property
+    def problems(self) -> list[Finding]:
+        """The findings that would make the job fail."""
+        return [finding for finding in self.findings if finding.status is Status.FAILED]
+
+    @property
+    def summary(self) -> str:
+        """One sentence with the number of findings of each status."""
+        counts = {status: sum(each.status is status for each in self.findings) for status in Status}
+        told = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
+        return f"{'the job can run' if self.is_ok else 'the job would fail'}: {told or 'nothing to check'}"
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells of the table, for :data:`COLUMNS`."""
+        return [
+            (each.place, each.step, each.subject, each.status.value, each.found, each.what_to_do)
+            for each in self.findings
+        ]
+
+    def __repr__(self) -> str:
+        """All findings as lines of text, because a console shows nothing else."""
+        lines = [f"kafkalite check: {self.summary}"]
+        for place, step, subject, status, found, what_to_do in self.rows():
+            advice = f" -> {what_to_do}" if what_to_do else ""
+            lines.append(f"  [{status}] {place}: {step} {subject}: {found}{advice}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html_table(COLUMNS, self.rows(), caption=self.summary)

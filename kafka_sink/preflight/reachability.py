@@ -1,0 +1,159 @@
+"""Whether addresses can be used: name, port, and the security protocol, each as a finding with what to do.
+
+Runs on the calling thread. An address whose name does not resolve is not connected to, and TLS and SASL are only tried
+where the port answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import SslAuthenticationError
+from kafka_sink.network.channel_builder import ChannelBuilder, PlaintextChannelBuilder
+from kafka_sink.network.resolver import SocketAddress
+from kafka_sink.network.selectable import Disconnect
+from kafka_sink.preflight.findings import Finding, Status
+from kafka_sink.preflight.probe import connect_all, resolve_within
+
+#: Host and port.
+Endpoint: TypeAlias = tuple[str, int]
+
+NAME: Final = "name"
+PORT: Final = "port"
+TLS: Final = "TLS"
+SASL: Final = "SASL"
+
+_AGREED: Final = {SSL: "TLS", SASL_PLAINTEXT: "SASL", SASL_SSL: "TLS and SASL"}
+_OF_TLS: Final = "TLS failed: "
+
+
+@dataclass(frozen=True)
+class Named:
+    """An address to try: its name in the table, and what to do if the name does not resolve or the port does not
+    answer."""
+
+    subject: str
+    endpoint: Endpoint
+    if_unresolved: str
+    if_unreachable: str
+
+
+class Reachability:
+    """Tries addresses with the security protocol of *config*, whose channels *builder* makes. Each step of all
+    addresses together takes at most *timeout_ms*."""
+
+    def __init__(self, config: ClientConfig, builder: ChannelBuilder, timeout_ms: int, clock: Clock) -> None:
+        self._config = config
+        self._builder = builder
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._tried: dict[Endpoint, Sequence[Finding]] = {}
+
+    def findings(self, addresses: Sequence[Named]) -> dict[str, Sequence[Finding]]:
+        """The findings of each of *addresses*, by subject; the last one is OK only if the address can be used. An
+        endpoint that was tried before is not tried again."""
+        unknown = {each.endpoint: each for each in addresses if each.endpoint not in self._tried}
+        self._tried |= self._try(unknown)
+        return {each.subject: [_for(each, finding) for finding in self._tried[each.endpoint]] for each in addresses}
+
+    def _try(self, addresses: Mapping[Endpoint, Named]) -> dict[Endpoint, Sequence[Finding]]:
+        resolved: dict[Endpoint, list[SocketAddress]] = {}
+        findings: dict[Endpoint, list[Finding]] = {}
+        for endpoint, named in addresses.items():
+            try:
+                resolved[endpoint] = resolve_within(*endpoint, self._timeout_ms)
+                found = ", ".join(dict.fromkeys(address.host for address in resolved[endpoint]))
+                findings[endpoint] = [Finding(NAME, named.subject, Status.OK, found)]
+            except OSError as error:
+                findings[endpoint] = [Finding(NAME, named.subject, Status.FAILED, str(error), named.if_unresolved)]
+        answering = self._try_ports(resolved, findings)
+        if self._config.security_protocol != PLAINTEXT:
+            self._try_security(answering, findings)
+        for endpoint, named in addresses.items():
+            findings[endpoint] += self._untried(findings[endpoint], named)
+        return {endpoint: tuple(each) for endpoint, each in findings.items()}
+
+    def _try_ports(
+        self, resolved: Mapping[Endpoint, list[SocketAddress]], findings: dict[Endpoint, list[Finding]]
+    ) -> dict[Endpoint, SocketAddress]:
+        """The first address of each endpoint that answers."""
+        outcomes = self._connect(
+            {_id(endpoint, address): address for endpoint, found in resolved.items() for address in found},
+            PlaintextChannelBuilder(),
+        )
+        answering: dict[Endpoint, SocketAddress] = {}
+        for endpoint, found in resolved.items():
+            usable = [address for address in found if outcomes[_id(endpoint, address)] is None]
+            silent = {str(address): outcomes[_id(endpoint, address)] for address in found if address not in usable}
+            told = "; ".join(f"{name}: {lost.cause}" for name, lost in silent.items() if lost is not None)
+            if usable:
+                answering[endpoint] = usable[0]
+                findings[endpoint].append(Finding(PORT, "", Status.OK, f"answers, but {told}" if told else "answers"))
+            else:
+                findings[endpoint].append(Finding(PORT, "", Status.FAILED, told))
+        return answering
+
+    def _try_security(
+        self, answering: Mapping[Endpoint, SocketAddress], findings: dict[Endpoint, list[Finding]]
+    ) -> None:
+        outcomes = self._connect(
+            {_id(endpoint, address): address for endpoint, address in answering.items()}, self._builder
+        )
+        for endpoint, address in answering.items():
+            lost = outcomes[_id(endpoint, address)]
+            findings[endpoint].append(self._agreed() if lost is None else self._disagreed(lost))
+
+    def _connect(self, addresses: Mapping[str, SocketAddress], builder: ChannelBuilder) -> dict[str, Disconnect | None]:
+        return connect_all(addresses, builder, self._timeout_ms, self._clock) if addresses else {}
+
+    def _agreed(self) -> Finding:
+        mechanism = f" with {self._config.sasl_mechanism}" if self._config.sasl_mechanism else ""
+        protocol = self._config.security_protocol
+        return Finding(_AGREED[protocol], "", Status.OK, f"{protocol}{mechanism} accepted")
+
+    def _disagreed(self, lost: Disconnect) -> Finding:
+        option, protocol = self._config.option, self._config.security_protocol
+        error = lost.authentication_error
+        if isinstance(error, SslAuthenticationError):
+            found, _, advice = str(error).removeprefix(_OF_TLS).partition(": ")
+            return Finding(TLS, "", Status.FAILED, found, advice or self._other_protocol())
+        if error is not None:
+            credentials = (
+                f"check {option('sasl.mechanism')}, the user name and the password ({option('sasl.jaas.config')}, or "
+                f"{option('sasl.username')} and {option('sasl.password')}), and that the brokers know this user"
+            )
+            return Finding(SASL, "", Status.FAILED, str(error), credentials)
+        stage = TLS if protocol in (SSL, SASL_SSL) else SASL
+        return Finding(stage, "", Status.FAILED, f"no agreement: {lost.cause}", self._other_protocol())
+
+    def _other_protocol(self) -> str:
+        return (
+            f"check that {self._config.option('security.protocol')}={self._config.security_protocol} is the protocol "
+            "of this port's listener"
+        )
+
+    def _untried(self, findings: Sequence[Finding], named: Named) -> list[Finding]:
+        """The steps that were not tried, because an earlier one failed."""
+        steps = [NAME, PORT]
+        if self._config.security_protocol != PLAINTEXT:
+            steps.append(_AGREED[self._config.security_protocol])
+        failed = [finding.step for finding in findings if finding.status is Status.FAILED]
+        if not failed:
+            return []
+        return [Finding(step, "", Status.NOT_TRIED, f"needs: {failed[0]}") for step in steps[len(findings) :]]
+
+
+def _for(named: Named, finding: Finding) -> Finding:
+    advice = finding.what_to_do
+    if finding.status is Status.FAILED and finding.step in (NAME, PORT):
+        advice = named.if_unresolved if finding.step == NAME else named.if_unreachable
+    return Finding(finding.step, named.subject, finding.status, finding.found, advice)
+
+
+def _id(endpoint: Endpoint, address: SocketAddress) -> str:
+    return f"{endpoint[0]}:{endpoint[1]} {address}"

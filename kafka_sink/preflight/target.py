@@ -1,0 +1,36 @@
+"""What a check is about: the options of a job, its topics, and its name if it writes exactly once.
+
+Plain values, which are pickled to an executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ExactlyOnceTarget:
+    """An exactly-once sink: its *name* is the prefix of its transactional ids and the name of its group.
+
+    *transaction_timeout_ms* is the time-out that the user has set, or None.
+    """
+
+    name: str
+    progress_topic: str
+    transaction_timeout_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class CheckTarget:
+    """*properties* are producer properties under Kafka's names; findings show them with *option_prefix*."""
+
+    properties: Mapping[str, Any]
+    topics: tuple[str, ...] = ()
+    exactly_once: ExactlyOnceTarget | None = None
+    option_prefix: str = ""
+
+    def __repr__(self) -> str:
+        # The properties may contain passwords.
+        return f"CheckTarget(topics={self.topics}, exactly_once={self.exactly_once})"

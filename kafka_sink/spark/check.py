@@ -1,0 +1,101 @@
+"""``kafka_sink.check``: says what would make a write fail, before it starts, as seen from the driver and an executor.
+
+Called on the driver, in the caller's thread; also works in the process of a Spark Connect client. It runs one Spark
+task and writes nothing to the cluster.
+"""
+
+from __future__ import annotations
+
+import pickle
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.preflight.check import check_all
+from kafka_sink.preflight.findings import CheckReport, Finding, Status
+from kafka_sink.preflight.steps import split_advice
+from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget
+from kafka_sink.spark.options import EXACTLY_ONCE, KAFKA_PREFIX, SinkOptions, parse_options
+from kafka_sink.spark.task.worker_process import worker_process
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_DRIVER = "driver"
+_EXECUTOR = "executor"
+
+#: Options by which a write is one of a stream.
+_OF_STREAMS = frozenset({"deliveryguarantee", "transactionalidprefix"})
+
+
+def check(spark: SparkSession, options: Mapping[str, str], *, topics: Sequence[str] = ()) -> CheckReport:
+    """Check that a write with these *options* could succeed, and return the findings as a table.
+
+    The driver and one executor each try the bootstrap servers and the address of every broker; the driver also looks up
+    topics, their settings, permissions and API versions. Nothing is written: no record, topic, group or transaction. A
+    notebook shows the result as a table. Each wait ends after kafka.request.timeout.ms or kafka.max.block.ms, whichever
+    is shorter.
+
+    :param options: the options of ``format("kafkalite")``; for exactly once with ``txnAppId`` or
+        ``transactionalIdPrefix``.
+    :param topics: further topics, for a DataFrame with a topic column.
+    """
+    try:
+        parsed = _parse(options)
+    except ConfigError as error:
+        return CheckReport([Finding("options", "all", Status.FAILED, *split_advice(str(error)), place=_DRIVER)])
+    target = _target(parsed, topics)
+    return CheckReport([*check_all(target, _DRIVER), *_from_executor(spark, parsed, target)])
+
+
+def _parse(options: Mapping[str, str]) -> SinkOptions:
+    given = {name.lower(): str(value) for name, value in options.items()}
+    if "txnappid" in given:
+        # The number of the write does not matter here.
+        given.setdefault("txnversion", "0")
+    if "transactionalidprefix" in given:
+        given.setdefault("deliveryguarantee", EXACTLY_ONCE)
+    return parse_options(given, is_stream=not _OF_STREAMS.isdisjoint(given))
+
+
+def _target(options: SinkOptions, topics: Sequence[str]) -> CheckTarget:
+    sink = options.transactional_id_prefix or options.txn_app_id
+    progress_topic = options.progress_topic or options.topic
+    return CheckTarget(
+        options.producer_properties,
+        tuple(dict.fromkeys([*([] if options.topic is None else [options.topic]), *topics])),
+        None
+        if sink is None or progress_topic is None
+        else ExactlyOnceTarget(sink, progress_topic, options.transaction_timeout_ms),
+        KAFKA_PREFIX,
+    )
+
+
+def _from_executor(spark: SparkSession, options: SinkOptions, target: CheckTarget) -> list[Finding]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow
+
+        with worker_process.task(tuned=options.tune_python_workers):
+            from kafka_sink.preflight.check import check_connections
+
+            findings = check_connections(target, f"{_EXECUTOR} {platform.node()}")
+        yield pyarrow.record_batch([pyarrow.array([pickle.dumps(findings)], pyarrow.binary())], names=["findings"])
+
+    try:
+        (row,) = spark.range(0, 1, 1, 1).mapInArrow(run, "findings binary").collect()
+    except PySparkException as error:
+        return [_no_task(error)]
+    found: list[Finding] = pickle.loads(row.findings)
+    return found
+
+
+def _no_task(error: PySparkException) -> Finding:
+    """The finding if Spark could not run the check on an executor."""
+    lines = [line.strip() for line in str(error).splitlines() if "Error: " in line]
+    found = lines[-1] if lines else type(error).__name__
+    advice = "look into the executor's log; its Python (PYSPARK_PYTHON) needs kafkalite and pyarrow"
+    return Finding("task", "check on an executor", Status.FAILED, found, advice, place=_EXECUTOR)

@@ -1,0 +1,54 @@
+"""``kafka_sink.check``: the same steps from the driver and from an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kafka_sink import check
+from kafka_sink.preflight.findings import CheckReport, Status
+from tests.support.ports import free_ports
+
+
+def places(report: CheckReport) -> list[str]:
+    return list(dict.fromkeys(each.place.split()[0] for each in report.findings))
+
+
+@pytest.mark.behaviour("kafkalite check", "Spark's driver and an executor both try every broker")
+@pytest.mark.parametrize(
+    "extra", [{}, {"txnAppId": "app"}, {"transactionalIdPrefix": "sink"}], ids=["plain", "batch", "stream"]
+)
+def test_both_places(spark: SparkSession, cluster: Any, new_topic: Callable[..., str], extra: dict[str, str]) -> None:
+    topic = new_topic()
+    report = check(spark, {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, **extra})
+    assert report.is_ok, report
+    assert places(report) == ["driver", "executor"]
+    for place in places(report):
+        mine = [each for each in report.findings if each.place.startswith(place)]
+        assert [each.step for each in mine][:4] == ["options", "name", "port", "cluster"]
+        assert "broker" in [each.step for each in mine]
+    assert ("group of the progress" in [each.step for each in report.findings]) is bool(extra)
+    assert topic in report._repr_html_()
+
+
+def test_both_places_say_what_is_wrong(spark: SparkSession) -> None:
+    report = check(spark, {"kafka.bootstrap.servers": f"127.0.0.1:{free_ports()}", "topic": "t"})
+    assert [each.step for each in report.problems] == ["port", "port"]
+    assert places(CheckReport(report.problems)) == ["driver", "executor"]
+    assert all("kafka.bootstrap.servers" in each.what_to_do for each in report.problems)
+
+
+def test_topics_of_a_column(spark: SparkSession, cluster: Any, new_topic: Callable[..., str]) -> None:
+    topics = [new_topic(), new_topic()]
+    report = check(spark, {"kafka.bootstrap.servers": cluster.bootstrap_servers}, topics=topics)
+    assert [each.subject for each in report.findings if each.step == "topic"] == topics
+
+
+def test_options_of_the_sink_are_checked(spark: SparkSession) -> None:
+    report = check(spark, {"kafka.bootstrap.servers": "127.0.0.1:9092", "topik": "t"})
+    (found,) = report.findings
+    assert (found.step, found.status, found.place) == ("options", Status.FAILED, "driver")
+    assert "did you mean topic?" in found.found
