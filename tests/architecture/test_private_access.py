@@ -8,8 +8,10 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 
-#: Public in spite of the underscore: named tuples, and what other projects document for their users.
-PUBLIC = frozenset({"_replace", "_asdict", "_fields", "_exit", "_PARTITION_EOF", "_MSG_TIMED_OUT", "_UNKNOWN_TOPIC"})
+#: Public in spite of the underscore: named tuples, what notebooks call, and what other projects document for users.
+PUBLIC = frozenset(
+    {"_replace", "_asdict", "_fields", "_exit", "_repr_html_", "_PARTITION_EOF", "_MSG_TIMED_OUT", "_UNKNOWN_TOPIC"}
+)
 
 #: Calls that take the name of an attribute as a string.
 BY_NAME = frozenset({"setattr", "getattr", "hasattr", "delattr", "object"})

@@ -33,7 +33,6 @@ AUTHORITY = Authority()
 #: Long enough for any answer on this machine.
 PATIENT = {"request.timeout.ms": "10000", "max.block.ms": "10000"}
 SINK = ExactlyOnceTarget("orders-sink", "t")
-FOUND = "Each of ten prepared mistakes is found, with what to do"
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +99,7 @@ def test_nothing_is_written() -> None:
 # --- the ten mistakes ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.behaviour("kafkalite check", FOUND)
+@pytest.mark.behaviour("kafkalite check", "Each of ten prepared mistakes is found, with what to do")
 def test_wrong_port() -> None:
     port = free_ports()
     report = check(f"127.0.0.1:{port}", "t", sink=SINK)
@@ -112,7 +111,7 @@ def test_wrong_port() -> None:
     assert "group of the progress" in [each.step for each in untried]
 
 
-@pytest.mark.behaviour("kafkalite check", FOUND)
+@pytest.mark.behaviour("kafkalite check", "Each of ten prepared mistakes is found, with what to do")
 def test_wrong_authority(secure: EmbeddedCluster, tmp_path: Path) -> None:
     other = tmp_path / "other.pem"
     other.write_text(Authority("another authority").pem)
@@ -122,7 +121,7 @@ def test_wrong_authority(secure: EmbeddedCluster, tmp_path: Path) -> None:
     assert "ssl.truststore.location" in found.what_to_do
 
 
-@pytest.mark.behaviour("kafkalite check", FOUND)
+@pytest.mark.behaviour("kafkalite check", "Each of ten prepared mistakes is found, with what to do")
 def test_wrong_host_name(secure: EmbeddedCluster, tmp_path: Path) -> None:
     found = problem(check(address(secure, "SSL"), "t", **trusting(tmp_path, "SSL")))
     assert found.step == "TLS"
@@ -130,7 +129,7 @@ def test_wrong_host_name(secure: EmbeddedCluster, tmp_path: Path) -> None:
     assert "connect to one of the names in it" in found.what_to_do
 
 
-@pytest.mark.behaviour("kafkalite check", FOUND)
+@pytest.mark.behaviour("kafkalite check", "Each of ten prepared mistakes is found, with what to do")
 @pytest.mark.behaviour("kafkalite check", "No secret is in the findings")
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_wrong_password(secure: EmbeddedCluster, tmp_path: Path, mechanism: str) -> None:
@@ -151,7 +150,7 @@ def test_wrong_password(secure: EmbeddedCluster, tmp_path: Path, mechanism: str)
         assert not any(secret in text for secret in (*SECRETS, wrong))
 
 
-@pytest.mark.behaviour("kafkalite check", FOUND)
+@pytest.mark.behaviour("kafkalite check", "Each of ten prepared mistakes is found, with what to do")
 def test_missing_topic(cluster: EmbeddedCluster) -> None:
     report = check(cluster.bootstrap_servers, "t", "missing")
     found = problem(report)
@@ -160,7 +159,7 @@ def test_missing_topic(cluster: EmbeddedCluster) -> None:
     assert "settings of topic missing" in steps(report.findings, Status.NOT_TRIED)
 
 
-@pytest.mark.behaviour("kafkalite check", FOUND)
+@pytest.mark.behaviour("kafkalite check", "Each of ten prepared mistakes is found, with what to do")
 def test_missing_permission_for_the_ids(cluster: EmbeddedCluster) -> None:
     with cluster.faults.on("end_txn", error=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
         report = check(cluster.bootstrap_servers, "t", sink=SINK)
@@ -170,7 +169,7 @@ def test_missing_permission_for_the_ids(cluster: EmbeddedCluster) -> None:
     assert steps(report.findings, Status.NOT_TRIED) == ["transaction coordinator"]
 
 
-@pytest.mark.behaviour("kafkalite check", FOUND)
+@pytest.mark.behaviour("kafkalite check", "Each of ten prepared mistakes is found, with what to do")
 def test_missing_permission_for_the_topic(cluster: EmbeddedCluster) -> None:
     with cluster.faults.on("metadata", topic="t", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
         found = problem(check(cluster.bootstrap_servers, "t"))
@@ -178,7 +177,7 @@ def test_missing_permission_for_the_topic(cluster: EmbeddedCluster) -> None:
     assert "grant WRITE" in found.what_to_do
 
 
-@pytest.mark.behaviour("kafkalite check", FOUND)
+@pytest.mark.behaviour("kafkalite check", "Each of ten prepared mistakes is found, with what to do")
 def test_unreachable_advertised_listener() -> None:
     """The second of two brokers tells clients an address at which nobody answers."""
     port, nobody = free_ports(2), free_ports()
@@ -194,14 +193,14 @@ def test_unreachable_advertised_listener() -> None:
     assert "advertised.listeners" in found.what_to_do
 
 
-@pytest.mark.behaviour("kafkalite check", FOUND)
+@pytest.mark.behaviour("kafkalite check", "Each of ten prepared mistakes is found, with what to do")
 def test_records_larger_than_the_topic_takes(cluster: EmbeddedCluster) -> None:
     found = problem(check(cluster.bootstrap_servers, "t", max_request_size="2000000"))
     assert (found.step, found.found) == ("record size", "max.message.bytes=1048588, max.request.size=2000000")
     assert "--config max.message.bytes=2000000" in found.what_to_do
 
 
-@pytest.mark.behaviour("kafkalite check", FOUND)
+@pytest.mark.behaviour("kafkalite check", "Each of ten prepared mistakes is found, with what to do")
 @pytest.mark.skipif(not is_available(), reason="this platform's confluent-kafka has no mock brokers")
 def test_brokers_too_old_for_exactly_once() -> None:
     with MockCluster(1) as old:
@@ -216,7 +215,7 @@ def test_brokers_too_old_for_exactly_once() -> None:
     assert "transactional ids" in steps(report.findings, Status.NOT_TRIED)
 
 
-@pytest.mark.behaviour("kafkalite check", FOUND)
+@pytest.mark.behaviour("kafkalite check", "Each of ten prepared mistakes is found, with what to do")
 def test_no_permission_for_the_group(cluster: EmbeddedCluster) -> None:
     with cluster.faults.on("heartbeat", error=ErrorCode.GROUP_AUTHORIZATION_FAILED):
         report = check(cluster.bootstrap_servers, "t", sink=SINK)
@@ -226,7 +225,7 @@ def test_no_permission_for_the_group(cluster: EmbeddedCluster) -> None:
     assert steps(report.findings, Status.NOT_TRIED) == ["group coordinator"]
 
 
-@pytest.mark.behaviour("kafkalite check", FOUND)
+@pytest.mark.behaviour("kafkalite check", "Each of ten prepared mistakes is found, with what to do")
 def test_no_coordinator_for_the_group(cluster: EmbeddedCluster) -> None:
     with cluster.faults.on("describe_groups", error=ErrorCode.COORDINATOR_NOT_AVAILABLE):
         found = problem(check(cluster.bootstrap_servers, "t", sink=SINK))

@@ -10,14 +10,13 @@ from kafka_sink.preflight.steps import DependsOnError, Step, known, run_steps
 
 GOOD = [Finding("a", "x", Status.OK, "fine")]
 BAD = [Finding("a", "x", Status.FAILED, "broken", "repair it")]
-TRIED = "A step that depends on a failed one is shown as not tried"
 
 
 def fail(error: Exception) -> list[Finding]:
     raise error
 
 
-@pytest.mark.behaviour("kafkalite check", TRIED)
+@pytest.mark.behaviour("kafkalite check", "A step that depends on a failed one is shown as not tried")
 def test_step_behind_failed_one_is_not_tried() -> None:
     steps = [
         Step("a", "x", lambda: BAD),
@@ -31,7 +30,7 @@ def test_step_behind_failed_one_is_not_tried() -> None:
     assert {each.place for each in found} == {"here"}
 
 
-@pytest.mark.behaviour("kafkalite check", TRIED)
+@pytest.mark.behaviour("kafkalite check", "A step that depends on a failed one is shown as not tried")
 def test_step_that_lacks_a_value_is_not_tried() -> None:
     def run() -> list[Finding]:
         return [Finding("a", known(None, "the cluster"), Status.OK, "")]
