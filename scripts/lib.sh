@@ -122,9 +122,6 @@ ensure_venv() {
             tail -n 20 "$WORK/pip.log" >&2
             die "could not install the packages; complete log: $WORK/pip.log"
         }
-        # Spark finds the sink by listing folders, but an editable install only makes the name kafka_sink importable.
-        printf '%s\n' "$ROOT/kafka_sink/spark/_autoload" \
-            >"$("$PYTHON_BIN" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kafkalite_autoload.pth"
         for extra in ${missing//,/ }; do
             printf '%s\n' "$stamp" >"$VENV/.kafkalite-$extra"
         done

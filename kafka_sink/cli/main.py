@@ -23,7 +23,7 @@ EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
-COMMANDS: Final = ("broker", "topics", "groups", "txn", "produce", "consume", "verify", "check")
+COMMANDS: Final = ("broker", "topics", "groups", "txn", "produce", "consume", "verify", "check", "completion")
 
 
 class LazyGroup(CommandGroup):
@@ -34,6 +34,8 @@ class LazyGroup(CommandGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
+            if ctx.resilient_parsing:
+                return None  # A shell completes the line, which may still be wrong.
             ctx.fail(f"No such command {cmd_name!r}{nearest(cmd_name, COMMANDS)}.")
         command = getattr(importlib.import_module(f"kafka_sink.cli.{cmd_name}"), cmd_name)
         return command if isinstance(command, click.Command) else None

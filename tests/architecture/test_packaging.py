@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("kafka_sink", "pyspark_kafkalite")
 
 
 def setup_cfg() -> configparser.ConfigParser:
@@ -15,21 +16,15 @@ def setup_cfg() -> configparser.ConfigParser:
     return parser
 
 
-def test_every_package_is_shipped() -> None:
-    listed = setup_cfg()["options"]["packages"].split()
-    in_tree = {
-        ".".join(path.parent.relative_to(ROOT).parts)
-        for path in (ROOT / "kafka_sink").rglob("__init__.py")
-        if "_autoload" not in path.parts
-    }
-    assert listed == [*sorted(in_tree), "pyspark_kafkalite"]
-
-
-def test_spark_finds_the_sink_by_its_module_name() -> None:
-    name, _, folder = setup_cfg()["options"]["package_dir"].strip().partition(" = ")
-    # Spark imports the top-level modules with this prefix and takes their DefaultSource.
-    assert name.startswith("pyspark_")
-    assert (ROOT / folder / "__init__.py").is_file()
+def test_every_package_is_found() -> None:
+    """A folder of modules without __init__.py would be missing from the wheel."""
+    folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+    assert setup_cfg()["options.packages.find"]["include"].split() == [
+        "kafka_sink",
+        "kafka_sink.*",
+        "pyspark_kafkalite",
+    ]
 
 
 def test_install_requires_what_pyspark_arrow_functions_need() -> None:

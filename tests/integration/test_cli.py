@@ -308,3 +308,20 @@ def test_a_taken_port_is_named(running: RunningBroker) -> None:
     assert (result.code, result.out) == (1, "")
     assert port in one_line(result.err)
     assert "--port" in result.err
+
+
+def test_bash_completes_commands(tmp_path: Path) -> None:
+    """With the script that the command prints; bash before 4.4, which macOS has, cannot."""
+    if "compopt" not in subprocess.run(["bash", "-c", "enable"], capture_output=True, text=True, check=True).stdout:
+        pytest.skip("this bash is too old")
+    command = tmp_path / "kafkalite"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kafka_sink.cli "$@"\n')
+    command.chmod(0o755)
+    script = (
+        'eval "$(kafkalite completion bash)" && complete -p kafkalite && COMP_WORDS=(kafkalite topics de) COMP_CWORD=2 '
+        '&& _kafkalite_completion kafkalite && echo "${COMPREPLY[@]}"'
+    )
+    environ = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["complete -o nosort -F _kafkalite_completion kafkalite", "delete describe"]

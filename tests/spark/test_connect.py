@@ -75,12 +75,11 @@ def flow():
 
 def run(*command: str | Path) -> str:
     """The output of *command*, for whose Spark the package is installed as by pip."""
-    places = [str(ROOT), str(ROOT / "kafka_sink" / "spark" / "_autoload")]
     done = subprocess.run(
         [str(each) for each in command],
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(places),
+            "PYTHONPATH": str(ROOT),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_HOME": str(SPARK_HOME),

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.readback import read_topic
+import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.installed import ROOT, Environment, copy_checkout
+from tests.support.readback import read_topic
 
 JOB = """
 import sys, threading
@@ -32,25 +33,14 @@ other.join()
 """
 
 
-def test_an_installed_package_registers_itself(cluster: Any, new_topic: Callable[..., str], tmp_path: Path) -> None:
+@pytest.mark.behaviour("Package", "Spark finds the format after pip install -e without any help")
+def test_an_editable_install_registers_itself(cluster: Any, new_topic: Callable[..., str], tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(JOB)
     topic = new_topic(1)
-    # What site-packages holds after an install: both packages side by side.
-    site = tmp_path / "site"
-    site.mkdir()
-    (site / "kafka_sink").symlink_to(ROOT / "kafka_sink")
-    (site / "pyspark_kafkalite").symlink_to(ROOT / "kafka_sink" / "spark" / "_autoload" / "pyspark_kafkalite")
-    done = subprocess.run(
-        [sys.executable, str(job), cluster.bootstrap_servers, topic],
-        env={**os.environ, "PYTHONPATH": str(site), "PYSPARK_PYTHON": sys.executable},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    environment = Environment(tmp_path / "environment")
+    environment.install("--editable", copy_checkout(tmp_path / "checkout"))
+    environment.run(environment.python, job, cluster.bootstrap_servers, topic)
     values = sorted(message.value or b"" for message in read_topic(cluster.bootstrap_servers, topic))
     assert values == [b"from another thread", b"from the main thread"]
 
@@ -61,10 +51,9 @@ def test_the_module_that_spark_imports_needs_nothing_heavy() -> None:
         "import sys; import pyspark.sql.datasource; sparks_own = set(sys.modules); import pyspark_kafkalite; "
         "print(sorted({'pyarrow', 'numpy', 'pandas', 'lz4', 'zstandard'} & (set(sys.modules) - sparks_own)))"
     )
-    autoload = ROOT / "kafka_sink" / "spark" / "_autoload"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(autoload)])},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=60,

@@ -88,6 +88,7 @@ PARTS: Final = (
     "Groups and transactions from the command line",
     "EmbeddedCluster",
     "Nodes in several processes",
+    "Package",
     "Demo",
     "SocketServer",
     "Broker connections",

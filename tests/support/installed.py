@@ -1,0 +1,65 @@
+"""Environments in which the package is installed as by a user: the checkout is on no path there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+
+_NO_SOURCES = (".venv", ".work", ".git", "build", "dist", "*.egg-info", ".*_cache", ".hypothesis", "__pycache__")
+
+
+def copy_checkout(folder: Path) -> Path:
+    """A copy of the checkout in *folder*: builds and editable installs write into it."""
+    return Path(shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*_NO_SOURCES)))
+
+
+class Environment:
+    """A virtual environment in *folder*. With *linked* it has the packages of the tests' own environment, but not the
+    checkout that is installed there; otherwise it is empty but for pip."""
+
+    def __init__(self, folder: Path, *, linked: bool = True) -> None:
+        venv.create(folder, symlinks=True, with_pip=not linked)
+        self.folder = folder
+        self.python = folder / "bin" / "python"
+        self._linked = linked
+        if linked:
+            (version,) = (folder / "lib").iterdir()
+            for package in Path(sysconfig.get_path("purelib")).iterdir():
+                if "kafkalite" not in package.name:
+                    (version / "site-packages" / package.name).symlink_to(package)
+
+    def install(self, *requirements: str | Path) -> None:
+        """Install with pip; into a linked environment without dependencies, so that nothing is downloaded."""
+        offline = ("--no-deps", "--no-build-isolation", "--no-index") if self._linked else ()
+        pip = [sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet", *offline, *requirements]
+        self.run(*pip, timeout_s=1200)
+
+    def run(self, *command: str | Path, cwd: Path | None = None, timeout_s: float = 240) -> str:
+        """What *command* prints; it must exit with 0. Commands of this environment come first on its path."""
+        done = subprocess.run(
+            [str(part) for part in command],
+            cwd=cwd or self.folder,
+            env=self._environ(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-4000:]
+        return done.stdout
+
+    def _environ(self) -> dict[str, str]:
+        environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
+        environ["PATH"] = f"{self.python.parent}{os.pathsep}{environ['PATH']}"
+        environ |= {"VIRTUAL_ENV": str(self.folder), "SPARK_LOCAL_IP": "127.0.0.1"}
+        return environ | {"PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": str(self.python)}
