@@ -1,13 +1,22 @@
 """kafkalite: a Kafka sink for PySpark and an embedded broker, without a jar.
 
 In a Spark session: ``df.write.format("kafkalite")`` (registered automatically if installed with pip, otherwise call
-:func:`register`). Without Spark: :class:`KafkaProducer`. Without Kafka: :class:`EmbeddedCluster`.
+:func:`register`), or :func:`write` and :func:`foreach_batch`, which also work on Spark 3.5. Without Spark:
+:class:`KafkaProducer`. Without Kafka: :class:`EmbeddedCluster`.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+# Everything below is written for this Python: without the check an older one would stop at its first unknown syntax.
+if sys.version_info < (3, 11):  # noqa: UP036
+    raise ImportError(
+        "kafkalite needs Python 3.11 or later, but this is Python "
+        f"{sys.version.split()[0]} ({sys.executable}): set PYSPARK_PYTHON to an interpreter that is new enough"
+    )
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +61,10 @@ _HOMES = {
 
 def register(spark: SparkSession) -> None:
     """Register ``format("kafkalite")`` with *spark*; only needed if the package was added with ``--py-files`` or a
-    path."""
+    path.
+
+    :raises RequirementError: on Spark 3.5, which has no Python data sources; the text says what to call instead.
+    """
     from kafka_sink.spark.data_source import KafkaliteDataSource
 
     spark.dataSource.register(KafkaliteDataSource)

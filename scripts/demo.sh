@@ -8,7 +8,7 @@
 #   scripts/demo.sh --bootstrap HOST:PORT[,…]       with a running Kafka
 #
 # --topic NAME (default flights; old topics NAME and NAME-stream are deleted), --partitions N (default 4), --compression CODEC
-# (default lz4) and --rows N (default all) change the output. --keep leaves the embedded broker running afterwards.
+# (default lz4), --batch (only the first part) and --rows N (default all) change the output. --keep leaves the embedded broker running afterwards.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -20,8 +20,9 @@ FILES=10
 KILL_AFTER_S=0.3
 
 nodes=1 bootstrap="" keep=0 topic=flights partitions=4 compression=lz4 rows=()
+acts=(first_act second_act)
 while [ $# -gt 0 ]; do
-    [ $# -ge 2 ] || [ "$1" = --keep ] || [ "$1" = -h ] || [ "$1" = --help ] || die "option $1 needs a value; see --help"
+    [ $# -ge 2 ] || [ "$1" = --keep ] || [ "$1" = --batch ] || [ "$1" = -h ] || [ "$1" = --help ] || die "option $1 needs a value; see --help"
     case "$1" in
         --nodes) nodes=$2 && shift 2 ;;
         --bootstrap) bootstrap=$2 && shift 2 ;;
@@ -30,6 +31,7 @@ while [ $# -gt 0 ]; do
         --compression) compression=$2 && shift 2 ;;
         --rows) rows=(--rows "$2") && shift 2 ;;
         --keep) keep=1 && shift ;;
+        --batch) acts=(first_act) && shift ;;
         -h | --help) usage && exit 0 ;;
         *) die "unknown option $1; see --help" ;;
     esac
@@ -226,8 +228,7 @@ second_act() {
     read_back "$topic-stream" "streamed to Kafka, exactly once" "$home/stream.json"
 }
 
-first_act
-second_act
+for act in "${acts[@]}"; do "$act"; done
 
 printf 'done in %s s; no record is missing.\n' $((SECONDS - started))
 if [ "$keep" = 1 ] && [ -n "$broker_pid" ]; then

@@ -6,7 +6,8 @@ set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 WORK="$ROOT/.work"
-VENV="$ROOT/.venv"
+# Another environment than .venv: see use_spark.
+VENV="${KAFKALITE_VENV:-$ROOT/.venv}"
 PYTHON_BIN="$VENV/bin/python"
 
 say() { printf '%s\n' "$*" >&2; }
@@ -57,6 +58,21 @@ install_first_of() {
 # new_enough_python INTERPRETER: whether its version meets the requirement in setup.cfg.
 new_enough_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 
+# python_version INTERPRETER: its minor version, as 3.13.
+python_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
+
+# find_python_version VERSION: an interpreter of this minor version.
+find_python_version() {
+    local candidate
+    for candidate in ${PYTHON:+"$PYTHON"} "python$1" python3; do
+        if [ "$(python_version "$candidate")" = "$1" ]; then
+            command -v "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
 find_python() {
     local candidate
     for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11 python3.14; do
@@ -73,7 +89,7 @@ make_venv() {
     python=$(find_python) || die "Python 3.11 or newer is needed: install it, or set PYTHON to its interpreter."
     if ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
         say "installing the venv module of $python …"
-        install_first_of "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv" python3-venv ||
+        install_first_of "python$(python_version "$python")-venv" python3-venv ||
             die "$python cannot create virtual environments: install its venv module (Debian: python3-venv)."
     fi
     # --clear would empty the environment of another checkout through a link to it.
@@ -115,10 +131,10 @@ ensure_venv() {
     if [ -n "$missing" ]; then
         named=${missing#core}
         named=${named#,}
-        say "installing kafkalite${named:+[$named]} into .venv (the first time, this downloads PySpark: some minutes) …"
+        say "installing kafkalite${named:+[$named]} into ${VENV#"$ROOT/"} (the first time, this downloads PySpark: some minutes) …"
         mkdir -p "$WORK"
         (cd "$ROOT" && "$PYTHON_BIN" -m pip install --no-input --disable-pip-version-check --use-pep517 \
-            -e ".${named:+[$named]}") </dev/null >"$WORK/pip.log" 2>&1 || {
+            -e ".${named:+[$named]}" ${spark_requirements[@]+"${spark_requirements[@]}"}) </dev/null >"$WORK/pip.log" 2>&1 || {
             tail -n 20 "$WORK/pip.log" >&2
             die "could not install the packages; complete log: $WORK/pip.log"
         }
@@ -136,12 +152,40 @@ print(os.path.dirname(importlib.util.find_spec("pyspark").origin))')
     export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-127.0.0.1}"
 }
 
-# java_home_of JAVA: print its home if it is Java 17 or newer.
+# use_spark VERSION [PYTHON]: let ensure_venv create and use an environment in .work with this version of Spark, as 3.5.9
+# or 3.5 (its newest patch release), and this version of Python, as 3.13. Scripts that are called use it too.
+use_spark() {
+    local version=$1 wanted=${2:-} python
+    case "$version" in
+        3.5 | 3.5.* | 4.*) ;;
+        *) die "Spark $version is not supported: kafkalite needs Spark 3.5 or later, for example 3.5.9." ;;
+    esac
+    if [ -n "$wanted" ]; then
+        python=$(find_python_version "$wanted") ||
+            die "Python $wanted not found: install it with its venv module (Debian: python$wanted-venv), or set PYTHON to its interpreter."
+    else
+        python=$(find_python) || die "Python 3.11 or newer is needed: install it, or set PYTHON to its interpreter."
+        wanted=$(python_version "$python")
+    fi
+    export PYTHON="$python" KAFKALITE_VENV="$WORK/spark-$version-python-$wanted"
+    VENV="$KAFKALITE_VENV"
+    PYTHON_BIN="$VENV/bin/python"
+    case "$version" in
+        *.*.*) spark_requirements=("pyspark[connect]==$version") ;;
+        *) spark_requirements=("pyspark[connect]==$version.*") ;;
+    esac
+    # Spark 3.5 asks for numpy 1, without which newer versions of pyarrow cannot be imported. Hadoop before 3.4.2 uses a
+    # part of Java that later versions of it lack.
+    case "$version" in 3.*) spark_requirements+=("pyarrow<26") ;; esac
+    case "$version" in 3.* | 4.0*) newest_java=21 ;; esac
+}
+
+# java_home_of JAVA: print its home if it is Java 17 or newer (and not newer than $newest_java, if that is set).
 java_home_of() {
     local settings version
     [ -n "$1" ] && settings=$("$1" -XshowSettings:properties -version 2>&1) || return 1
     version=$(printf '%s\n' "$settings" | sed -n 's/^ *java\.specification\.version = //p')
-    [ "${version%%.*}" -ge 17 ] 2>/dev/null || return 1
+    [ "${version%%.*}" -ge 17 ] 2>/dev/null && [ "${version%%.*}" -le "${newest_java:-$version}" ] 2>/dev/null || return 1
     printf '%s\n' "$settings" | sed -n 's/^ *java\.home = //p'
 }
 

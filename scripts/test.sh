@@ -8,6 +8,10 @@
 #   --kafka V     only tests/compat (or the given tests), on this version of Apache Kafka: one of those that
 #                 scripts/kafka.sh versions prints, or a minor version such as 3.9; tests of features that V lacks are
 #                 skipped with the reason
+#   --spark V [--python P]   only tests/spark (or the given tests) and the batch job of the demo, with this version of
+#                 PySpark (3.5, 4.0.5, …) and of Python, in an environment of its own in .work; tests of features that V
+#                 lacks are skipped with the reason. Adds what it found to .work/ways.json
+#   --ways [FILE] run no tests: print README's table of the ways to write by version of Spark (tests/ways.json)
 #   --matrix      only the complete matrix: each security with each write path, with and without compression, to both
 #                 brokers, 100 MB each (KAFKALITE_MATRIX_MB), with lost connections, killed leaders and other clients;
 #                 prints a table at its end
@@ -25,6 +29,7 @@
 
 pytest_options=()
 folder=""
+spark="" python=""
 matrix=()
 while [ $# -gt 0 ]; do
     case "$1" in
@@ -39,6 +44,16 @@ while [ $# -gt 0 ]; do
             folder=tests/compat
             shift
             ;;
+        --spark)
+            [ $# -ge 2 ] || die "--spark needs a version of PySpark, for example 3.5.9."
+            spark=$2
+            shift
+            ;;
+        --python)
+            [ $# -ge 2 ] || die "--python needs a version of Python, for example 3.13."
+            python=$2
+            shift
+            ;;
         --matrix)
             export KAFKALITE_MATRIX=full KAFKALITE_MATRIX_MB="${KAFKALITE_MATRIX_MB:-100}"
             export KAFKALITE_LEADER_KILLS="${KAFKALITE_LEADER_KILLS:-4}"
@@ -47,7 +62,7 @@ while [ $# -gt 0 ]; do
                 tests/compat/test_producer_on_kafka_cluster.py::test_killed_leaders_lose_and_repeat_nothing)
             ;;
         --long) export KAFKALITE_LONG=1 ;;
-        --amounts | --behaviours)
+        --amounts | --behaviours | --ways)
             cd "$ROOT"
             ensure_venv test demo bench
             exec "$PYTHON_BIN" -m "tests.support.${1#--}" "${@:2}"
@@ -98,7 +113,36 @@ prepare() {
     return "$status"
 }
 
+# connect_server: PySpark 3.5 comes without the server of Spark Connect.
+connect_server() {
+    local jar
+    for jar in "$SPARK_HOME"/jars/spark-connect*.jar; do [ ! -f "$jar" ] || return 0; done
+    fetch_jars scripts/spark-connect-ivy.xml "$WORK/spark-connect"
+    cp "$WORK"/spark-connect/*.jar "$SPARK_HOME/jars/"
+}
+
+# test_spark [pytest argument …]: the tests of the sink on the Spark of the environment. Exits.
+test_spark() {
+    local tests=(tests/spark --ways "$WORK/ways.json")
+    # Part of the tests says nothing about the ways as a whole.
+    [ $# = 0 ] || tests=()
+    step "server of Spark Connect" connect_server
+    [ $# != 0 ] || step "flights" scripts/demo.sh --batch --rows 50000
+    export KAFKALITE_PIPELINE_RUNS="${KAFKALITE_PIPELINE_RUNS:-1}"
+    step "pytest" python -m pytest -n 3 --dist loadfile ${tests[@]+"${tests[@]}"} "$@"
+    [ -z "$failed" ] || die "FAILED after $SECONDS s: $failed"
+    say "all passed in $SECONDS s"
+    exit 0
+}
+
 cd "$ROOT"
+if [ -n "$spark" ]; then
+    use_spark "$spark" "$python"
+    ensure_venv test demo
+    ensure_java
+    test_spark "$@"
+fi
+[ -z "$python" ] || die "--python needs --spark, for example --spark 4.3.0 --python $python."
 ensure_venv test demo bench
 ensure_java
 step "jars and archives of their classes" prepare

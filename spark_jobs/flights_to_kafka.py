@@ -12,6 +12,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, monotonically_increasing_id, struct, to_json
 
+import kafka_sink
+
 FLIGHTS_SCHEMA = Path(__file__).with_name("flights.ddl").read_text(encoding="utf-8")
 
 
@@ -61,16 +63,19 @@ def main() -> None:
         .config("spark.sql.files.maxPartitionBytes", "1g")
         .getOrCreate()
     )
-    writer = (
-        to_records(read_flights(spark, options.input, options.rows), options.tasks)
-        .write.format("kafkalite")
-        .option("kafka.bootstrap.servers", options.bootstrap_servers)
-        .option("kafka.compression.type", options.compression)
-        .option("topic", options.topic)
-    )
+    to_kafka = {
+        "kafka.bootstrap.servers": options.bootstrap_servers,
+        "kafka.compression.type": options.compression,
+        "topic": options.topic,
+    }
     if options.report:
-        writer = writer.option("reportPath", options.report)
-    writer.mode("append").save()
+        to_kafka["reportPath"] = options.report
+    records = to_records(read_flights(spark, options.input, options.rows), options.tasks)
+    if spark.version.startswith("3."):
+        # Spark 3.5 has no data sources in Python; this call works on every version.
+        kafka_sink.write(records, options=to_kafka)
+    else:
+        records.write.format("kafkalite").options(**to_kafka).mode("append").save()
     spark.stop()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.support import amounts, figures
+from tests.support import amounts, figures, ways
 from tests.support.scheduling import longest_first, make_scheduler
 
 # How long an example takes says more about the machine than about us.
@@ -38,10 +38,12 @@ Figure = Callable[[str, object], None]
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sim-runs", type=int, default=_SIMULATED_RUNS, help="seeds that tests/sim tries (%(default)s)")
     parser.addoption("--figures", type=Path, metavar="FILE", help="write the figures of the tests that passed, as JSON")
+    parser.addoption("--ways", type=Path, metavar="FILE", help="add to FILE which ways to write the tests have proven")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "behaviour(part, text): what the test holds (scripts/test.sh --behaviours)")
+    config.addinivalue_line("markers", "way(name): the way to write that the test proves (scripts/test.sh --ways)")
     _spare_the_processor()
     # A shell starts what runs in its background deaf to Ctrl-C, and so would be every program that a test interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -67,6 +69,8 @@ def _spare_the_processor() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        item.user_properties += [(ways.PROPERTY, marker.args[0]) for marker in item.iter_markers(ways.PROPERTY)]
     if hasattr(config, "workerinput"):
         longest_first(items)
 
@@ -116,3 +120,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     path: Path | None = config.getoption("--figures")
     if path:
         figures.save(passed, path)
+    path = config.getoption("--ways")
+    if path:
+        ways.add(_outcomes_by_way(terminalreporter), path)
+
+
+def _outcomes_by_way(terminalreporter: pytest.TerminalReporter) -> Iterator[tuple[str, str, str]]:
+    """For each way of each test: passed, failed or skipped, and why it was skipped."""
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport) and (report.when == "call" or report.outcome != "passed"):
+                reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""
+                for name, way in report.user_properties:
+                    if name == ways.PROPERTY:
+                        yield str(way), report.outcome, reason

@@ -16,6 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kafka_sink.common.errors import RowSerializationError, SerializationError
+from kafka_sink.common.requirements import require
+
+# Every module that reads or writes columns imports this one.
+require("numpy", np.__version__)
+require("pyarrow", pa.__version__)
 
 #: A record must be smaller than 2 GiB, and only rows of at most 1 GiB can be addressed in buffers of any size.
 MAX_ROW_BYTES: Final = 1 << 30

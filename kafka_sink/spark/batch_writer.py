@@ -7,21 +7,17 @@ unpickled again for ``commit`` and ``abort``. ``abort`` never raises, because th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
-
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from typing import TYPE_CHECKING
 
 from kafka_sink.exactly_once.model import BatchNumbering
-from kafka_sink.spark.driver.transactional_write import TransactionalWrite
+from kafka_sink.spark.driver.transactional_write import APPLICATION, TransactionalWrite
 from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_leftovers
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.task.worker_process import worker_process
+from kafka_sink.spark.versions import DataSourceArrowWriter, WriterCommitMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-#: The writer of a sink that is named by txnAppId: any process that continues its numbers.
-APPLICATION: Final = "an application"
 
 
 class KafkaliteBatchWriter(DataSourceArrowWriter):

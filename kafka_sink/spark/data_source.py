@@ -6,7 +6,6 @@ and columns, and opens no connection itself.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError
@@ -15,6 +14,7 @@ from kafka_sink.spark.options import EXACTLY_ONCE, check_report_path, parse_opti
 from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from kafka_sink.spark.task.worker_process import worker_process
+from kafka_sink.spark.versions import DataSource
 
 
 class KafkaliteDataSource(DataSource):

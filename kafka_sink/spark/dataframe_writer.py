@@ -28,8 +28,7 @@ from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, PlannedOffsets, UnwritableRowsError
 from kafka_sink.exactly_once.sink import Plan
-from kafka_sink.spark.batch_writer import APPLICATION
-from kafka_sink.spark.driver.transactional_write import numbers_of_a_query, sink_of
+from kafka_sink.spark.driver.transactional_write import APPLICATION, numbers_of_a_query, sink_of
 from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_skipped
 from kafka_sink.spark.options import SinkOptions, check_report_path, parse_options
 from kafka_sink.spark.row_schema import check_schema
@@ -37,6 +36,7 @@ from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_run
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, TransactionalCommit, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.worker_process import worker_process
+from kafka_sink.spark.versions import require_local_checkpoint
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,7 +90,8 @@ def write(
         committed. Without it the write is at least once.
     :param atomic: rows are moved between tasks so that one transaction can contain the whole batch. If False, each task
         has its own transaction and no row is moved. No effect without *app_id*.
-    :raises ConfigError: if an option is invalid, or a column is missing or has the wrong type.
+    :raises ConfigError: if an option is invalid, a column is missing or has the wrong type, or an atomic write is not
+        possible (over Spark Connect of Spark 3.5).
     :raises ExactlyOnceError: if nothing was committed, or (not atomic) a part was lost in an outage; the text says
         which.
     """
@@ -234,6 +235,7 @@ def _write_in_parallel(df: DataFrame, options: SinkOptions, batch: _Batch) -> _R
 
 
 def _write_atomically(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Result:
+    require_local_checkpoint(df)
     name, version = _number_of(options)
     writer = batch.writer
     topic = options.progress_topic or options.topic

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.spark.driver.transactional_write import TransactionalWrite, numbers_of_a_query
@@ -20,6 +19,7 @@ from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.streaming.checkpoint import query_of
 from kafka_sink.spark.streaming.continuous import refuse_epoch
 from kafka_sink.spark.task.worker_process import worker_process
+from kafka_sink.spark.versions import DataSourceStreamArrowWriter, WriterCommitMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafka_sink import EmbeddedCluster, register
+from tests.support.spark_version import HAS_DATA_SOURCES
 
 if TYPE_CHECKING:
     from kafka_sink.broker.embedded_broker import EmbeddedCluster as Cluster
@@ -31,7 +32,8 @@ def spark() -> Iterator[SparkSession]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
-    register(session)
+    if HAS_DATA_SOURCES:
+        register(session)
     yield session
     session.stop()
 

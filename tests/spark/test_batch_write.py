@@ -1,4 +1,5 @@
-"""``df.write.format("kafkalite")`` on a real Spark and the embedded broker, read back with a foreign client."""
+"""A DataFrame written at least once on a real Spark to the embedded broker, read back with a foreign client: by
+``df.write.format("kafkalite")``, or on a Spark without Python data sources by ``kafka_sink.write``."""
 
 from __future__ import annotations
 
@@ -15,16 +16,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import kafka_sink
+from tests.support import ways
 from tests.support.readback import Message, read_topic
+from tests.support.spark_version import HAS_DATA_SOURCES
 
 NewTopic = Callable[..., str]
 
 
-def write(df: DataFrame, cluster: Any, **options: str) -> None:
-    writer = df.write.format("kafkalite").option("kafka.bootstrap.servers", cluster.bootstrap_servers).mode("append")
-    for name, value in options.items():
-        writer = writer.option(name.replace("__", "."), value)
-    writer.save()
+pytestmark = pytest.mark.way(ways.DF_WRITE if HAS_DATA_SOURCES else ways.AT_LEAST_ONCE)
+
+
+def write(df: DataFrame, cluster: Any, **given: str) -> None:
+    options = {name.replace("__", "."): value for name, value in given.items()}
+    options["kafka.bootstrap.servers"] = cluster.bootstrap_servers
+    if HAS_DATA_SOURCES:
+        df.write.format("kafkalite").options(**options).mode("append").save()
+    else:
+        kafka_sink.write(df, options=options)
 
 
 def as_frame(spark: SparkSession, messages: list[Message]) -> DataFrame:

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+import kafka_sink
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.model import TopicPartition
 from tests.support.broker_process import BrokerProcess
 from tests.support.readback import read_topic
+from tests.support.spark_version import HAS_DATA_SOURCES
 
 ROWS = 400_000
 
@@ -24,6 +26,14 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     process.start()
     yield process
     process.stop()
+
+
+def write(df: DataFrame, broker: BrokerProcess, options: dict[str, str]) -> None:
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, **options}
+    if HAS_DATA_SOURCES:
+        df.write.format("kafkalite").options(**options).mode("append").save()
+    else:
+        kafka_sink.write(df, options=options)
 
 
 def wait_for_rows(broker: BrokerProcess, topic: str, stop: threading.Event) -> None:
@@ -51,14 +61,7 @@ def test_write_recovers_when_the_broker_comes_back(spark: SparkSession, broker: 
     killer = threading.Thread(target=crash)
     killer.start()
     try:
-        (
-            df.write.format("kafkalite")
-            .option("kafka.bootstrap.servers", broker.bootstrap_servers)
-            .option("topic", "crash")
-            .option("kafka.batch.size", "16384")
-            .mode("append")
-            .save()
-        )
+        write(df, broker, {"topic": "crash", "kafka.batch.size": "16384"})
         assert broker.kills == 1, "the write was over before the broker was killed"
     finally:
         stop.set()
@@ -73,14 +76,6 @@ def test_write_fails_when_the_broker_stays_away(spark: SparkSession, broker: Bro
     with AdminClient(broker.bootstrap_servers) as admin:
         admin.create_topic("gone", partitions=2)
     broker.stop()
-    writer = (
-        spark.range(10_000)
-        .select(f.col("id").cast("string").alias("value"))
-        .write.format("kafkalite")
-        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
-        .option("topic", "gone")
-        .option("kafka.max.block.ms", "1500")
-        .mode("append")
-    )
+    df = spark.range(10_000).select(f.col("id").cast("string").alias("value"))
     with pytest.raises(Exception, match="no broker could be reached within 1500 ms"):
-        writer.save()
+        write(df, broker, {"topic": "gone", "kafka.max.block.ms": "1500"})

@@ -13,40 +13,62 @@ from typing import Any
 import pyspark
 import pytest
 
-from tests.support import amounts
+from tests.support import amounts, ways
 from tests.support.readback import read_topic
+from tests.support.spark_version import HAS_DATA_SOURCES, requires_spark
 
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 PIPELINE_RUNS = amounts.PIPELINE_RUNS
 
 PROGRAM = """
-import sys
+import pickle, sys
 from pyspark.sql import SparkSession
 import kafka_sink
+from kafka_sink.common.errors import ConfigError
+from tests.support.spark_version import HAS_DATA_SOURCES
 
-servers, by_save, by_write, by_stream, by_foreach_batch, folder = sys.argv[1:]
+servers, folder, at_least_once, once, by_foreach_batch, by_save, by_stream = sys.argv[1:]
 to = {"kafka.bootstrap.servers": servers}
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 rows = spark.range(1000).selectExpr("cast(id as string) as value")
-rows.write.format("kafkalite").mode("append").options(**to, topic=by_save).save()
-for expected in ("written", "skipped"):
-    assert kafka_sink.write(rows, options=to, topic=by_write, app_id="connect", version=1).decision == expected
-
 rows.write.parquet(folder + "/in")
 stream = spark.readStream.schema("value string").parquet(folder + "/in")
-exactly_once = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "connect-stream"}
-seen = []
-report = folder + "/report.jsonl"
-spark.streams.addListener(kafka_sink.progress_listener(report, callback=seen.append))
-write_batch = kafka_sink.foreach_batch(options=to, topic=by_foreach_batch, app_id="connect-foreach-batch")
-for name, writer in {
-    "stream": stream.writeStream.format("kafkalite").options(**to, topic=by_stream, reportPath=report, **exactly_once),
-    "foreach-batch": stream.writeStream.foreachBatch(write_batch),
-}.items():
+
+def run(name, writer):
     writer = writer.option("checkpointLocation", f"{folder}/{name}").trigger(availableNow=True)
     kafka_sink.run_until_stopped(writer.start())
-print("batches seen:", len(seen))
+
+def refused(kind, text, call):
+    try:
+        call()
+    except kind as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(f"not refused: {text}")
+
+kafka_sink.write(rows, options=to, topic=at_least_once)
+numbered = {"options": to, "topic": once, "app_id": "connect", "version": 1}
+for expected in ("written", "skipped"):
+    assert kafka_sink.write(rows, **numbered, atomic=HAS_DATA_SOURCES).decision == expected
+write_batch = kafka_sink.foreach_batch(
+    options=to, topic=by_foreach_batch, app_id="connect-foreach-batch", atomic=HAS_DATA_SOURCES
+)
+run("foreach-batch", stream.writeStream.foreachBatch(write_batch))
+
+seen = []
+report = folder + "/report.jsonl"
+listener = kafka_sink.progress_listener(report, callback=seen.append)
+if HAS_DATA_SOURCES:
+    rows.write.format("kafkalite").mode("append").options(**to, topic=by_save).save()
+    spark.streams.addListener(listener)
+    exactly_once = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "connect-stream"}
+    writer = stream.writeStream.format("kafkalite").options(**to, topic=by_stream, reportPath=report, **exactly_once)
+    run("stream", writer)
+    assert len(seen) == 1, seen
+else:
+    refused(ConfigError, "atomic=True over Spark Connect needs Spark 4.0", lambda: kafka_sink.write(rows, **numbered))
+    refused(pickle.PicklingError, "before Spark 4.0", lambda: spark.streams.addListener(listener))
 spark.stop()  # Or the thread in which PySpark listens would keep the program alive.
 """
 
@@ -73,8 +95,8 @@ def flow():
 """
 
 
-def run(*command: str | Path) -> str:
-    """The output of *command*, for whose Spark the package is installed as by pip."""
+def run(*command: str | Path) -> None:
+    """Run *command*, for whose Spark the package is installed as by pip."""
     done = subprocess.run(
         [str(each) for each in command],
         env={
@@ -93,7 +115,6 @@ def run(*command: str | Path) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:]
-    return done.stdout
 
 
 def values(cluster: Any, topic: str) -> Counter[bytes | None]:
@@ -101,21 +122,23 @@ def values(cluster: Any, topic: str) -> Counter[bytes | None]:
 
 
 @pytest.mark.behaviour("Spark Connect", "Every way to write works without a JVM in the program")
+@pytest.mark.way(ways.CONNECT)
 @pytest.mark.skipif(PIPELINE_RUNS == 0, reason="KAFKALITE_PIPELINE_RUNS is not set")
 def test_every_way_to_write_works_over_spark_connect(
     cluster: Any, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    topics = [new_topic(2) for _ in range(4)]
-    output = run(sys.executable, program, cluster.bootstrap_servers, *topics, tmp_path)
-    assert "batches seen: 1" in output
+    topics = [new_topic(2) for _ in range(5)]
+    run(sys.executable, program, cluster.bootstrap_servers, tmp_path, *topics)
     expected = Counter(str(number).encode() for number in range(1000))
-    for topic in topics:
+    for topic in topics if HAS_DATA_SOURCES else topics[:3]:
         assert values(cluster, topic) == expected
 
 
 @pytest.mark.behaviour("Spark Connect", "A sink of a Declarative Pipeline is exactly once")
+@pytest.mark.way(ways.CONNECT)
+@requires_spark("4.1", "Declarative Pipelines")
 @pytest.mark.skipif(PIPELINE_RUNS == 0, reason="KAFKALITE_PIPELINE_RUNS is not set")
 def test_a_sink_of_a_declarative_pipeline_is_exactly_once(
     cluster: Any, new_topic: Callable[..., str], tmp_path: Path

@@ -10,8 +10,9 @@ import pytest
 from tests.conftest import Figure
 from tests.support import amounts
 from tests.support.broker_process import BrokerProcess
-from tests.support.four_ways import WAYS
+from tests.support.four_ways import STREAM, WAYS
 from tests.support.killed_spark import KilledSpark, WayVerdict
+from tests.support.spark_version import HAS_DATA_SOURCES, requires_data_sources
 from tests.support.step_proxy import StepProxy
 
 KILLS = amounts.SPARK_KILLS
@@ -27,7 +28,8 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, WayVerdict]:
     try:
         with StepProxy(broker.bootstrap_servers) as proxy:
             folder = tmp_path_factory.mktemp("spark")
-            return KilledSpark(proxy, broker.bootstrap_servers, WAYS, folder).run(KILLS)
+            ways = [way for way in WAYS if HAS_DATA_SOURCES or way != STREAM]
+            return KilledSpark(proxy, broker.bootstrap_servers, ways, folder).run(KILLS)
     finally:
         broker.kill()
 
@@ -35,7 +37,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, WayVerdict]:
 @pytest.mark.behaviour(
     "Faults: exactly once", "What a killed Spark was writing is exact in the end, in four ways to write"
 )
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(STREAM, marks=requires_data_sources), *WAYS[1:]])
 def test_what_a_killed_spark_was_writing_is_exact_in_the_end(
     verdicts: dict[str, WayVerdict], way: str, figure: Figure
 ) -> None:

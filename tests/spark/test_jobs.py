@@ -18,12 +18,15 @@ import pytest
 
 from kafka_sink.client.admin import AdminClient
 from tests.conftest import Figure
+from tests.support import ways
 from tests.support.broker_process import BrokerProcess
 from tests.support.readback import read_topic
+from tests.support.spark_version import HAS_DATA_SOURCES
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 120.0
 BATCHES = 6
+STREAM_JOB = "stream_to_kafka.py" if HAS_DATA_SOURCES else "foreach_batch_to_kafka.py"
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +88,7 @@ def values(broker: BrokerProcess, topic: str) -> Counter[bytes | None]:
 
 
 @pytest.mark.behaviour("Spark jobs", "spark-submit runs the batch job")
+@pytest.mark.way(ways.ATOMIC)
 def test_a_batch_of_csv_files(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
     (tmp_path / "orders.csv").write_text("id,customer\n1,ann\n2,bob\n3,\n")
     arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--input", str(tmp_path)]
@@ -103,6 +107,7 @@ def test_a_batch_of_csv_files(broker: BrokerProcess, topic: str, tmp_path: Path)
 
 
 @pytest.mark.behaviour("Spark jobs", "SIGTERM and Ctrl-C let the micro-batch end, and the next start goes on")
+@pytest.mark.way(ways.EXACTLY_ONCE_STREAM if HAS_DATA_SOURCES else ways.FOREACH_BATCH)
 def test_sigterm_ends_after_micro_batch_and_next_start_continues(
     broker: BrokerProcess, topic: str, tmp_path: Path, figure: Figure
 ) -> None:
@@ -113,7 +118,7 @@ def test_sigterm_ends_after_micro_batch_and_next_start_continues(
     arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--input", str(source)]
     arguments += ["--checkpoint", str(checkpoint), "--report", str(report), "--trigger", "0 seconds"]
 
-    job = Job("stream_to_kafka.py", *arguments, log=tmp_path / "1.log")
+    job = Job(STREAM_JOB, *arguments, log=tmp_path / "1.log")
     deadline = time.monotonic() + LIMIT_S
     while not report.exists():
         assert job.process.poll() is None and time.monotonic() < deadline, job.printed()
@@ -128,7 +133,7 @@ def test_sigterm_ends_after_micro_batch_and_next_start_continues(
     # Written is done: no batch is between Kafka and Spark.
     assert len(list((checkpoint / "commits").glob("[0-9]*"))) == batches
 
-    job = Job("stream_to_kafka.py", *arguments, "--until-written", log=tmp_path / "2.log")
+    job = Job(STREAM_JOB, *arguments, "--until-written", log=tmp_path / "2.log")
     assert job.wait() == 0, job.printed()
     assert values(broker, topic) == Counter(
         f"{number}-{line}".encode() for number in range(BATCHES) for line in range(50)
@@ -145,6 +150,7 @@ PATH=${{PATH#*:}} exec chmod "$@"
 
 
 @pytest.mark.behaviour("Spark jobs", "SIGTERM and Ctrl-C let the micro-batch end, and the next start goes on")
+@pytest.mark.way(ways.FOREACH_BATCH)
 @pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "process-group"])
 def test_ctrl_c_ends_foreach_batch_of_a_socket_well(
     broker: BrokerProcess, topic: str, tmp_path: Path, on_terminal: bool

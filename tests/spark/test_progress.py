@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kafka_sink import SinkProgress, progress_listener, run_until_stopped
+from kafka_sink import SinkProgress, foreach_batch, progress_listener, run_until_stopped
 from kafka_sink.common.errors import KafkaError
 from tests.conftest import Figure
 from tests.support.readback import read_topic
+from tests.support.spark_version import HAS_DATA_SOURCES, requires_data_sources
 
 LIMIT_S = 60.0
 
@@ -35,9 +36,13 @@ def test_listener_reports_progress_of_every_batch(
     listener = progress_listener(report, callback=told.append, prometheus_file=prom, tags={"query": "lines"})
     spark.streams.addListener(listener)
     try:
-        stream = rows_of(spark, source).writeStream.format("kafkalite").option("topic", topic)
-        stream = stream.option("kafka.bootstrap.servers", cluster.bootstrap_servers).option("reportPath", str(report))
-        stream = stream.options(deliveryGuarantee="exactly-once", transactionalIdPrefix=topic)
+        to = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, "reportPath": str(report)}
+        stream = rows_of(spark, source).writeStream
+        if HAS_DATA_SOURCES:
+            to |= {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": topic}
+            stream = stream.format("kafkalite").options(**to)
+        else:
+            stream = stream.foreachBatch(foreach_batch(options=to, app_id=topic, atomic=False))
         stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
         run_until_stopped(stream.trigger(availableNow=True).start())
         deadline = time.monotonic() + LIMIT_S
@@ -71,6 +76,7 @@ def continuous_query(spark: SparkSession, cluster: Any, topic: str, folder: Path
 
 
 @pytest.mark.behaviour("Progress and continuous triggers", "The program that waits for a continuous query stops it")
+@requires_data_sources
 def test_run_until_stopped_stops_a_continuous_query(
     spark: SparkSession, cluster: Any, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -81,6 +87,7 @@ def test_run_until_stopped_stops_a_continuous_query(
 
 
 @pytest.mark.behaviour("Progress and continuous triggers", "The listener stops a continuous query")
+@requires_data_sources
 def test_a_continuous_query_is_stopped_by_the_listener(
     spark: SparkSession,
     cluster: Any,

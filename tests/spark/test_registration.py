@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.support import ways
 from tests.support.installed import ROOT, Environment, copy_checkout
 from tests.support.readback import read_topic
+from tests.support.spark_version import requires_data_sources
 
 JOB = """
 import sys, threading
@@ -33,6 +35,8 @@ other.join()
 """
 
 
+@requires_data_sources
+@pytest.mark.way(ways.DF_WRITE)
 @pytest.mark.behaviour("Package", "Spark finds the format after pip install -e without any help")
 def test_an_editable_install_registers_itself(cluster: Any, new_topic: Callable[..., str], tmp_path: Path) -> None:
     job = tmp_path / "job.py"
@@ -45,6 +49,7 @@ def test_an_editable_install_registers_itself(cluster: Any, new_topic: Callable[
     assert values == [b"from another thread", b"from the main thread"]
 
 
+@requires_data_sources
 def test_the_module_that_spark_imports_needs_nothing_heavy() -> None:
     """One pyspark_* module that fails or dawdles on import costs every Python data source of the machine."""
     code = (

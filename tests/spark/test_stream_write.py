@@ -1,4 +1,5 @@
-"""``df.writeStream.format("kafkalite")`` on a real Spark and the embedded broker, read back with a foreign client."""
+"""Streams, by ``df.writeStream.format("kafkalite")`` and by ``foreach_batch``, and the writes that are driven by the
+program itself, on a real Spark and the embedded broker, read back with a foreign client."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.exactly_once.model import UnwritableRowsError
 from kafka_sink.spark.streaming.checkpoint_files import HadoopFiles, LocalFiles
 from kafka_sink.spark.streaming.offset_log import planned_offsets
+from tests.support import ways
 from tests.support.readback import read_topic
+from tests.support.spark_version import requires_data_sources
 
 NewTopic = Callable[..., str]
 ROWS_A_FILE = 50
@@ -85,6 +88,8 @@ def query(spark: SparkSession, cluster: Any, new_topic: NewTopic, tmp_path: Path
 
 
 @pytest.mark.behaviour("Streams and foreachBatch", "A stream that is started again goes on exactly once")
+@requires_data_sources
+@pytest.mark.way(ways.EXACTLY_ONCE_STREAM)
 def test_a_stream_that_is_started_again_goes_on_exactly_once(query: Query) -> None:
     query.add_files(2)
     query.run_exactly_once()
@@ -101,6 +106,8 @@ def test_a_stream_that_is_started_again_goes_on_exactly_once(query: Query) -> No
 
 
 @pytest.mark.behaviour("Streams and foreachBatch", "A batch that Spark runs again is there twice without exactly-once")
+@requires_data_sources
+@pytest.mark.way(ways.AT_LEAST_ONCE_STREAM)
 def test_without_exactly_once_a_rerun_batch_is_stored_twice(query: Query) -> None:
     query.add_files(2)
     query.run()
@@ -110,6 +117,8 @@ def test_without_exactly_once_a_rerun_batch_is_stored_twice(query: Query) -> Non
     assert query.found() == query.expected() + doubled
 
 
+@requires_data_sources
+@pytest.mark.way(ways.AT_LEAST_ONCE_STREAM)
 def test_at_least_once_goes_with_asynchronous_progress_tracking(query: Query) -> None:
     query.add_files(2)
     options = {
@@ -131,6 +140,8 @@ def test_at_least_once_goes_with_asynchronous_progress_tracking(query: Query) ->
 @pytest.mark.behaviour(
     "Streams and foreachBatch", "A task that fails leaves nothing, and the next run writes its batch once"
 )
+@requires_data_sources
+@pytest.mark.way(ways.EXACTLY_ONCE_STREAM)
 def test_failed_task_leaves_nothing_and_next_run_writes_once(query: Query, tmp_path: Path) -> None:
     query.add_files(1)
     query.run_exactly_once()
@@ -154,6 +165,8 @@ def test_failed_task_leaves_nothing_and_next_run_writes_once(query: Query, tmp_p
 
 @pytest.mark.behaviour("Exactly once: wrong and lost answers", "An abort by Spark after the decision loses nothing")
 @pytest.mark.behaviour("Faults: exactly once", "Every row of a batch that Spark aborts after its decision is there")
+@requires_data_sources
+@pytest.mark.way(ways.EXACTLY_ONCE_STREAM)
 def test_an_abort_after_the_decision_loses_nothing(query: Query) -> None:
     query.add_files(1)
     # The first one ends a rehearsal, the second is the decision; Spark takes the error for a failed commit and calls
@@ -171,6 +184,8 @@ def test_an_abort_after_the_decision_loses_nothing(query: Query) -> None:
 
 
 @pytest.mark.behaviour("Streams and foreachBatch", "Another query with the same prefix is refused")
+@requires_data_sources
+@pytest.mark.way(ways.EXACTLY_ONCE_STREAM)
 def test_another_query_with_the_same_prefix_is_refused(query: Query) -> None:
     query.add_files(1)
     query.run_exactly_once()
@@ -184,6 +199,8 @@ def test_another_query_with_the_same_prefix_is_refused(query: Query) -> None:
     "Faults: exactly once",
     "Progress that is missing, foreign, too new or forgotten is refused before a row is written, with what to do",
 )
+@requires_data_sources
+@pytest.mark.way(ways.EXACTLY_ONCE_STREAM)
 def test_second_query_with_same_prefix_does_not_disturb_first(query: Query) -> None:
     query.add_files(1)
     exactly_once = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": query.topic}
@@ -202,6 +219,8 @@ def test_second_query_with_same_prefix_does_not_disturb_first(query: Query) -> N
 
 
 @pytest.mark.behaviour("Streams and foreachBatch", "Complete mode writes the whole result of every batch")
+@requires_data_sources
+@pytest.mark.way(ways.EXACTLY_ONCE_STREAM)
 def test_complete_mode_writes_the_whole_result_of_every_batch(query: Query) -> None:
     query.add_files(2)
     counts = query.frame().groupBy().count().select(f.col("count").cast("string").alias("value"))
@@ -210,6 +229,7 @@ def test_complete_mode_writes_the_whole_result_of_every_batch(query: Query) -> N
 
 
 @pytest.mark.behaviour("Streams and foreachBatch", "Update mode is refused")
+@requires_data_sources
 def test_update_mode_is_refused_by_spark(query: Query) -> None:
     query.add_files(1)
     with pytest.raises(Exception, match="does not support Update mode"):
@@ -218,6 +238,7 @@ def test_update_mode_is_refused_by_spark(query: Query) -> None:
 
 @pytest.mark.behaviour("Streams and foreachBatch", "foreach_batch writes every micro-batch once")
 @pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "parallel"])
+@pytest.mark.way(ways.FOREACH_BATCH)
 def test_foreach_batch_writes_every_micro_batch_once(query: Query, atomic: bool) -> None:
     query.add_files(2)
     write_batch = foreach_batch(
@@ -255,11 +276,18 @@ def write_by_foreach_batch(query: Query, frame: DataFrame | None = None, *, atom
 WAYS = pytest.mark.parametrize(
     "run",
     [
-        Query.run_exactly_once,
-        partial(write_by_foreach_batch, atomic=True),
-        partial(write_by_foreach_batch, atomic=False),
+        pytest.param(
+            Query.run_exactly_once,
+            marks=[requires_data_sources, pytest.mark.way(ways.EXACTLY_ONCE_STREAM)],
+            id="stream",
+        ),
+        pytest.param(
+            partial(write_by_foreach_batch, atomic=True), marks=pytest.mark.way(ways.FOREACH_BATCH), id="atomic"
+        ),
+        pytest.param(
+            partial(write_by_foreach_batch, atomic=False), marks=pytest.mark.way(ways.FOREACH_BATCH), id="parallel"
+        ),
     ],
-    ids=["stream", "atomic", "parallel"],
 )
 
 
@@ -297,6 +325,8 @@ def test_a_checkpoint_one_batch_old_with_the_same_plan_goes_on(query: Query, run
 @pytest.mark.behaviour(
     "Exactly once: the same batch number with other rows", "A source that counts rows is compared too"
 )
+@requires_data_sources
+@pytest.mark.way(ways.EXACTLY_ONCE_STREAM)
 def test_a_source_that_counts_rows_is_compared_too(query: Query) -> None:
     def run(rows: int) -> None:
         source = query.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).load()
@@ -309,6 +339,8 @@ def test_a_source_that_counts_rows_is_compared_too(query: Query) -> None:
 
 
 @pytest.mark.behaviour("Streams and foreachBatch", "A batch job writes each version once")
+@requires_data_sources
+@pytest.mark.way(ways.DF_WRITE)
 def test_a_batch_job_writes_each_version_once(query: Query) -> None:
     frame = query.spark.range(100, numPartitions=3).select(f.col("id").cast("string").alias("value"))
     for version in (4, 4, 3, 5):
@@ -323,22 +355,41 @@ def test_a_batch_job_writes_each_version_once(query: Query) -> None:
     assert query.found() == Counter({b"%d" % row: 2 for row in range(100)})
 
 
-@pytest.mark.behaviour("Streams and foreachBatch", "write() returns a report")
-def test_write_returns_what_came_of_it(query: Query) -> None:
-    frame = query.spark.range(1000, numPartitions=3).select(
+def keyed(query: Query) -> DataFrame:
+    """1,000 rows in three tasks, of which every third has no key."""
+    return query.spark.range(1000, numPartitions=3).select(
         f.when(f.col("id") % 3 > 0, f.col("id").cast("string")).alias("key"), f.col("id").cast("string").alias("value")
     )
-    plain = write(frame, options=query.options)
-    assert (plain.decision, plain.rows, plain.tasks) == ("written", 1000, 3)
-    once = write(frame, options=query.options, app_id=query.topic, version=0)
-    assert (once.decision, once.rows, once.attempts) == ("written", 1000, 1)
-    assert sum(part.rows for part in once.partitions.values()) == 1000
-    again = write(frame, options=query.options, app_id=query.topic, version=0)
-    assert (again.decision, again.rows, again.attempts) == ("skipped", 0, 0)
+
+
+@pytest.mark.behaviour("Streams and foreachBatch", "write() returns a report")
+@pytest.mark.way(ways.AT_LEAST_ONCE)
+def test_write_at_least_once_returns_a_report(query: Query) -> None:
+    for _ in range(2):
+        report = write(keyed(query), options=query.options)
+        assert (report.decision, report.rows, report.tasks) == ("written", 1000, 3)
     assert query.found() == Counter({b"%d" % row: 2 for row in range(1000)})
 
 
+@pytest.mark.behaviour("Streams and foreachBatch", "write() returns a report")
+@pytest.mark.parametrize(
+    "atomic",
+    [
+        pytest.param(True, marks=pytest.mark.way(ways.ATOMIC), id="atomic"),
+        pytest.param(False, marks=pytest.mark.way(ways.PARALLEL), id="parallel"),
+    ],
+)
+def test_write_of_a_version_writes_once_and_returns_a_report(query: Query, atomic: bool) -> None:
+    once = write(keyed(query), options=query.options, app_id=query.topic, version=0, atomic=atomic)
+    assert (once.decision, once.rows, once.attempts) == ("written", 1000, 1)
+    assert sum(part.rows for part in once.partitions.values()) == 1000
+    again = write(keyed(query), options=query.options, app_id=query.topic, version=0, atomic=atomic)
+    assert (again.decision, again.rows, again.attempts) == ("skipped", 0, 0)
+    assert query.found() == Counter(b"%d" % row for row in range(1000))
+
+
 @pytest.mark.behaviour("Streams and foreachBatch", "Keys of an atomic write go where Kafka's Java client sends them")
+@pytest.mark.way(ways.ATOMIC)
 def test_keys_of_an_atomic_write_go_where_java_sends_them(query: Query) -> None:
     frame = query.spark.range(1000).select(
         (f.col("id") % 50).cast("string").alias("key"), f.col("id").cast("string").alias("value")
@@ -353,6 +404,7 @@ def test_keys_of_an_atomic_write_go_where_java_sends_them(query: Query) -> None:
 
 
 @pytest.mark.behaviour("Streams and foreachBatch", "An atomic write whose task fails leaves nothing")
+@pytest.mark.way(ways.ATOMIC)
 def test_an_atomic_write_whose_task_fails_leaves_nothing(query: Query) -> None:
     frame = query.spark.range(100, numPartitions=2).select(
         f.when(f.col("id") < 99, f.col("id").cast("string")).otherwise(f.lit("x" * 3_000_000)).alias("value")
@@ -370,7 +422,7 @@ def test_an_atomic_write_whose_task_fails_leaves_nothing(query: Query) -> None:
 )
 def test_hadoops_file_system_reads_a_checkpoint_as_python_does(query: Query) -> None:
     query.add_files(1)
-    query.run_exactly_once()
+    write_by_foreach_batch(query, atomic=False)
     folder = query.folder / "checkpoint"
     local, hadoop = LocalFiles(str(folder)), HadoopFiles(f"file:{folder}", query.spark)
     assert planned_offsets(hadoop) == planned_offsets(local)

@@ -77,6 +77,7 @@ PARTS: Final = (
     "Sink options and commit messages",
     "Tasks",
     "Streams and foreachBatch",
+    "Versions",
     "Spark Connect",
     "Spark jobs",
     "Progress and continuous triggers",

@@ -37,12 +37,13 @@ def load(path: Path = LAST_LONG_RUN) -> Run:
 
 def save(figures: Mapping[str, list[str]], path: Path) -> None:
     """Write what a run that ends now has measured."""
-    run = Run(datetime.now(UTC).date().isoformat(), _commit(), dict(sorted(figures.items())))
+    run = Run(datetime.now(UTC).date().isoformat(), commit(), dict(sorted(figures.items())))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(asdict(run), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _commit() -> str:
+def commit() -> str:
+    """The commit that is tested, with ``-dirty`` if the tree differs from it."""
     command = ["git", "describe", "--always", "--dirty"]
     try:
         done = subprocess.run(command, cwd=LAST_LONG_RUN.parent, check=True, capture_output=True, text=True)

@@ -17,8 +17,10 @@ from pyspark.sql.streaming import StreamingQuery
 
 import kafka_sink
 from tests.support.numbered_batches import next_version
+from tests.support.spark_version import HAS_DATA_SOURCES
 
-WAYS = ("writeStream", "foreachBatch-parallel", "foreachBatch-atomic", "batch")
+STREAM = "writeStream"
+WAYS = (STREAM, "foreachBatch-parallel", "foreachBatch-atomic", "batch")
 TASKS = 2
 
 
@@ -27,7 +29,8 @@ class FourWays:
         self._asked = arguments
         self._source = arguments.folder / "source"
         self._spark = SparkSession.builder.appName("four-ways").getOrCreate()
-        kafka_sink.register(self._spark)
+        if HAS_DATA_SOURCES:
+            kafka_sink.register(self._spark)
 
     def run(self) -> None:
         queries = [self._start(way) for way in self._asked.ways if way != "batch"]
@@ -49,7 +52,7 @@ class FourWays:
     def _start(self, way: str) -> StreamingQuery:
         name, options = f"{self._asked.name}-{way}", self._options(way)
         rows = self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._source)).repartition(TASKS)
-        if way == "writeStream":
+        if way == STREAM:
             writer = rows.writeStream.format("kafkalite").options(**options)
             writer = writer.options(deliveryGuarantee="exactly-once", transactionalIdPrefix=name)
         else:
@@ -66,12 +69,19 @@ class FourWays:
             files = sorted(self._source.glob("*.txt"))
             if version < len(files):
                 rows: DataFrame = self._spark.read.text(str(files[version])).repartition(TASKS)
-                writer = rows.write.format("kafkalite").mode("append").options(**options)
-                writer.options(txnAppId=options["topic"], txnVersion=version).save()
+                _write_batch(rows, options, version)
                 version += 1
             elif self._asked.until_written:
                 return
             time.sleep(0.05)
+
+
+def _write_batch(rows: DataFrame, options: dict[str, str], version: int) -> None:
+    if HAS_DATA_SOURCES:
+        writer = rows.write.format("kafkalite").mode("append").options(**options)
+        writer.options(txnAppId=options["topic"], txnVersion=version).save()
+    else:
+        kafka_sink.write(rows, options=options, app_id=options["topic"], version=version, atomic=False)
 
 
 def main() -> None:

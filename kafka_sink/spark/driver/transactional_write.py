@@ -13,9 +13,7 @@ import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.datasource import WriterCommitMessage
+from typing import TYPE_CHECKING, Any, Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
@@ -25,12 +23,16 @@ from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading
 from kafka_sink.spark.task.commit_message import TransactionalCommit
 from kafka_sink.spark.task.worker_process import worker_process
+from kafka_sink.spark.versions import WriterCommitMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafka_sink.exactly_once.parallel import ParallelSink
     from kafka_sink.exactly_once.sink import Plan
+
+#: The writer of a sink that is named by txnAppId: any process that continues its numbers.
+APPLICATION: Final = "an application"
 
 _log = logging.getLogger(__name__)
 

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import WriterCommitMessage
-
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges, percentile_ms, total_counts
+from kafka_sink.spark.versions import WriterCommitMessage
 
 _log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.spark.versions import WriterCommitMessage
 
 _WHAT_TO_DO: Final = (
     "trigger(continuous=…) does not pass rows to a sink that is written in Python, and they are LOST; stop the "

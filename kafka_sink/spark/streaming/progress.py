@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -93,6 +94,13 @@ class ProgressListener(StreamingQueryListener):
         self._lock = threading.Lock()
         # Existing lines were already reported to an earlier program.
         self._offset = self._report.stat().st_size if self._report.exists() else 0
+
+    def __getstate__(self) -> NoReturn:
+        # Spark Connect of Spark 3.5 sends a listener to the server, where it would report to nobody.
+        raise pickle.PicklingError(
+            "a progress_listener cannot be added over Spark Connect before Spark 4.0, which runs listeners in the "
+            "program that adds them; call the listener's read_new() from time to time instead"
+        )
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Called by Spark within ``start()``. A query cannot be stopped before this method returns, so another thread

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import WriterCommitMessage
-
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.spark.versions import WriterCommitMessage
 
 if TYPE_CHECKING:
     from kafka_sink.exactly_once.model import OpenTransaction

@@ -1,0 +1,39 @@
+"""The oldest versions of other packages that kafkalite works with, and the error that names one that is too old.
+
+Called once in each process, when the module that needs the package is imported, so it compares and imports nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kafka_sink.common.errors import KafkaError
+
+#: What each package, by the name to install it, must at least be.
+OLDEST: Final = {"pyspark": "3.5", "pyarrow": "14.0", "numpy": "1.23"}
+
+_LEADING_NUMBERS: Final = re.compile(r"\d+(\.\d+)*")
+
+
+class RequirementError(KafkaError, ImportError):
+    """A package that is needed is too old."""
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """``(4, 1, 0)`` for ``4.1.0.dev1``: the leading numbers."""
+    numbers = _LEADING_NUMBERS.match(text)
+    return () if numbers is None else tuple(int(number) for number in numbers[0].split("."))
+
+
+def require(package: str, found: str) -> None:
+    """Check the version *found* of *package*.
+
+    :raises RequirementError: if it is older than the oldest that works; the text names both.
+    """
+    oldest = OLDEST[package]
+    if parse_version(found) < parse_version(oldest):
+        raise RequirementError(
+            f"kafkalite needs {package} {oldest} or later, but this Python has {package} {found}: "
+            f"pip install '{package}>={oldest}' for the driver and every executor"
+        )

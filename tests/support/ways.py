@@ -1,0 +1,151 @@
+"""The ways to write, and on which versions of Spark and Python the tests found them to work.
+
+A test that proves a way says so: ``@pytest.mark.way(ATOMIC)``. ``scripts/test.sh --spark V`` runs these tests on
+another version of Spark and adds what it found to .work/ways.json, of which tests/ways.json is a copy.
+``scripts/test.sh --ways`` prints it as the table in README.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from tests.support import figures
+
+DF_WRITE: Final = "`df.write.format`"
+AT_LEAST_ONCE_STREAM: Final = "`writeStream.format`, at least once"
+EXACTLY_ONCE_STREAM: Final = "`writeStream.format`, exactly once"
+AT_LEAST_ONCE: Final = "`kafka_sink.write`, at least once"
+ATOMIC: Final = "`kafka_sink.write`, atomic"
+PARALLEL: Final = "`kafka_sink.write`, parallel"
+FOREACH_BATCH: Final = "`foreach_batch`"
+CONNECT: Final = "Spark Connect"
+
+WAYS: Final = (
+    DF_WRITE,
+    AT_LEAST_ONCE_STREAM,
+    EXACTLY_ONCE_STREAM,
+    AT_LEAST_ONCE,
+    ATOMIC,
+    PARALLEL,
+    FOREACH_BATCH,
+    CONNECT,
+)
+
+#: The name under which a test's report carries its ways.
+PROPERTY: Final = "way"
+
+ROOT: Final = Path(__file__).parents[2]
+RECORDED: Final = ROOT / "tests" / "ways.json"
+
+
+@dataclass
+class Cell:
+    """What the tests of one way found. *needs*: what those that were skipped say that this Spark lacks."""
+
+    passed: int = 0
+    failed: int = 0
+    needs: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        if self.failed:
+            return f"**{self.failed} of {self.passed + self.failed} tests fail**"
+        if not self.passed:
+            return ", ".join(self.needs) or "not run"
+        return f"✓ {self.passed} test{'s' if self.passed > 1 else ''}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """The tests of all ways on one version of Spark, with the versions of what was installed beside it."""
+
+    spark: str
+    python: str
+    packages: Mapping[str, str]
+    date: str
+    commit: str
+    cells: Mapping[str, Cell]
+
+    @classmethod
+    def of(cls, entry: Mapping[str, object]) -> Run:
+        """The run in one entry of the file."""
+        cells = entry["cells"]
+        assert isinstance(cells, dict)
+        return cls(**{**entry, "cells": {way: Cell(**cell) for way, cell in cells.items()}})  # type: ignore[arg-type]
+
+
+def load(path: Path = RECORDED) -> list[Run]:
+    """The runs, the oldest Spark first."""
+    return [Run.of(entry) for entry in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
+
+
+def add(outcomes: Iterable[tuple[str, str, str]], path: Path) -> None:
+    """Put the run that ends now into *path*, in the place of an earlier one of the same Spark and Python.
+
+    *outcomes* are way, outcome (passed, failed or skipped) and the reason of a skip.
+    """
+    cells: defaultdict[str, Cell] = defaultdict(Cell)
+    for way, outcome, reason in outcomes:
+        cell = cells[way]
+        if outcome == "skipped":
+            needs = reason.partition(":")[0]
+            if needs.startswith("needs ") and needs not in cell.needs:
+                cell.needs.append(needs)
+        elif outcome == "passed":
+            cell.passed += 1
+        else:
+            cell.failed += 1
+    run = _run({way: cells[way] for way in WAYS})
+    others = [each for each in load(path) if (each.spark, each.python) != (run.spark, run.python)]
+    runs = sorted([*others, run], key=lambda each: (_numbers(each.spark), _numbers(each.python)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps([asdict(each) for each in runs], indent=2, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _run(cells: Mapping[str, Cell]) -> Run:
+    import numpy
+
+    # It has no types of its own.
+    import pandas  # type: ignore[import-untyped,unused-ignore]
+    import pyarrow
+    import pyspark
+
+    return Run(
+        spark=pyspark.__version__,
+        python=platform.python_version(),
+        packages={"pyarrow": pyarrow.__version__, "pandas": pandas.__version__, "numpy": numpy.__version__},
+        date=datetime.now(UTC).date().isoformat(),
+        commit=figures.commit(),
+        cells=cells,
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split("."))
+
+
+def table(runs: Iterable[Run]) -> str:
+    """README's table: a row for each way, a column for each version."""
+    runs = list(runs)
+    header = ["", *(f"Spark {run.spark}, Python {run.python}" for run in runs)]
+    rows = [[way, *(str(run.cells[way]) for run in runs)] for way in WAYS]
+    rows += [[package, *(run.packages[package] for run in runs)] for package in ("pyarrow", "pandas", "numpy")]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/test.sh --ways", description="Print README's table of the ways.")
+    parser.add_argument("file", nargs="?", type=Path, default=RECORDED, help="default: tests/ways.json")
+    print(table(load(parser.parse_args().file)))
+
+
+if __name__ == "__main__":
+    main()
