@@ -5,7 +5,7 @@ Used by handler threads, and by the threads that complete delayed answers. Every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -44,6 +44,7 @@ from kafka_sink.protocol.schema import Struct, VersionRange
 
 #: First versions of Produce and of Fetch with topic ids.
 FIRST_WITH_TOPIC_IDS: Final = 13
+T = TypeVar("T")
 S = TypeVar("S", bound=Struct)
 S_co = TypeVar("S_co", bound=Struct, covariant=True)
 
@@ -234,6 +235,15 @@ def storage_errors(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise ApiError(f"{what}: {error}", ErrorCode.KAFKA_STORAGE_ERROR) from error
+
+
+def once(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
+    """Each of *items* the first time that its *key* occurs, so that a request which names one thing many times does not
+    get a response that is many times as large."""
+    first: dict[Hashable, T] = {}
+    for item in items:
+        first.setdefault(key(item), item)
+    return list(first.values())
 
 
 def endpoint_of(context: BrokerContext, node_id: int, listener_name: str) -> EndPoint | None:

@@ -11,7 +11,7 @@ from kafka_sink.broker.cluster.config_entries import (
     topic_entries,
 )
 from kafka_sink.broker.handlers.config_resources import BROKER, TOPIC, named_topic, unsupported
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, once
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.describe_configs import (
@@ -29,9 +29,8 @@ VERSIONS: Final = VersionRange(1, 4)
 
 def handle(context: BrokerContext, request: ApiRequest[DescribeConfigsRequest]) -> None:
     """Answer for each resource."""
-    request.respond(
-        DescribeConfigsResponse(results=[_describe(context, request.body, item) for item in request.body.resources])
-    )
+    asked = once(request.body.resources, lambda item: (item.resource_type, item.resource_name))
+    request.respond(DescribeConfigsResponse(results=[_describe(context, request.body, item) for item in asked]))
 
 
 def _describe(

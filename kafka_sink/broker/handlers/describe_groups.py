@@ -24,7 +24,7 @@ _FIRST_WITH_NOT_FOUND: Final = 6
 
 def handle(context: BrokerContext, request: ApiRequest[DescribeGroupsRequest]) -> None:
     """Describe each group that this node coordinates."""
-    groups = [_describe(context, group_id, request) for group_id in request.body.groups]
+    groups = [_describe(context, group_id, request) for group_id in dict.fromkeys(request.body.groups)]
     request.respond(DescribeGroupsResponse(groups=groups))
 
 

@@ -25,11 +25,19 @@ def handle(context: BrokerContext, request: ApiRequest[DescribeProducersRequest]
     request.respond(
         DescribeProducersResponse(
             topics=[
-                TopicResponse(topic.name, [_describe(context, topic.name, index) for index in topic.partition_indexes])
-                for topic in request.body.topics
+                TopicResponse(name, [_describe(context, name, index) for index in indexes])
+                for name, indexes in _asked(request.body).items()
             ]
         )
     )
+
+
+def _asked(body: DescribeProducersRequest) -> dict[str, dict[int, None]]:
+    """The partitions of each topic, once each."""
+    asked: dict[str, dict[int, None]] = {}
+    for topic in body.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return asked
 
 
 def _describe(context: BrokerContext, name: str, index: int) -> PartitionResponse:

@@ -22,7 +22,7 @@ VERSIONS: Final = VersionRange(0, 0)
 
 def handle(context: BrokerContext, request: ApiRequest[DescribeTransactionsRequest]) -> None:
     """Answer for each id."""
-    states = [_describe(context, each) for each in request.body.transactional_ids]
+    states = [_describe(context, each) for each in dict.fromkeys(request.body.transactional_ids)]
     request.respond(DescribeTransactionsResponse(transaction_states=states))
 
 

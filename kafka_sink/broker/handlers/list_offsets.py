@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, once
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.segment import TimestampOffset
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -42,12 +43,21 @@ _NOT_FOUND: Final = TimestampOffset(NO_TIMESTAMP, NO_OFFSET)
 
 
 def handle(context: BrokerContext, request: ApiRequest[ListOffsetsRequest]) -> None:
-    """Answer for each partition."""
+    """Answer for each partition; a partition that is named twice is refused, as Kafka does."""
+    times_named = Counter(
+        (topic.name, asked.partition_index) for topic in request.body.topics for asked in topic.partitions
+    )
     request.respond(
         ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(
-                    topic.name, [_list_partition(context, request, topic.name, asked) for asked in topic.partitions]
+                    topic.name,
+                    [
+                        ListOffsetsPartitionResponse(asked.partition_index, ErrorCode.INVALID_REQUEST)
+                        if times_named[topic.name, asked.partition_index] > 1
+                        else _list_partition(context, request, topic.name, asked)
+                        for asked in once(topic.partitions, lambda asked: asked.partition_index)
+                    ],
                 )
                 for topic in request.body.topics
             ]

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState, validate_topic_name
 from kafka_sink.broker.handlers import authorized_operations
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, once
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import (
@@ -34,7 +34,8 @@ def handle(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None
         topics = [_describe(context, topic) for topic in context.cluster.topics.values()]
     else:
         create = body.allow_auto_topic_creation and context.config.auto_create_topics_enable
-        topics = [_look_up(context, topic, request.version, create=create) for topic in body.topics or ()]
+        asked = once(body.topics or (), lambda topic: (topic.name, topic.topic_id))
+        topics = [_look_up(context, topic, request.version, create=create) for topic in asked]
     if body.include_topic_authorized_operations:
         for topic in topics:
             if topic.error_code == ErrorCode.NONE:

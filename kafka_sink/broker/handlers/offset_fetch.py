@@ -6,7 +6,7 @@ partitions with pending offsets of an open transaction (KIP-447).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -68,13 +68,24 @@ def handle(context: BrokerContext, request: ApiRequest[OffsetFetchRequest]) -> N
     if version >= _FIRST_WITH_SEVERAL_GROUPS:
         groups = [
             _fetch(context, group.group_id, _asked(context, group, version), stable=body.require_stable)
-            for group in body.groups
+            for group in _once(body.groups)
         ]
         request.respond(OffsetFetchResponse(groups=[_group_response(group) for group in groups]))
         return
     topics = body.topics
     asked = None if topics is None else [_Asked(each.name, ZERO_UUID, each.partition_indexes) for each in topics]
     request.respond(_single_response(_fetch(context, body.group_id, asked, stable=body.require_stable), version))
+
+
+def _once(groups: Iterable[OffsetFetchRequestGroup]) -> Iterator[OffsetFetchRequestGroup]:
+    """*groups* without repeated requests for all offsets of one group, so that the response stays bounded."""
+    whole: set[str] = set()
+    for group in groups:
+        if group.topics is not None:
+            yield group
+        elif group.group_id not in whole:
+            whole.add(group.group_id)
+            yield group
 
 
 def _asked(context: BrokerContext, group: OffsetFetchRequestGroup, version: int) -> list[_Asked] | None:
