@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import (
     NO_OFFSETS,
     BatchNumbering,
@@ -23,7 +24,8 @@ from kafka_sink.exactly_once.model import (
     Progress,
     UnwritableRowsError,
 )
-from kafka_sink.exactly_once.sink import Plan, Sink
+from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.planning import plan_batch
 
 _log = logging.getLogger(__name__)
 
@@ -39,8 +41,11 @@ class Outcome(NamedTuple):
     doubt: str = ""
 
 
-class AtomicSink(Sink):
-    """The driver side. Tasks write with the plan's ``driver`` transaction."""
+class AtomicSink:
+    """The driver side, in the steps of *steps*. Tasks write with the plan's ``driver`` transaction."""
+
+    def __init__(self, steps: DriverSteps) -> None:
+        self._steps = steps
 
     def write(
         self,
@@ -61,7 +66,7 @@ class AtomicSink(Sink):
         :raises ExactlyOnceError: if the batch could not be written; none of its rows will ever be visible.
         """
         for attempt in range(1, attempts + 1):
-            plan = replace(self.plan(writer), offsets=offsets)
+            plan = replace(plan_batch(self._steps, writer), offsets=offsets)
             if not plan.must_write(version, writer, numbers):
                 return Outcome(0, plan.doubt(version))
             try:
@@ -75,29 +80,36 @@ class AtomicSink(Sink):
                         f"batch {version} was not committed after {attempts} attempts; the last error: {error}"
                     ) from error
                 continue
-            self._commit(plan, version, writer, owners)
+            self.commit(plan, version, writer, owners)
             return Outcome(attempt)
         raise ValueError(f"attempts must be at least 1, not {attempts}")
 
     def _give_up(self, plan: Plan) -> None:
         """Abort at once, so that readers need not wait. If this fails, the next plan aborts the transaction."""
         try:
-            self._abort([plan.driver], plan.transaction_version)
+            self._steps.abort([plan.driver], plan.transaction_version)
         except KafkaError as error:
             _log.warning("the transaction of a failed attempt stays open until the next attempt: %s", error)
 
-    def _commit(self, plan: Plan, version: int, writer: str, owners: Sequence[Iterable[TopicPartition]]) -> None:
+    def commit(self, plan: Plan, version: int, writer: str, owners: Sequence[Iterable[TopicPartition]]) -> None:
+        """Commit *version*, which tasks have written to the partitions of *owners* in the transaction of *plan*'s
+        driver. On return its rows are visible, and the progress makes every retry skip the version.
+
+        :raises ExactlyOnceError: if several tasks wrote to one partition; the transaction was aborted.
+        :raises FencedError: if a newer driver has taken over; the batch was not committed.
+        :raises UndecidedError: if the brokers aborted the transaction.
+        """
         counts = Counter(partition for owned in owners for partition in owned)
         shared = sorted(str(partition) for partition, count in counts.items() if count > 1)
         if shared:
-            self._abort([plan.driver], plan.transaction_version)
+            self._steps.abort([plan.driver], plan.transaction_version)
             raise ExactlyOnceError(
                 f"batch {version} was not committed: several tasks wrote to {', '.join(shared)} in one transaction, "
                 "and brokers would take the rows of one task for duplicates of another's; repartition the rows so "
                 "that one task writes each partition"
             )
         progress = Progress(
-            version + 1, writer, plan.transaction_version, self._now_s(), offsets=plan.offsets_of(version)
+            version + 1, writer, plan.transaction_version, self._steps.now_s(), offsets=plan.offsets_of(version)
         )
-        self._decide(plan, progress)
-        self._warn_of_long(plan)
+        self._steps.decide(plan, progress)
+        self._steps.warn_of_long(plan)

@@ -19,8 +19,10 @@ from typing import Final
 from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TransactionVersion
+from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending
 from kafka_sink.exactly_once.model import OpenTransaction, Progress, Transaction, UndecidedError
-from kafka_sink.exactly_once.sink import Ending, Plan, Sink
+from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.planning import plan_batch
 
 _log = logging.getLogger(__name__)
 
@@ -35,8 +37,16 @@ _MOST_MARGIN_MS: Final = 60_000
 _LEFT_OPEN: Final = "transactions that do not belong to a batch stay open until they time out: %s"
 
 
-class ParallelSink(Sink):
-    """The driver side; see :class:`~kafka_sink.exactly_once.writing.WriterTransactions` for the task side."""
+class ParallelSink:
+    """The driver side, in the steps of *steps*; see :class:`~kafka_sink.exactly_once.writing.WriterTransactions` for
+    the task side."""
+
+    def __init__(self, steps: DriverSteps) -> None:
+        self._steps, self._client = steps, steps.client
+
+    def plan(self, writer: str | None = None) -> Plan:
+        """Begin a batch; see :func:`~kafka_sink.exactly_once.planning.plan_batch`."""
+        return plan_batch(self._steps, writer)
 
     def commit(
         self, plan: Plan, version: int, writer: str, written: Sequence[OpenTransaction], *, records_empty: bool = False
@@ -56,29 +66,29 @@ class ParallelSink(Sink):
         """
         transactions = tuple(sorted(each.transaction for each in written))
         offsets = plan.offsets_of(version)
-        progress = Progress(version + 1, writer, plan.transaction_version, self._now_s(), transactions, offsets)
+        progress = Progress(version + 1, writer, plan.transaction_version, self._steps.now_s(), transactions, offsets)
         if not transactions:
             known = plan.progress
             if records_empty or known is None or progress.decided_s - known.decided_s > _REFRESH_S:
-                self._decide(plan, progress)
+                self._steps.decide(plan, progress)
             return
         problem = self._too_late(plan)
         if problem is None:
             # The progress takes effect only when the driver's transaction is committed, which happens after this check.
-            problem, _ = self._client.together(self._problem(written), self._propose(plan, progress))
+            problem, _ = self._client.together(self._problem(written), self._steps.propose(plan, progress))
         if problem is not None:
-            self._abort([*transactions, plan.driver], plan.transaction_version)
+            self._steps.abort([*transactions, plan.driver], plan.transaction_version)
             raise UndecidedError(f"batch {version} was not committed: {problem}; run it again")
-        self._end_decision(plan, progress)
+        self._steps.end_decision(plan, progress)
         outcomes, losers = self._client.together(
             self._client.end(transactions, plan.transaction_version, commit=True), self._losers(transactions)
         )
-        if self._ending(progress, plan.driver, outcomes) is not Ending.COMMITTED:
+        if self._steps.ending(progress, plan.driver, outcomes) is not Ending.COMMITTED:
             raise UndecidedError(
                 f"batch {version} was decided, but the brokers had already aborted all of its transactions: none of "
                 "its rows are in Kafka; run it again"
             )
-        self._warn_of_long(plan)
+        self._steps.warn_of_long(plan)
         if losers:
             self._abort_losers(plan, losers)
 
@@ -86,7 +96,7 @@ class ParallelSink(Sink):
         """The open transactions of attempts that are not part of the batch; readers would wait for them until they time
         out."""
         try:
-            return (yield from self._left_open(winners))
+            return (yield from self._steps.left_open(winners))
         except KafkaError as error:
             _log.warning(_LEFT_OPEN, error)
             return []
@@ -100,13 +110,13 @@ class ParallelSink(Sink):
                     plan.driver.transactional_id, plan.timeout_ms, expected=_after_decision(plan)
                 )
             )
-            self._abort(losers, plan.transaction_version)
+            self._steps.abort(losers, plan.transaction_version)
         except KafkaError as error:
             _log.warning(_LEFT_OPEN, error)
 
     def _too_late(self, plan: Plan) -> str | None:
         """The reason if *plan*'s transactions have too little time left to be committed; None if they have enough."""
-        age_ms = plan.planned.elapsed_ms(self._clock)
+        age_ms = plan.planned.elapsed_ms(self._steps.clock)
         margin_ms = min(_MOST_MARGIN_MS, plan.timeout_ms // 10)
         if age_ms <= plan.timeout_ms - margin_ms:
             return None

@@ -5,9 +5,9 @@ A plain value, made from an answer to DescribeTransactions (KIP-664) on the call
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.protocol.messages.describe_transactions import TransactionState
 
@@ -33,6 +33,17 @@ class TransactionDescription:
     @property
     def is_over(self) -> bool:
         return self.state in ("Empty", "CompleteCommit", "CompleteAbort")
+
+    def is_commit_of(self, transaction: Transaction, version: TransactionVersion) -> bool:
+        """Whether *transaction* is described as committed, and not a later one of the same id.
+
+        In *version* 2 the end of a transaction begins the next epoch; in version 1 each transaction of a sink has its
+        own epoch. A description with that epoch therefore reports the end of exactly this transaction.
+        """
+        if self.state not in ("PrepareCommit", "CompleteCommit"):
+            return False
+        at_end = replace(transaction, epoch=transaction.epoch + 1) if version is TransactionVersion.V2 else transaction
+        return self.transaction == at_end
 
     @classmethod
     def of(cls, state: TransactionState) -> TransactionDescription:

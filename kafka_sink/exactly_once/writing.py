@@ -19,7 +19,7 @@ from kafka_sink.common.threads import at_fork
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
-from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer
 
@@ -27,7 +27,7 @@ from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer
 _ATTEMPTS: Final = 5
 
 #: The maximum number of ids checked to find a free one.
-_MAX_IDS_CHECKED: Final = 20
+MAX_IDS_CHECKED: Final = 20
 
 #: The maximum age of a description from which the next transaction may start: after a longer time the brokers may have
 #: forgotten the id.
@@ -114,7 +114,7 @@ class WriterTransactions:
             settled = [name for name, (last, _) in used.items() if last < version and name not in known]
             if not settled:
                 return None
-            settled = settled[:_MAX_IDS_CHECKED]
+            settled = settled[:MAX_IDS_CHECKED]
             described = client.run(client.describe(settled))
             now_ms = self._clock.monotonic_ms()
             # An id that the brokers have forgotten (transactional.id.expiration.ms) is over as well.

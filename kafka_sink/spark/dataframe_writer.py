@@ -26,8 +26,9 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, PlannedOffsets, UnwritableRowsError
-from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.spark.driver.transactional_write import APPLICATION, numbers_of_a_query, sink_of
 from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_skipped
 from kafka_sink.spark.options import SinkOptions, check_report_path, parse_options
@@ -241,9 +242,8 @@ def _write_atomically(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Re
     topic = options.progress_topic or options.topic
     if topic is None:
         raise RuntimeError("an exactly-once write without a progress topic passed the check of options")
-    sink = AtomicSink(
-        shared_client(options.producer_properties), name, topic, timeout_ms=options.transaction_timeout_ms
-    )
+    client = shared_client(options.producer_properties)
+    sink = AtomicSink(DriverSteps(client, name, topic, timeout_ms=options.transaction_timeout_ms))
     last: list[TaskCommit] = []
     written_ms = 0
 

@@ -30,7 +30,7 @@ from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.manifest import encode_transactions
 from kafka_sink.exactly_once.model import OpenTransaction, Transaction
 from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
-from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.protocol import codec
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.spark.task.commit_message import PartitionRange, TransactionalCommit

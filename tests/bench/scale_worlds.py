@@ -29,9 +29,10 @@ from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, Transaction
 from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.api_versions import (
@@ -196,7 +197,7 @@ def run_on(
     found = []
     with ExitStack() as undo:
         client = undo.enter_context(CoordinatorClient(options.producer_properties))
-        sink = ParallelSink(client, SINK, TOPIC)
+        sink = ParallelSink(DriverSteps(client, SINK, TOPIC))
         of_workers = [Worker(options.producer_properties) for _ in range(workers)]
         for worker in of_workers:
             undo.callback(worker.close)
@@ -443,7 +444,7 @@ def run_in_memory(*, brokers: int, partitions: int, tasks: int, workers: int, ba
     cluster = PlayedCluster(brokers, partitions)
     found = []
     with ExitStack() as undo:
-        sink = ParallelSink(undo.enter_context(cluster.client("driver")), SINK, TOPIC, clock=cluster.clock)
+        sink = ParallelSink(DriverSteps(undo.enter_context(cluster.client("driver")), SINK, TOPIC, clock=cluster.clock))
         of_workers = [(undo.enter_context(cluster.client("workers")), WriterTransactions()) for _ in range(workers)]
         for version in range(batches):
             cluster.requests.clear()
@@ -472,7 +473,7 @@ def run_atomic_in_memory(*, brokers: int, partitions: int, batches: int) -> list
     cluster = PlayedCluster(brokers, partitions)
     found = []
     with cluster.client("driver") as client:
-        sink = AtomicSink(client, SINK, TOPIC, clock=cluster.clock)
+        sink = AtomicSink(DriverSteps(client, SINK, TOPIC, clock=cluster.clock))
 
         def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
             return [cluster.wrote(plan.driver, frozenset({TopicPartition(TOPIC, 0)})).partitions]

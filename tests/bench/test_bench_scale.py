@@ -83,7 +83,7 @@ def test_an_atomic_batch_in_memory_is_the_models() -> None:
 
 
 def test_the_sink_looks_at_as_many_ids_as_the_model_says() -> None:
-    assert writing._MAX_IDS_CHECKED == scale_model.MAX_IDS_CHECKED
+    assert writing.MAX_IDS_CHECKED == scale_model.MAX_IDS_CHECKED
 
 
 def test_metadata_has_forty_two_bytes_a_partition() -> None:

@@ -11,9 +11,10 @@ from kafka_sink import ProducerRecord
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, Progress, TornBatchError, UndecidedError
 from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from tests.compat.conftest import RealKafka
 from tests.compat.kafka_version import requires_kafka
@@ -63,7 +64,8 @@ class _Decided:
         self._client = client
         with AdminClient(kafka.bootstrap_servers) as admin:
             admin.create_topic(self.topic, 2)
-        self.sink = ParallelSink(client, self.topic, self.topic, timeout_ms=2000)
+        self._steps = DriverSteps(client, self.topic, self.topic, timeout_ms=2000)
+        self.sink = ParallelSink(self._steps)
         self.plan = self.sink.plan()
         ids = WriterTransactions()
         self.written = [self._write(ids, partition) for partition in (0, 1)]
@@ -77,7 +79,7 @@ class _Decided:
 
     def decide(self) -> Plan:
         transactions = tuple(sorted(each.transaction for each in self.written))
-        self.sink._decide(self.plan, Progress(1, "query", self.plan.transaction_version, 0, transactions))
+        self._steps.decide(self.plan, Progress(1, "query", self.plan.transaction_version, 0, transactions))
         return self.plan
 
     def await_abort(self, count: int) -> None:

@@ -21,10 +21,11 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import BatchNumbering, FencedError, OpenTransaction, Transaction
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.find_coordinator import GROUP
@@ -225,7 +226,7 @@ class Life:
         #: Without a record in the driver's transaction nobody can ask for progress.
         self._numbers = BatchNumbering.OF_AN_APPLICATION if settings.control else BatchNumbering.OF_A_QUERY
         kind = ParallelSink if settings.protocol == "parallel" else AtomicSink
-        self._sink = kind(self._client, settings.sink, settings.topic)
+        self._sink = kind(DriverSteps(self._client, settings.sink, settings.topic))
 
     def reach(self, point: str) -> None:
         """Die here, or freeze, if that was said."""

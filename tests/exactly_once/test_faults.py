@@ -15,6 +15,7 @@ from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition, TransactionVersion
+from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import (
     BatchNumbering,
     FencedError,
@@ -24,7 +25,7 @@ from kafka_sink.exactly_once.model import (
     Transaction,
 )
 from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import open_producer
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
@@ -120,7 +121,7 @@ def test_unconfirmed_batch_end_raises_and_next_driver_finishes(
     cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     world = _impatient(cluster)
-    decide = world.parallel._end_decision
+    decide = world.steps.end_decision
 
     def decide_and_fail(plan: Plan, progress: Progress) -> None:
         decide(plan, progress)
@@ -129,7 +130,7 @@ def test_unconfirmed_batch_end_raises_and_next_driver_finishes(
     plan = world.parallel.plan()
     written = [world.write_task(plan, 0, b"a"), world.write_task(plan, 0, b"b")]
     with monkeypatch.context() as patched:
-        patched.setattr(world.parallel, "_end_decision", decide_and_fail)
+        patched.setattr(world.steps, "end_decision", decide_and_fail)
         with pytest.raises(KafkaTimeoutError):
             world.parallel.commit(plan, 0, QUERY, written)
     cluster.faults.clear()
@@ -162,7 +163,7 @@ def test_task_waking_up_after_the_decision_adds_nothing(world: World, kind: str,
         producer.send(ProducerRecord(world.topic, b"row", partition=0)).get(10_000)
         partitions = frozenset({TopicPartition(world.topic, 0)})
         if kind == "atomic":
-            world.atomic._commit(plan, 0, QUERY, [partitions])
+            world.atomic.commit(plan, 0, QUERY, [partitions])
         else:
             winner = OpenTransaction(transaction, partitions)
             world.parallel.commit(plan, 0, QUERY, [winner if kind == "decided" else world.write_task(plan, 0, b"row")])
@@ -189,8 +190,8 @@ def test_task_waking_up_after_the_decision_adds_nothing(world: World, kind: str,
 def test_driver_delayed_in_planning_ends_nothing_of_successor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it finds open is only left behind if it was open before the driver fenced the others."""
     world.write_batch("parallel", 0, b"a")
-    held_up = ParallelSink(world.client, world.topic, world.topic)
-    fence = held_up._fence
+    held_up = DriverSteps(world.client, world.topic, world.topic)
+    fence = held_up.fence
     successor: list[tuple[Plan, OpenTransaction]] = []
 
     def fence_and_wait() -> Exchange[tuple[Transaction, int]]:
@@ -199,8 +200,8 @@ def test_driver_delayed_in_planning_ends_nothing_of_successor(world: World, monk
         successor.append((plan, world.write_task(plan, 1, b"b")))
         return fenced
 
-    monkeypatch.setattr(held_up, "_fence", fence_and_wait)
-    held_up.plan()
+    monkeypatch.setattr(held_up, "fence", fence_and_wait)
+    ParallelSink(held_up).plan()
     ((plan, written),) = successor
     world.parallel.commit(plan, 1, QUERY, [written])
     assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
@@ -211,8 +212,8 @@ def test_driver_delayed_in_planning_ends_nothing_of_successor(world: World, monk
 )
 def test_driver_delayed_after_commit_ends_nothing_of_successor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it finds open may be what attempts that lost have left, or what a newer driver's tasks are writing."""
-    held_up = ParallelSink(world.client, world.topic, world.topic)
-    look = held_up._losers
+    steps = DriverSteps(world.client, world.topic, world.topic)
+    held_up, look = ParallelSink(steps), steps.left_open
     successor: list[tuple[Plan, OpenTransaction]] = []
 
     def wait_and_look(winners: Sequence[Transaction]) -> Exchange[list[Transaction]]:
@@ -220,8 +221,8 @@ def test_driver_delayed_after_commit_ends_nothing_of_successor(world: World, mon
         successor.append((plan, world.write_task(plan, 1, b"b")))
         return (yield from look(winners))
 
-    monkeypatch.setattr(held_up, "_losers", wait_and_look)
     plan = held_up.plan()
+    monkeypatch.setattr(steps, "left_open", wait_and_look)
     held_up.commit(plan, 0, QUERY, [world.write_task(plan, 0, b"a")])
     ((plan, written),) = successor
     world.parallel.commit(plan, 1, QUERY, [written])
@@ -234,15 +235,15 @@ def test_driver_delayed_after_commit_ends_nothing_of_successor(world: World, mon
 )
 def test_driver_delayed_after_decision_does_not_call_batch_lost(world: World) -> None:
     """Its successors have committed for it, and used the ids again."""
-    held_up = ParallelSink(world.client, world.topic, world.topic)
-    plan = held_up.plan()
+    held_up = DriverSteps(world.client, world.topic, world.topic)
+    plan = ParallelSink(held_up).plan()
     written = world.write_task(plan, 0, b"0")
     progress = Progress(1, QUERY, plan.transaction_version, 0, (written.transaction,))
-    held_up._decide(plan, progress)
+    held_up.decide(plan, progress)
     for version in (1, 2, 3):
         world.write_batch("parallel", version, b"%d" % version)
     with pytest.raises(FencedError):
-        held_up._finish(progress, plan.driver, {})
+        held_up.finish(progress, plan.driver, {})
     assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2", b"3"]  # type: ignore[arg-type]
 
 
@@ -255,7 +256,7 @@ def test_decided_batch_is_torn_if_partly_aborted_else_undecided(world: World, ab
     plan = world.parallel.plan()
     written = tuple(world.write_task(plan, 0, value).transaction for value in (b"a", b"b"))
     world.client.run(world.client.end(written[:aborted], plan.transaction_version, commit=False))
-    world.parallel._decide(plan, Progress(1, QUERY, plan.transaction_version, 0, written))
+    world.steps.decide(plan, Progress(1, QUERY, plan.transaction_version, 0, written))
     if aborted == 1:
         with pytest.raises(TornBatchError) as caught:
             world.parallel.plan()

@@ -13,10 +13,13 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.coordinator.transaction_metadata import LAST_PRODUCER_EPOCH, TransactionMetadata
+from kafka_sink.broker.coordinator.store import CoordinatorStore
+from kafka_sink.broker.coordinator.transaction_metadata import LAST_PRODUCER_EPOCH
+from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import Progress
 from kafka_sink.exactly_once.names import driver_id, sink_id
+from tests.compat.kafka_cluster import until
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.support import amounts
@@ -42,7 +45,7 @@ def test_brokers_keep_no_more_ids_after_many_batches(
     seen: set[tuple[str, int]] = set()
     for version in range(BATCHES):
         world.write_batch(protocol, version, b"%d-a" % version, b"%d-b" % version)
-        seen |= {(each.transactional_id, each.producer_id) for each in _ids_of(cluster, world)}
+        seen |= {(name, each.transaction.producer_id) for name, each in world.ids_known().items()}
     figure(
         protocol, f"{BATCHES} batches of {TASKS} tasks: {len({name for name, _ in seen})} ids, {len(seen)} with pids"
     )
@@ -55,28 +58,45 @@ def test_brokers_keep_no_more_ids_after_many_batches(
 )
 @pytest.mark.behaviour("Faults: exactly once", "Every row is there once when an id passes its last epoch")
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
-def test_drivers_and_reused_ids_pass_the_last_epoch(cluster: EmbeddedCluster, world: World, protocol: str) -> None:
-    for version in range(3):
-        world.write_batch(protocol, version, b"%d-a" % version, b"%d-b" % version)
-    before = {each.transactional_id: each.producer_id for each in _ids_of(cluster, world)}
-    coordinator = cluster._cluster._transactions
-    for each in _ids_of(cluster, world):
-        coordinator._put(replace(each, producer_epoch=LAST_PRODUCER_EPOCH - 2))
-    for version in range(3, 13):
-        world.write_batch(protocol, version, b"%d-a" % version, b"%d-b" % version)
-    after = {each.transactional_id: each for each in _ids_of(cluster, world)}
+@pytest.mark.parametrize("transaction_version", TransactionVersion)
+def test_drivers_and_reused_ids_pass_the_last_epoch(
+    tmp_path: Path, protocol: str, transaction_version: TransactionVersion
+) -> None:
+    config = replace(BrokerConfig(), transaction_version=transaction_version)
+    with EmbeddedCluster(nodes=1, config=config, data_dir=tmp_path) as cluster:
+        cluster.create_topic("rows", partitions=PARTITIONS)
+        young = World(cluster.bootstrap_servers, "rows")
+        for version in range(3):
+            young.write_batch(protocol, version, b"%d-a" % version, b"%d-b" % version)
+        until("the end of all transactions", lambda: all(each.is_over for each in young.ids_known().values()))
+        before = {name: each.transaction.producer_id for name, each in young.ids_known().items()}
+        young.client.close()
+    _age_ids(tmp_path, set(before))
+    with EmbeddedCluster(nodes=1, config=config, data_dir=tmp_path) as cluster:
+        world = World(cluster.bootstrap_servers, "rows")
+        world.ids = young.ids
+        for version in range(3, 13):
+            world.write_batch(protocol, version, b"%d-a" % version, b"%d-b" % version)
+        after = {name: each.transaction for name, each in world.ids_known().items()}
+        rows = world.committed()
+        world.client.close()
     crossed = [name for name, producer_id in before.items() if after[name].producer_id != producer_id]
-    assert driver_id(sink_id(world.topic, world.topic)) in crossed
+    assert driver_id(sink_id("rows", "rows")) in crossed
     assert len(crossed) == (1 if protocol == "atomic" else len(before))
-    assert all(each.producer_epoch < 100 for each in after.values())
+    assert all(each.epoch < 100 for each in after.values())
     expected = [b"%d-%s" % (version, half) for version in range(13) for half in (b"a", b"b")]
-    assert sorted(map(bytes, world.committed())) == sorted(expected)  # type: ignore[arg-type]
+    assert sorted(map(bytes, rows)) == sorted(expected)  # type: ignore[arg-type]
 
 
-def _ids_of(cluster: EmbeddedCluster, world: World) -> list[TransactionMetadata]:
-    return [
-        each for each in cluster._cluster._transactions.all() if each.transactional_id.startswith(f"{world.topic}/")
-    ]
+def _age_ids(directory: Path, names: set[str]) -> None:
+    """Have the ids *names* used so often that few epochs are left, in the file of a cluster that does not run."""
+    file = CoordinatorStore(directory, flush_writes=False)
+    store = TransactionStore(file)
+    found = store.load()
+    assert {each.transactional_id for each in found} == names
+    for each in found:
+        store.save(replace(each, producer_epoch=LAST_PRODUCER_EPOCH - 2))
+    file.close()
 
 
 @pytest.mark.behaviour("Exactly once: ids and versions", "A batch goes on in the transaction version in which it began")
@@ -96,7 +116,7 @@ def test_batch_keeps_its_version_when_cluster_version_changes(
         written = [old.write_task(plan, 1, b"1-a"), old.write_task(plan, 1, b"1-b")]
         if is_decided:
             transactions = tuple(sorted(each.transaction for each in written))
-            old.parallel._decide(plan, Progress(2, QUERY, plan.transaction_version, 0, transactions))
+            old.steps.decide(plan, Progress(2, QUERY, plan.transaction_version, 0, transactions))
         old.client.close()
     with EmbeddedCluster(nodes=1, config=replace(config, transaction_version=after), data_dir=tmp_path) as cluster:
         new = World(cluster.bootstrap_servers, "rows")

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from kafka_sink import ProducerRecord
-from kafka_sink.client import exchange
-from kafka_sink.client.blocking import BlockingClient
+from kafka_sink.client.blocking import BlockingClient, RequestSpec
 from kafka_sink.client.exchange import Exchange, Round
-from kafka_sink.common.errors import TransactionStateError
-from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
+from kafka_sink.common.errors import ApiError, TransactionStateError
+from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import (
     BatchNumbering,
     ExactlyOnceError,
@@ -30,11 +30,12 @@ from kafka_sink.exactly_once.model import (
 )
 from kafka_sink.exactly_once.names import driver_id, sink_id, writer_id
 from kafka_sink.exactly_once.parallel import ParallelSink
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.progress import ProgressStore
-from kafka_sink.exactly_once.sink import Plan
 from kafka_sink.exactly_once.writing import open_producer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from kafka_sink.protocol.schema import Struct
 from tests.compat.kafka_cluster import until
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
@@ -58,10 +59,11 @@ def test_newer_driver_fences_older_and_ends_its_transactions(world: World) -> No
     older = world.parallel.plan()
     written = [world.write_task(older, 0, b"old")]
     newer = world.parallel.plan()
+    assert world.ids_known()[written[0].transaction.transactional_id].state in ABORTED
     with pytest.raises(FencedError, match="a newer driver has taken over"):
         world.parallel.commit(older, 0, QUERY, written)
     with pytest.raises(FencedError, match="a newer driver has taken over"):
-        world.parallel._decide(older, Progress(1, QUERY, older.transaction_version, 0))
+        world.steps.decide(older, Progress(1, QUERY, older.transaction_version, 0))
     world.parallel.commit(newer, 0, QUERY, [world.write_task(newer, 0, b"new")])
     assert world.committed() == [b"new"]
 
@@ -94,7 +96,7 @@ def test_stable_progress_is_read_after_the_fence(world: World, monkeypatch: pyte
 def test_what_was_decided_is_finished_by_the_next_driver(world: World) -> None:
     plan = world.parallel.plan()
     written = world.write_task(plan, 0, b"row")
-    world.parallel._decide(plan, Progress(1, QUERY, plan.transaction_version, 0, (written.transaction,)))
+    world.steps.decide(plan, Progress(1, QUERY, plan.transaction_version, 0, (written.transaction,)))
     assert world.committed() == []
     assert not world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
     assert world.committed() == [b"row"]
@@ -105,13 +107,22 @@ def test_independent_requests_are_sent_together(world: World, monkeypatch: pytes
     name = driver_id(sink_id(world.topic, world.topic))
     until("the end of the decision", lambda: world.client.run(world.client.describe([name]))[name].is_over)
     rounds: list[list[str]] = []
-    ask = exchange._ask
+    request_all, ask = BlockingClient.request_all, BlockingClient.ask
 
-    def note(client: BlockingClient, asked: Sequence[exchange.Round]) -> list[exchange.Answers]:
-        rounds.append(sorted(question.api_key.name for each in asked for _, question in each.requests))
-        return ask(client, asked)
+    def note_all(
+        client: BlockingClient, requests: Sequence[tuple[Node, RequestSpec]], *, timeout_ms: int | None = None
+    ) -> list[Struct | ApiError]:
+        rounds.append(sorted(spec.api_key.name for _, spec in requests))
+        return request_all(client, requests, timeout_ms=timeout_ms)
 
-    monkeypatch.setattr(exchange, "_ask", note)
+    def note_any(
+        client: BlockingClient, node: Node | None, spec: RequestSpec, *, timeout_ms: int | None = None
+    ) -> Struct:
+        rounds[-1] = sorted([*rounds[-1], spec.api_key.name])
+        return ask(client, node, spec, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(BlockingClient, "request_all", note_all)
+    monkeypatch.setattr(BlockingClient, "ask", note_any)
     plan = world.parallel.plan(QUERY)
     # Nothing is ended again that is known to be committed.
     assert rounds == [
@@ -119,11 +130,9 @@ def test_independent_requests_are_sent_together(world: World, monkeypatch: pytes
         ["DESCRIBE_TRANSACTIONS", "INIT_PRODUCER_ID"],
         ["OFFSET_FETCH"],
     ]
-    monkeypatch.setattr(exchange, "_ask", ask)
     written = [world.write_task(plan, 1, value) for value in (b"c", b"d")]
     world.client.run(world.client.describe(each.transaction.transactional_id for each in written))
     rounds.clear()
-    monkeypatch.setattr(exchange, "_ask", note)
     world.parallel.commit(plan, 1, QUERY, written)
     proposed = (
         [["DESCRIBE_TRANSACTIONS", "TXN_OFFSET_COMMIT"]]
@@ -216,7 +225,7 @@ def test_progress_of_somebody_elses_group_is_refused(world: World) -> None:
 )
 def test_a_missing_progress_topic_is_refused_by_name(world: World) -> None:
     with pytest.raises(ExactlyOnceError, match=r"topic 'nowhere' for the progress .* does not exist"):
-        ParallelSink(world.client, "sink", "nowhere").plan()
+        ParallelSink(DriverSteps(world.client, "sink", "nowhere")).plan()
 
 
 @pytest.mark.behaviour(

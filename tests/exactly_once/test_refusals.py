@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from kafka_sink import EmbeddedCluster, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.client.exchange import Exchange
+from kafka_sink.common.clock import SystemClock
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import (
     BatchNumbering,
     ExactlyOnceError,
@@ -27,8 +26,7 @@ from kafka_sink.exactly_once.model import (
     UndecidedError,
 )
 from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writer_pattern
-from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import open_producer
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.task_writer import SinkWriteError
@@ -38,20 +36,41 @@ from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.fakes.clock import FakeClock
 from tests.support.readback import read_topic
 
+_HOUR_MS = 3_600_000
 
-def _forget_ids(cluster: EmbeddedCluster, prefix: str) -> None:
-    """As after transactional.id.expiration.ms."""
-    coordinator = cluster._cluster._transactions
 
-    def of_sink() -> list[TransactionMetadata]:
-        return [each for each in coordinator.all() if each.transactional_id.startswith(prefix)]
+class LaterClock(SystemClock):
+    """The real clock, until its wall clock is set later."""
 
-    # EndTxn is answered before the markers are written.
-    until("the end of all transactions", lambda: all(each.state.is_at_rest for each in of_sink()))
-    for each in of_sink():
-        coordinator._put(replace(each, last_update_ms=1))
-    coordinator.remove_expired()
-    assert of_sink() == []
+    later_by_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.later_by_ms
+
+
+@pytest.fixture
+def brokers_clock() -> LaterClock:
+    return LaterClock()
+
+
+@pytest.fixture
+def forgetful(brokers_clock: LaterClock) -> Iterator[World]:
+    """A sink whose brokers forget transactional ids that nobody has used for an hour."""
+    config = BrokerConfig(
+        transactional_id_expiration_ms=_HOUR_MS, transaction_remove_expired_transaction_cleanup_interval_ms=10
+    )
+    with EmbeddedCluster(nodes=1, config=config, clock=brokers_clock) as cluster:
+        cluster.create_topic("rows", partitions=PARTITIONS)
+        world = World(cluster.bootstrap_servers, "rows")
+        yield world
+        world.client.close()
+
+
+def _forget_ids(world: World, brokers_clock: LaterClock) -> None:
+    # EndTxn is answered before the markers are written, and a transaction that has not ended is not forgotten.
+    until("the end of all transactions", lambda: all(each.is_over for each in world.ids_known().values()))
+    brokers_clock.later_by_ms += 2 * _HOUR_MS
+    until("the expiry of all ids", lambda: not world.ids_known())
 
 
 @pytest.mark.behaviour(
@@ -61,10 +80,11 @@ def _forget_ids(cluster: EmbeddedCluster, prefix: str) -> None:
     "Faults: exactly once",
     "Progress that is missing, foreign, too new or forgotten is refused before a row is written, with what to do",
 )
-def test_forgotten_transactions_are_not_taken_for_aborted(cluster: EmbeddedCluster, world: World) -> None:
+def test_forgotten_transactions_are_not_taken_for_aborted(forgetful: World, brokers_clock: LaterClock) -> None:
+    world = forgetful
     for version in (0, 1):
         world.write_batch("parallel", version, b"%d-a" % version, b"%d-b" % version)
-    _forget_ids(cluster, f"{world.topic}/")
+    _forget_ids(world, brokers_clock)
     for _ in range(2):
         plan = world.parallel.plan()
         assert plan.progress is not None
@@ -83,14 +103,16 @@ def test_forgotten_transactions_are_not_taken_for_aborted(cluster: EmbeddedClust
 
 
 @pytest.mark.behaviour("Exactly once: neighbours", "Ids that the brokers have forgotten are used again")
-def test_ids_that_the_brokers_have_forgotten_are_used_again(cluster: EmbeddedCluster, world: World) -> None:
+def test_ids_that_the_brokers_have_forgotten_are_used_again(forgetful: World, brokers_clock: LaterClock) -> None:
+    world = forgetful
     for version in range(3):
         world.write_batch("parallel", version, b"a", b"b")
-    before = {name for names in world.ids._used.values() for name in names}
-    _forget_ids(cluster, f"{world.topic}/")
+    before = set(world.ids_known())
+    assert len(before) == 5
+    _forget_ids(world, brokers_clock)
     for version in range(3, 6):
         world.write_batch("parallel", version, b"a", b"b")
-    assert {name for names in world.ids._used.values() for name in names} == before
+    assert set(world.ids_known()) == before
     assert len(world.committed()) == 12
 
 
@@ -141,8 +163,7 @@ class _Others:
         cluster.create_topic(f"{world.topic}-2", partitions=PARTITIONS)
         self.world = World(cluster.bootstrap_servers, f"{world.topic}-2")
         self.world.ids = world.ids
-        self.world.parallel = ParallelSink(self.world.client, world.topic, self.world.topic)
-        self.world.atomic = AtomicSink(self.world.client, world.topic, self.world.topic)
+        self.world.use(DriverSteps(self.world.client, world.topic, self.world.topic))
 
 
 @pytest.mark.behaviour("Exactly once: neighbours", "One application may write to several topics at once")
@@ -154,7 +175,7 @@ def test_one_application_may_write_to_several_topics_at_once(
     plan = world.parallel.plan()
     written = world.write_task(plan, 0, b"first")
     second.write_batch(protocol, 0, b"second")
-    world.parallel._decide(plan, Progress(1, QUERY, plan.transaction_version, 0, (written.transaction,)))
+    world.steps.decide(plan, Progress(1, QUERY, plan.transaction_version, 0, (written.transaction,)))
     # What is decided and not committed yet is nobody else's to abort.
     second.write_batch(protocol, 1, b"third")
     assert not world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
@@ -243,7 +264,7 @@ def test_driver_dead_in_its_decision_blocks_no_named_successor(world: World) -> 
     plan = world.parallel.plan(QUERY)
     written = world.write_task(plan, 0, b"undecided")
     progress = Progress(1, QUERY, plan.transaction_version, 0, (written.transaction,))
-    world.client.run(world.parallel._propose(plan, progress))
+    world.client.run(world.steps.propose(plan, progress))
     assert world.parallel.plan(QUERY).must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
     world.write_batch("atomic", 0, b"row")
     assert world.committed() == [b"row"]
@@ -299,9 +320,8 @@ def test_a_task_that_fails_aborts_its_own_transaction(world: World) -> None:
 def test_a_batch_that_takes_a_third_of_the_time_out_is_warned_of(
     world: World, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world.parallel._timeout_ms = world.atomic._timeout_ms = 60_000
     clock = FakeClock()
-    world.parallel._clock = world.atomic._clock = clock
+    world.use(DriverSteps(world.client, world.topic, world.topic, timeout_ms=60_000, clock=clock))
     world.write_batch(protocol, 0, b"quick")
     assert "more than a third" not in caplog.text
 
@@ -332,9 +352,8 @@ class SteppedClock(FakeClock):
 
 
 def test_clock_set_back_does_not_make_a_batch_young_again(world: World) -> None:
-    world.parallel._timeout_ms = 60_000
     clock = SteppedClock()
-    world.parallel._clock = clock
+    world.use(DriverSteps(world.client, world.topic, world.topic, timeout_ms=60_000, clock=clock))
     plan = world.parallel.plan()
     written = world.write_task(plan, 0, b"row")
     clock.advance(59_000)

@@ -18,7 +18,7 @@ from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import OpenTransaction, Transaction
 from kafka_sink.exactly_once.names import writer_id
-from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 
 Begin = Callable[[CoordinatorClient, Plan, "Task"], Transaction]

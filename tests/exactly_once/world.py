@@ -8,9 +8,11 @@ from kafka_sink import ProducerRecord
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, PlannedOffsets, Transaction
 from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from tests.support.readback import read_topic
 
@@ -25,9 +27,12 @@ class World:
         self.bootstrap, self.topic = bootstrap, topic
         self.properties = {"bootstrap.servers": bootstrap, "request.timeout.ms": min(timeout_ms // 4, 30_000)}
         self.client = CoordinatorClient(self.properties, timeout_ms=timeout_ms)
-        self.parallel = ParallelSink(self.client, topic, topic)
-        self.atomic = AtomicSink(self.client, topic, topic)
         self.ids = WriterTransactions()
+        self.use(DriverSteps(self.client, topic, topic))
+
+    def use(self, steps: DriverSteps) -> None:
+        """Let the sink's driver take *steps*, with both protocols."""
+        self.steps, self.parallel, self.atomic = steps, ParallelSink(steps), AtomicSink(steps)
 
     def write_task(self, plan: Plan, version: int, *values: bytes) -> OpenTransaction:
         transaction = self.ids.begin(self.client, plan, version)
@@ -40,6 +45,11 @@ class World:
             producer.flush()
             for future in futures:
                 future.get(0)
+
+    def ids_known(self) -> dict[str, TransactionDescription]:
+        """The transactional ids of the sink that the brokers know."""
+        names = self.client.run(self.client.list_ids())
+        return self.client.run(self.client.describe(name for name in names if name.startswith(f"{self.topic}/")))
 
     def committed(self) -> list[bytes | None]:
         return [message.value for message in read_topic(self.bootstrap, self.topic)]

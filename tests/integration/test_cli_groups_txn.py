@@ -63,7 +63,7 @@ def test_txn_command_follows_the_decision_of_the_sink(
     for name in (decided, loser):
         said = kafkalite("txn", "commit", name.transactional_id, fails=True)
         assert "belongs to a sink that has not decided to commit it" in said
-    world.parallel._decide(plan, Progress(1, QUERY, plan.transaction_version, 0, (decided,)))
+    world.steps.decide(plan, Progress(1, QUERY, plan.transaction_version, 0, (decided,)))
     said = kafkalite("txn", "abort", decided.transactional_id, fails=True)
     assert "belongs to a batch that its sink has decided to commit" in said
     assert "has not decided" in kafkalite("txn", "commit", loser.transactional_id, fails=True)

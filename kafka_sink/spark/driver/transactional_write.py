@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafka_sink.exactly_once.parallel import ParallelSink
-    from kafka_sink.exactly_once.sink import Plan
+    from kafka_sink.exactly_once.plan import Plan
 
 #: The writer of a sink that is named by txnAppId: any process that continues its numbers.
 APPLICATION: Final = "an application"
@@ -152,8 +152,9 @@ def sink_of(options: SinkOptions, name: str) -> ParallelSink:
     if topic is None:
         raise RuntimeError("an exactly-once write without a progress topic passed the check of options")
     # The planner of other writes starts without importing the protocol and its dependencies.
+    from kafka_sink.exactly_once.driver_steps import DriverSteps
     from kafka_sink.exactly_once.parallel import ParallelSink
     from kafka_sink.spark.task.shared_client import shared_client
 
     client = shared_client(options.producer_properties)
-    return ParallelSink(client, name, topic, timeout_ms=options.transaction_timeout_ms)
+    return ParallelSink(DriverSteps(client, name, topic, timeout_ms=options.transaction_timeout_ms))

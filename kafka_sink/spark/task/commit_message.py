@@ -16,7 +16,7 @@ from kafka_sink.spark.versions import WriterCommitMessage
 
 if TYPE_CHECKING:
     from kafka_sink.exactly_once.model import OpenTransaction
-    from kafka_sink.exactly_once.sink import Plan
+    from kafka_sink.exactly_once.plan import Plan
 
 #: The number of leading bits kept of acknowledgement times, which are accurate to one sixteenth.
 _SIGNIFICANT_BITS: Final = 5

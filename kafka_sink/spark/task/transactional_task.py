@@ -15,7 +15,7 @@ from pyspark import TaskContext
 
 from kafka_sink.common.errors import KafkaError, RecordTooLargeError, RowError
 from kafka_sink.exactly_once.model import OpenTransaction, Transaction, UnwritableRowsError
-from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer
 from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions

@@ -11,9 +11,10 @@ from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending
 from kafka_sink.exactly_once.model import FencedError, OpenTransaction, Progress, Transaction, UndecidedError
 from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.sink import Plan, _is_committed
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from tests.fakes.clock import FakeClock
 from tests.fakes.immediate import ImmediateClient, immediate
@@ -55,6 +56,21 @@ class Coordinators(ImmediateClient):
         return dict.fromkeys(transactions, ErrorCode.NONE)
 
 
+class CommittingCoordinators(ImmediateClient):
+    """Commit whatever they are asked to."""
+
+    def __init__(self) -> None:
+        self.committed: list[Transaction] = []
+
+    @immediate
+    def end(
+        self, transactions: Collection[Transaction], transaction_version: TransactionVersion, *, commit: bool
+    ) -> dict[Transaction, ErrorCode]:
+        assert commit
+        self.committed += transactions
+        return dict.fromkeys(transactions, ErrorCode.NONE)
+
+
 @pytest.mark.behaviour(
     "Exactly once: parallel", "A transaction that is not as its task left it is aborted, and nothing decided"
 )
@@ -76,7 +92,7 @@ def test_changed_task_transaction_is_aborted_and_nothing_decided(
 ) -> None:
     clock = FakeClock()
     coordinators = Coordinators(known)
-    sink = ParallelSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
+    sink = ParallelSink(DriverSteps(coordinators, "s", "t", clock=clock))  # type: ignore[arg-type]
     plan = Plan("s", "s/t", DRIVER, transaction_version, 20_000, Moment.now(clock), None, 1)
     clock.advance(age_ms)
     with pytest.raises(UndecidedError, match=text):
@@ -98,14 +114,13 @@ def test_changed_task_transaction_is_aborted_and_nothing_decided(
 def test_unconfirmed_decision_commits_no_task(code: ErrorCode, error: type[Exception], protocol: str) -> None:
     clock = FakeClock()
     coordinators = Coordinators(GOOD, code)
+    steps = DriverSteps(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
     plan = Plan("s", "s/t", DRIVER, TransactionVersion.V2, 20_000, Moment.now(clock), None, 1)
     with pytest.raises(error, match="batch 0"):
         if protocol == "parallel":
-            parallel = ParallelSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
-            parallel.commit(plan, 0, "query", [OpenTransaction(TASKS, ROWS)])
+            ParallelSink(steps).commit(plan, 0, "query", [OpenTransaction(TASKS, ROWS)])
         else:
-            atomic = AtomicSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
-            atomic._commit(plan, 0, "query", [ROWS])
+            AtomicSink(steps).commit(plan, 0, "query", [ROWS])
     assert coordinators.aborted == []
 
 
@@ -115,7 +130,7 @@ def test_empty_batch_rewrites_old_progress_before_it_expires(age_s: int, is_writ
     coordinators = Coordinators(None, ErrorCode.NONE)
     known = Progress(3, "query", TransactionVersion.V2, clock.wall_ms() // 1000 - age_s)
     plan = Plan("s", "s/t", DRIVER, TransactionVersion.V2, 20_000, Moment.now(clock), known, 1)
-    sink = ParallelSink(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
+    sink = ParallelSink(DriverSteps(coordinators, "s", "t", clock=clock))  # type: ignore[arg-type]
     sink.commit(plan, 3, "query", [])
     assert bool(coordinators.written) is is_written
 
@@ -131,6 +146,17 @@ def test_only_the_same_committed_transaction_is_not_ended_again(
     later = replace(own, transaction=replace(own.transaction, epoch=own.transaction.epoch + 1))
     others = [later, replace(own, transaction=replace(own.transaction, producer_id=10))]
     others += [replace(own, state=state) for state in ("Ongoing", "Empty", "PrepareAbort", "CompleteAbort")]
-    assert _is_committed(TASKS, transaction_version, {TASKS.transactional_id: own})
-    assert not any(_is_committed(TASKS, transaction_version, {TASKS.transactional_id: other}) for other in others)
-    assert not _is_committed(TASKS, transaction_version, {})
+    assert ended_again({TASKS.transactional_id: own}, transaction_version) == []
+    for other in others:
+        assert ended_again({TASKS.transactional_id: other}, transaction_version) == [TASKS]
+    assert ended_again({}, transaction_version) == [TASKS]
+
+
+def ended_again(
+    described: dict[str, TransactionDescription], transaction_version: TransactionVersion
+) -> list[Transaction]:
+    """The transactions that a driver commits that finishes a decision about :data:`TASKS`."""
+    coordinators = CommittingCoordinators()
+    steps = DriverSteps(coordinators, "s", "t", clock=FakeClock())  # type: ignore[arg-type]
+    assert steps.finish(Progress(1, "query", transaction_version, 0, (TASKS,)), DRIVER, described) is Ending.COMMITTED
+    return coordinators.committed

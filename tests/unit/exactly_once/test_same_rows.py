@@ -16,8 +16,8 @@ from kafka_sink.exactly_once.model import (
     ProgressError,
     Transaction,
 )
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.progress import ProgressStore
-from kafka_sink.exactly_once.sink import Plan
 from tests.fakes.immediate import returned
 from tests.unit.exactly_once.test_progress import DRIVER, Offsets
 

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import Progress, Transaction
-from kafka_sink.exactly_once.sink import Plan
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.writing import WriterTransactions
 from tests.fakes.clock import FakeClock

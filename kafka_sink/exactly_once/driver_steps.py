@@ -1,0 +1,237 @@
+"""The steps of a sink's driver: what it asks of the brokers, one exchange or decision at a time.
+
+Used on the driver, by one thread at a time. A driver may die or be overtaken between any two steps: after each of them,
+its docstring says what is certain. A step of a driver that was paused and resumes does no harm, because every request
+is either fenced or names one exact transaction. Which steps a batch takes, and in which order, is decided by
+:mod:`~kafka_sink.exactly_once.planning` and the two protocols.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from enum import Enum, auto
+from typing import Final
+
+from kafka_sink.client.exchange import Exchange
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import TransactionVersion
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.model import (
+    ExactlyOnceError,
+    FencedError,
+    Progress,
+    TornBatchError,
+    Transaction,
+    UndecidedError,
+)
+from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writer_pattern
+from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.progress import ProgressStore
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
+
+_log = logging.getLogger(__name__)
+
+#: Kafka's default for transaction.max.timeout.ms.
+LONGEST_TIMEOUT_MS: Final = 900_000
+#: No practical broker configuration has a lower limit.
+_SHORTEST_TIMEOUT_MS: Final = 1000
+
+#: Codes that mean that the driver no longer owns its transaction.
+_FENCED: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+
+
+class Ending(Enum):
+    """The outcome of the transactions of a decided batch."""
+
+    COMMITTED = auto()
+    #: The brokers aborted all of them, so the batch counts as undecided.
+    ABORTED = auto()
+    #: The brokers no longer know the ids (transactional.id.expiration.ms), so the outcome of the transactions is
+    #: unknown.
+    FORGOTTEN = auto()
+
+
+class DriverSteps:
+    """The steps of one driver. *name* is the prefix of the sink's transactional ids and the name of its group; the
+    progress is stored as offsets of *progress_topic*, which must exist.
+
+    :param timeout_ms: transaction.timeout.ms; None for the longest that the brokers allow, at most 15 minutes.
+    """
+
+    def __init__(
+        self,
+        client: CoordinatorClient,
+        name: str,
+        progress_topic: str,
+        *,
+        timeout_ms: int | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.client = client
+        self.clock = clock
+        self.name = name
+        #: The prefix of all transactional ids of the sink.
+        self.id = sink_id(name, progress_topic)
+        self.progress_topic = progress_topic
+        self.store = ProgressStore(client, name, progress_topic)
+        self._timeout_ms = timeout_ms
+
+    def look(self) -> tuple[Progress | None, list[Transaction], int]:
+        """The latest decision that is already stable, the open transactions of tasks, and the number of partitions of
+        the progress topic.
+
+        Called before the fence: the tasks of a newer driver begin after its fence, so none of the open transactions is
+        theirs.
+
+        :raises ExactlyOnceError: if the topic does not exist.
+        """
+        partition_count, known, left_open = self.client.together(
+            self._partition_count(), self.store.read(require_stable=False), self.left_open()
+        )
+        return known, left_open, partition_count
+
+    def _partition_count(self) -> Exchange[int]:
+        """The number of partitions of the progress topic.
+
+        :raises ExactlyOnceError: if the topic does not exist.
+        """
+        count = yield from self.client.partition_count(self.progress_topic)
+        if count is None:
+            raise ExactlyOnceError(
+                f"topic {self.progress_topic!r} for the progress (option progressTopic) does not exist or is not "
+                "visible; create it, or grant DESCRIBE"
+            )
+        return count
+
+    def left_open(self, winners: Collection[Transaction] = ()) -> Exchange[list[Transaction]]:
+        """The open transactions of tasks, without those whose ids are in *winners*."""
+        names = yield from self.client.list_ongoing(writer_pattern(self.id))
+        known = {each.transactional_id for each in winners}
+        others = [name for name in names if name not in known and is_writer_id(self.id, name)]
+        described = yield from self.client.describe(others)
+        return [each.transaction for each in described.values() if each.is_ongoing]
+
+    def fence(self) -> Exchange[tuple[Transaction, int]]:
+        """The driver's id with a new epoch, and the time-out that the brokers accepted.
+
+        From then on no older driver can decide anything, and its open transaction is aborted, unless it was decided.
+        """
+        timeout_ms = LONGEST_TIMEOUT_MS if self._timeout_ms is None else self._timeout_ms
+        while True:
+            try:
+                driver = yield from self.client.init_producer_id(driver_id(self.id), timeout_ms)
+                return driver, timeout_ms
+            except ApiError as error:
+                is_too_long = error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+                if not is_too_long or self._timeout_ms is not None or timeout_ms // 2 < _SHORTEST_TIMEOUT_MS:
+                    raise
+                timeout_ms //= 2
+
+    def propose(self, plan: Plan, progress: Progress) -> Exchange[None]:
+        """Add *progress* to the driver's transaction; nothing is decided until the transaction is committed.
+
+        :raises FencedError: if a newer driver has taken over.
+        """
+        try:
+            yield from self.store.write(plan.driver, plan.transaction_version, progress, plan.partition_count)
+        except ApiError as error:
+            if error.code in _FENCED:
+                raise FencedError(
+                    f"batch {progress.version} was not committed: a newer driver has taken over the sink "
+                    f"{self.name!r} ({error}); this one stops"
+                ) from error
+            raise
+
+    def end_decision(self, plan: Plan, progress: Progress) -> None:
+        """Commit the driver's transaction with the proposed progress; this is the decision. From then on the batch is
+        in Kafka as a whole: if this driver dies, the next one commits its transactions. Raises as :meth:`decide`."""
+        (code,) = self.client.run(self.client.end([plan.driver], plan.transaction_version, commit=True)).values()
+        if code in _FENCED:
+            # An answer may have been lost, and a newer driver may have taken over before the retry.
+            raise FencedError(
+                f"a newer driver has taken over the sink {self.name!r} ({code.name}) and knows whether batch "
+                f"{progress.version} was committed before; this one stops"
+            )
+        if code is not ErrorCode.NONE:
+            raise UndecidedError(
+                f"batch {progress.version} was not committed: the brokers aborted its transaction ({code.name}), "
+                "most likely after transaction.timeout.ms; run it again, and make the batches smaller if this is "
+                "repeated"
+            )
+
+    def decide(self, plan: Plan, progress: Progress) -> None:
+        """Commit *progress* as the sink's latest decision, in the transaction of *plan*'s driver.
+
+        :raises FencedError: if a newer driver has taken over; the batch was not decided.
+        :raises UndecidedError: if the brokers aborted the driver's transaction.
+        """
+        self.client.run(self.propose(plan, progress))
+        self.end_decision(plan, progress)
+
+    def finish(
+        self, progress: Progress, driver: Transaction, described: Mapping[str, TransactionDescription]
+    ) -> Ending:
+        """Commit the decided transactions, except those *described* as committed. From then on their rows are visible.
+
+        :raises TornBatchError: if the brokers had aborted some of them.
+        :raises FencedError: if some appear aborted, but a newer driver has taken over and may have continued.
+        """
+        version = progress.transaction_version
+        unended = [
+            each
+            for each in progress.transactions
+            if (known := described.get(each.transactional_id)) is None or not known.is_commit_of(each, version)
+        ]
+        outcomes = self.client.run(self.client.end(unended, version, commit=True))
+        return self.ending(progress, driver, outcomes)
+
+    def ending(self, progress: Progress, driver: Transaction, outcomes: Mapping[Transaction, ErrorCode]) -> Ending:
+        """The outcome of the decided batch from *outcomes*, the codes of its commits; transactions missing there were
+        committed before. Raises as :meth:`finish`."""
+        undone = [transaction for transaction, code in outcomes.items() if code is not ErrorCode.NONE]
+        if not undone:
+            return Ending.COMMITTED
+        self._check_current(driver)
+        forgotten = [each for each in undone if outcomes[each] is ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+        if len(forgotten) == len(undone):
+            return Ending.FORGOTTEN
+        if len(undone) == len(progress.transactions) and not forgotten:
+            return Ending.ABORTED
+        committed = [transaction for transaction in progress.transactions if transaction not in undone]
+        raise TornBatchError(progress.version, undone, committed)
+
+    def _check_current(self, driver: Transaction) -> None:
+        described = self.client.run(self.client.describe([driver.transactional_id]))
+        known = described.get(driver.transactional_id)
+        if known is None or known.transaction.producer_id != driver.producer_id:
+            is_current = False
+        else:
+            # From EndTxn version 5 on, the next epoch also belongs to this driver.
+            is_current = known.transaction.epoch - driver.epoch in (0, 1)
+        if not is_current:
+            raise FencedError(f"a newer driver has taken over the sink {self.name!r}; this one stops")
+
+    def abort(self, transactions: Collection[Transaction], transaction_version: TransactionVersion) -> None:
+        """Abort *transactions*; none of their rows will ever be visible. Those that have ended already stay as they
+        are."""
+        self.client.run(self.client.end(transactions, transaction_version, commit=False))
+
+    def warn_of_long(self, plan: Plan) -> None:
+        """Warn if *plan*'s batch took long; called after its commit."""
+        batch_ms = plan.planned.elapsed_ms(self.clock)
+        if batch_ms > plan.timeout_ms // 3:
+            _log.warning(
+                "this batch took %d ms, more than a third of the time that transactions may stay open (%d ms, "
+                "kafka.transaction.timeout.ms); a batch that takes longer than that cannot be committed: make the "
+                "batches smaller",
+                batch_ms,
+                plan.timeout_ms,
+            )
+
+    def now_s(self) -> int:
+        """The wall time of a decision, s."""
+        return self.clock.wall_ms() // 1000

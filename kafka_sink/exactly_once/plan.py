@@ -1,0 +1,123 @@
+"""Plan: one batch as its driver begins it, and what it permits to be written.
+
+A value without a connection. The driver makes it, the tasks receive it, and the driver gets it back at the commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kafka_sink.common.clock import Moment
+from kafka_sink.common.model import TransactionVersion
+from kafka_sink.exactly_once.model import (
+    NO_OFFSETS,
+    BatchNumbering,
+    PlannedOffsets,
+    Progress,
+    ProgressError,
+    Transaction,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One batch as its driver begins it; sent to the tasks and back. *driver* is the driver's transaction, *progress*
+    the latest decision when the batch began, *timeout_ms* the time-out of the transactions, *planned* the moment when
+    the batch began.
+
+    *sink* is the prefix of its ids, *partition_count* the number of partitions of the progress topic. *is_unsure* is
+    True if the outcome of the decided batch is no longer known. *offsets* identifies the rows that the query has
+    planned for this batch.
+    """
+
+    name: str
+    sink: str
+    driver: Transaction
+    transaction_version: TransactionVersion
+    timeout_ms: int
+    planned: Moment
+    progress: Progress | None
+    partition_count: int
+    is_unsure: bool = False
+    offsets: PlannedOffsets = NO_OFFSETS
+
+    def without_transactions(self) -> Plan:
+        """The plan without the list of previously decided transactions, as it is sent to each task."""
+        if self.progress is None:
+            return self
+        return replace(self, progress=replace(self.progress, transactions=()))
+
+    def must_write(self, version: int, writer: str, numbers: BatchNumbering) -> bool:
+        """Whether *version* still has to be written; False if it is already committed.
+
+        :raises ProgressError: if the progress is missing or belongs to another writer, or if *version* is, or may be, a
+            different batch with the same number.
+        """
+        progress = self.progress
+        if progress is None:
+            if numbers is BatchNumbering.OF_A_QUERY and version > 0:
+                raise ProgressError(
+                    f"batch {version} is not the first, but the consumer group {self.name!r} has no progress of "
+                    "earlier batches: they were not written by this sink, or the brokers have forgotten it "
+                    "(offsets.retention.minutes, or the progress topic was deleted). If you know that the last "
+                    "batch is in Kafka as a whole, or not at all, continue with option allowMissingProgress=true"
+                )
+            return True
+        require_writer(self.name, progress, writer)
+        if numbers is not BatchNumbering.OF_AN_APPLICATION and version < progress.version:
+            raise ProgressError(
+                f"batch {version} of {writer} is older than batch {progress.version}, which is committed: the "
+                "checkpoint is out of date (restored from a copy, or deleted where Spark Connect has no id of the "
+                "query), and its batch numbers may stand for other rows now. Continue with the newer checkpoint; or "
+                "choose another transactionalIdPrefix or app_id, and allowMissingProgress=true: then the rows since "
+                "that checkpoint are written again"
+            )
+        if version == progress.version and self.is_unsure:
+            raise ProgressError(
+                f"batch {version} was decided, but the brokers have since forgotten its transactions "
+                "(transactional.id.expiration.ms), so it is not known whether all of it is in Kafka. Check with "
+                "'kafkalite verify': if it is, continue with the next version; if not, delete the consumer group "
+                f"{self.name!r} and write it again, a stream with allowMissingProgress=true"
+            )
+        self._require_same_rows(progress, version)
+        return version >= progress.next_version
+
+    def offsets_of(self, version: int) -> str:
+        """The digest of the offsets planned for *version*; empty if they are not known."""
+        return self.offsets.digest if self.offsets.version == version else ""
+
+    def _require_same_rows(self, progress: Progress, version: int) -> None:
+        """:raises ProgressError: if *version* is committed with other rows than those planned now."""
+        planned = self.offsets_of(version)
+        if version == progress.version and planned and progress.offsets and planned != progress.offsets:
+            raise ProgressError(
+                f"batch {version} of {progress.writer} is committed, but with other rows than those now planned for "
+                f"this number: the offsets of its sources were {progress.offsets}, and are now {planned} (digests "
+                "of the checkpoint's offset log). Most likely the checkpoint is one batch older than that commit "
+                "(restored from a copy), and skipping the batch would lose its new rows. Continue with the newer "
+                "checkpoint; or choose another transactionalIdPrefix or app_id, and allowMissingProgress=true: then "
+                "the rows since this checkpoint are written again"
+            )
+
+    def doubt(self, version: int) -> str:
+        """The reason why it is not known whether the committed *version* had the rows planned now; empty if it had
+        them."""
+        if not self.offsets_of(version):
+            return self.offsets.unknown or f"the checkpoint has batch {self.offsets.version} instead"
+        if self.progress is None or version != self.progress.version or not self.progress.offsets:
+            return (
+                "the batch was committed without its offsets (by an earlier release, or because they were not "
+                "available)"
+            )
+        return ""
+
+
+def require_writer(name: str, progress: Progress, writer: str) -> None:
+    """:raises ProgressError: if *progress* of the sink *name* belongs to another writer."""
+    if progress.writer != writer:
+        raise ProgressError(
+            f"the sink {name!r} belongs to {progress.writer}, which has committed up to version {progress.version}, "
+            f"and not to {writer}: a sink has one writer (a query with a new checkpoint is another writer); choose "
+            f"another transactionalIdPrefix or txnAppId, or delete the consumer group {name!r} if its writer is no "
+            "longer used"
+        )

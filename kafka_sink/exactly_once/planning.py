@@ -1,0 +1,133 @@
+"""The beginning of a batch, the same in both protocols: fence older drivers, finish the previous decision, and abort
+undecided transactions, before the first row.
+
+Used on the driver, by one thread at a time. It is safe at any moment and may be repeated: a driver that was paused in
+the middle of it and resumes does no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Final
+
+from kafka_sink.common.clock import Moment
+from kafka_sink.common.errors import ApiError, BrokersUnreachableError, ErrorCode, UnsupportedVersionError
+from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending
+from kafka_sink.exactly_once.model import ExactlyOnceError, Progress, Transaction
+from kafka_sink.exactly_once.plan import Plan, require_writer
+
+_log = logging.getLogger(__name__)
+
+#: A week: Kafka's default for offsets.retention.minutes.
+_DEFAULT_RETENTION_MINUTES: Final = 10_080
+
+
+def plan_batch(steps: DriverSteps, writer: str | None = None) -> Plan:
+    """Begin a batch of the sink of *steps*.
+
+    Fences older drivers of the sink, commits their unfinished decisions, and aborts the transactions that they left
+    open.
+
+    :param writer: the writer of the batch, if known; the sink of another writer is then left untouched.
+    :raises ProgressError: if the sink belongs to another writer.
+    :raises TornBatchError: if part of the decided batch is lost.
+    :raises ExactlyOnceError: if the cluster or the permissions are insufficient; the text says what is missing.
+    :raises BrokersUnreachableError: if no broker could be reached; the text names each address and the cause.
+    """
+    try:
+        return _plan_batch(steps, writer)
+    except UnsupportedVersionError as error:
+        raise ExactlyOnceError(
+            f"these brokers do not support exactly-once writes: {error}; Apache Kafka 3.6 or newer is required"
+        ) from error
+    except BrokersUnreachableError as error:
+        raise BrokersUnreachableError(
+            f"{error}; check bootstrap.servers and that the driver's machine can connect to the brokers' listeners"
+        ) from error
+    except ApiError as error:
+        remedy = _REMEDIES.get(error.code)
+        if remedy is None:
+            raise
+        raise ExactlyOnceError(f"{error}: {remedy.format(sink=steps.name, topic=steps.progress_topic)}") from error
+
+
+def _plan_batch(steps: DriverSteps, writer: str | None) -> Plan:
+    known, left_open, partition_count = steps.look()
+    steps.client.require_verification()
+    if known is not None and writer is not None:
+        require_writer(steps.name, known, writer)
+    transaction_version = steps.client.transaction_version()
+    # A decision that was read is final, so its transactions can be described before it is certain that it is the
+    # latest one.
+    winners = () if known is None else known.transactions
+    (driver, timeout_ms), ended = steps.client.together(
+        steps.fence(), steps.client.describe(each.transactional_id for each in winners)
+    )
+    progress = steps.client.run(steps.store.read())
+    plan = Plan(
+        steps.name,
+        steps.id,
+        driver,
+        transaction_version,
+        timeout_ms,
+        Moment.now(steps.clock),
+        progress,
+        partition_count,
+    )
+    ending = Ending.COMMITTED if progress is None else steps.finish(progress, driver, ended)
+    if progress is None:
+        _warn_of_short_retention(steps)
+        _rehearse(steps, plan)
+        driver, timeout_ms = steps.client.run(steps.fence())
+    elif ending is Ending.ABORTED:
+        progress = Progress(progress.version, progress.writer, transaction_version, steps.now_s())
+        steps.decide(plan, progress)
+        driver, timeout_ms = steps.client.run(steps.fence())
+    decided: frozenset[Transaction] = frozenset() if progress is None else frozenset(progress.transactions)
+    steps.abort([transaction for transaction in left_open if transaction not in decided], transaction_version)
+    return replace(
+        plan,
+        driver=driver,
+        timeout_ms=timeout_ms,
+        planned=Moment.now(steps.clock),
+        progress=progress,
+        is_unsure=ending is Ending.FORGOTTEN,
+    )
+
+
+def _warn_of_short_retention(steps: DriverSteps) -> None:
+    minutes = steps.client.run(steps.client.broker_setting("offsets.retention.minutes"))
+    if minutes is not None and int(minutes) < _DEFAULT_RETENTION_MINUTES:
+        _log.warning(
+            "the brokers forget the progress of the sink %r %s minutes after its last batch "
+            "(offsets.retention.minutes; Kafka's default is %d): after a longer pause, its next batch is refused",
+            steps.name,
+            minutes,
+            _DEFAULT_RETENTION_MINUTES,
+        )
+
+
+def _rehearse(steps: DriverSteps, plan: Plan) -> None:
+    """Write progress and abort it, so that missing permissions of a new sink are found before any rows are
+    written."""
+    nothing = Progress(0, "nobody", plan.transaction_version, steps.now_s())
+    steps.client.run(steps.store.write(plan.driver, plan.transaction_version, nothing, plan.partition_count))
+    steps.abort([plan.driver], plan.transaction_version)
+
+
+_REMEDIES: Final = {
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "grant WRITE and DESCRIBE on the transactional ids that begin with {sink!r} to this principal"
+    ),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: (
+        "the progress is kept in the consumer group {sink!r}; grant READ on it to this principal"
+    ),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+        "the progress is kept as offsets of topic {topic!r}; grant READ on it to this principal"
+    ),
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        "transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms; lower the former or raise the "
+        "latter"
+    ),
+}
