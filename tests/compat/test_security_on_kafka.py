@@ -14,12 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from confluent_kafka.admin import AdminClient as ForeignAdmin
 
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.errors import AuthenticationError, SslAuthenticationError
+from kafka_sink.preflight.check import check_all
+from kafka_sink.preflight.findings import CheckReport
+from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, RealKafka, run_script
+from tests.compat.kafka_cluster import until
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.support.certificates import Authority
 from tests.support.ports import free_ports
@@ -114,6 +120,10 @@ def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKaf
             "listener.name.sasl_ssl.sasl.enabled.mechanisms=SCRAM-SHA-512",
             f"listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={scram}",
             f"connections.max.reauth.ms={SESSION_MS}",
+            # What has a rule is for those whom it names, and for the tests' own client, which has no name.
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found=true",
+            "super.users=User:ANONYMOUS",
             timeout_s=START_TIMEOUT_S,
         )  # fmt: skip
         kafka = RealKafka(printed.strip().removeprefix("bootstrap.servers="), directory)
@@ -226,3 +236,47 @@ def test_a_transaction_goes_on_through_authentications(
     assert values == list(range(count))
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
     figure(f"records of one transaction in {len(sessions)} sessions", len(values))
+
+
+def grant_to_bob(kafka: RealKafka, *resources: tuple[ResourceType, str, ResourcePatternType]) -> None:
+    """Of these *resources* everything is permitted to bob, and nothing to others."""
+    rules = [
+        AclBinding(kind, name, pattern, "User:bob", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+        for kind, name, pattern in resources
+    ]
+    admin = ForeignAdmin({"bootstrap.servers": kafka.bootstrap_servers})
+    for outcome in admin.create_acls(rules).values():
+        outcome.result(20)
+
+
+@pytest.mark.behaviour("kafkalite check", "Missing permissions are found on a real Kafka, which is left as it was")
+def test_check_finds_missing_permissions(secure_kafka: SecureKafka) -> None:
+    at = secure_kafka.kafka.bootstrap_servers
+    for name in ("for-all", "for-bob"):
+        secure_kafka.create_topic(name)
+    literal, prefixed = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
+    grant_to_bob(
+        secure_kafka.kafka,
+        (ResourceType.TOPIC, "for-bob", literal),
+        (ResourceType.GROUP, "bobs-sink", literal),
+        (ResourceType.TRANSACTIONAL_ID, "bobs-sink", prefixed),
+    )
+    properties = secure_kafka.properties("SASL_PLAINTEXT")
+    with AdminClient(at) as admin:
+        before = admin.list_topics(include_internal=True)
+
+    def checked(sink: str, *topics: str) -> CheckReport:
+        return CheckReport(check_all(CheckTarget(properties, topics, ExactlyOnceTarget(sink, topics[0])), "here"))
+
+    allowed = checked("anyones-sink", "for-all")
+    assert allowed.is_ok, allowed
+
+    def is_found() -> bool:
+        return {each.step for each in checked("bobs-sink", "for-all", "for-bob").problems} == {
+            "topic", "transactional ids", "group of the progress",
+        }  # fmt: skip
+
+    # The brokers learn of new rules one after the other.
+    until("the rules", is_found)
+    with AdminClient(at) as admin:
+        assert admin.list_topics(include_internal=True) == before
