@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from kafka_sink.client import java_options
 from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, SecurityConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
@@ -22,11 +23,6 @@ USE_ALL_DNS_IPS = "use_all_dns_ips"
 RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY = "resolve_canonical_bootstrap_servers_only"
 
 REBOOTSTRAP = "rebootstrap"
-
-_OF_THE_JVM = "TLS is Python's and OpenSSL's"
-_TOKENS_ARE_RENEWED = "a new connection renews the token after 80 percent of its lifetime"
-_TOKENS_COME_FROM_YOU = "the function of sasl.login.callback.handler.class fetches tokens and sets its own time-outs"
-_FIGURES = "metrics are available from the producer's metrics() and prometheus()"
 
 
 def _parse_address(entry: str) -> tuple[str, int]:
@@ -206,24 +202,7 @@ class ConnectionConfig:
 class ClientConfig(SecurityConfig, ConnectionConfig):
     """The common properties of producer, consumer and admin client (apache/kafka ``CommonClientConfigs``)."""
 
-    #: Options of Kafka's Java clients that have no effect here: a configuration copied from a Java client must not fail
-    #: because of them.
-    NO_EFFECT: ClassVar[Mapping[str, str]] = {
-        "ssl.protocol": "Python's ssl module negotiates the newest version; ssl.enabled.protocols limits the choice",
-        "ssl.provider": _OF_THE_JVM,
-        "ssl.keymanager.algorithm": _OF_THE_JVM,
-        "ssl.trustmanager.algorithm": _OF_THE_JVM,
-        "ssl.secure.random.implementation": _OF_THE_JVM,
-        "sasl.login.refresh.window.factor": _TOKENS_ARE_RENEWED,
-        "sasl.login.refresh.window.jitter": _TOKENS_ARE_RENEWED,
-        "sasl.login.refresh.min.period.seconds": _TOKENS_ARE_RENEWED,
-        "sasl.login.refresh.buffer.seconds": _TOKENS_ARE_RENEWED,
-        "sasl.login.connect.timeout.ms": _TOKENS_COME_FROM_YOU,
-        "sasl.login.read.timeout.ms": _TOKENS_COME_FROM_YOU,
-        "sasl.login.retry.backoff.ms": _TOKENS_COME_FROM_YOU,
-        "sasl.login.retry.backoff.max.ms": _TOKENS_COME_FROM_YOU,
-        "metric.reporters": _FIGURES,
-        "auto.include.jmx.reporter": _FIGURES,
-        "metrics.recording.level": "all metrics are always recorded",
-        "enable.metrics.push": "no metrics are sent to the brokers (KIP-714)",
-    }
+    #: Options of Kafka's Java clients; a configuration copied from one must not fail because of them.
+    NO_EFFECT: ClassVar[Mapping[str, str]] = java_options.NO_EFFECT
+    #: Those that would change what was promised.
+    NOT_SUPPORTED: ClassVar[Mapping[str, str]] = java_options.NOT_SUPPORTED

@@ -179,17 +179,26 @@ def no_effect(config: type[Any]) -> Mapping[str, str]:
     return names
 
 
+def not_supported(config: type[Any]) -> Mapping[str, str]:
+    """Names that users of *config* know from other clients and that are refused here, each with what to do instead;
+    ``{prefix}`` stands for the prefix of option names."""
+    names: Mapping[str, str] = getattr(config, "NOT_SUPPORTED", {})
+    return names
+
+
 def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", passed_over: Collection[str] = ()) -> T:
     """Build *config* from *properties* (names without *prefix*; errors show the name with it).
 
-    Names in the class's ``NO_EFFECT`` are ignored with a warning; names in *passed_over* are ignored, because another
-    component reads them.
+    Names in the class's ``NO_EFFECT`` are ignored with one warning that names them all; names in *passed_over* are
+    ignored, because another component reads them.
 
     :raises ConfigError: if *properties* is not a mapping of names, a name is unknown (the text has the most similar
-        known one), a value has the wrong type or is out of range, or a required key is missing.
+        known one) or in the class's ``NOT_SUPPORTED``, a value has the wrong type or is out of range, or a required key
+        is missing.
     """
     table = keys(config)
     values: dict[str, Any] = {}
+    ignored: list[str] = []
     if not isinstance(properties, Mapping):
         raise ConfigError(f"the options must be a mapping of names to values, got {type(properties).__name__}")
     for name, value in properties.items():
@@ -198,17 +207,28 @@ def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", p
         if name in passed_over:
             continue
         if name in no_effect(config):
-            _log.warning("option %s%s has no effect: %s", prefix, name, no_effect(config)[name])
+            ignored.append(f"{prefix}{name} ({no_effect(config)[name]})")
             continue
         if name not in table:
-            hint = nearest(name, table).replace("did you mean ", f"did you mean {prefix}")
-            raise ConfigError(f"unknown option {prefix}{name}{hint}")
+            raise _unusable(config, name, prefix)
         entry, item = table[name]
         values[item.name] = entry.read(value, f"{prefix}{name}")
     for name, (entry, item) in table.items():
         if item.default is MISSING and item.name not in values:
             raise ConfigError(f"option {prefix}{name} is required: {entry.doc}")
+    if ignored:
+        _log.warning("options without effect here: %s", ", ".join(ignored))
     return config(**values)
+
+
+def _unusable(config: type[Any], name: str, prefix: str) -> ConfigError:
+    """The error for a name that is not an option of *config*."""
+    reason = not_supported(config).get(name)
+    if reason is not None:
+        reason = reason.replace("{prefix}", prefix)
+        return ConfigError(f"option {prefix}{name} is not supported: {reason}; remove it")
+    hint = nearest(name, keys(config)).replace("did you mean ", f"did you mean {prefix}")
+    return ConfigError(f"unknown option {prefix}{name}{hint}")
 
 
 def load_properties(path: str) -> dict[str, str]:

@@ -236,7 +236,7 @@ def names_for_plugins(properties: Mapping[str, Any], *, are_given: bool = False)
     """
     if not are_given and not any(_is_users_own(properties.get(name)) for name in _NAMES_OF_PLUGINS):
         return frozenset()
-    known = [*c.keys(ProducerConfig), *c.no_effect(ProducerConfig)]
+    known = [*c.keys(ProducerConfig), *c.no_effect(ProducerConfig), *c.not_supported(ProducerConfig)]
     return frozenset(
         name for name in properties if name not in known and not c.nearest(name, known, likeness=_LIKENESS_OF_A_TYPO)
     )

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.sasl_mechanisms import REFUSED as MECHANISMS_ELSEWHERE
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 
@@ -35,16 +34,6 @@ REFUSED: Mapping[str, str] = {
     "value.serializer": "values are written as the bytes of the value column",
     "interceptor.classes": "interceptors process single records, and the sink sends columns",
     "transactional.id": "every task has its own ids; name the sink with transactionalIdPrefix or txnAppId",
-}
-
-_TOKENS = f"tokens come from your function, named by {KAFKA_PREFIX}sasl.login.callback.handler.class"
-
-#: Prefixes of options of Kafka's Java client without a counterpart here, each with the alternative.
-_OF_JAVA: Mapping[str, str] = {
-    "sasl.kerberos.": MECHANISMS_ELSEWHERE["GSSAPI"],
-    "sasl.oauthbearer.": _TOKENS,
-    "sasl.client.callback.handler.class": _TOKENS,
-    "security.providers": "Java classes cannot be used",
 }
 
 #: Options of Spark's Kafka source (from its Kafka guide), which are often copied as well.
@@ -317,15 +306,13 @@ def check_producer_properties(values: Mapping[str, str]) -> None:
             raise ConfigError(f"option {KAFKA_PREFIX}{name} is not supported: {reason}; remove it")
     of_plugins = producer_config.names_for_plugins(values)
     for name in values:
-        for beginning, instead in _OF_JAVA.items():
-            if name.startswith(beginning):
-                raise ConfigError(f"option {KAFKA_PREFIX}{name} is not supported: {instead}; remove it")
         if name in _OF_READERS or name.endswith(".deserializer"):
             raise ConfigError(f"option {KAFKA_PREFIX}{name} is for consumers, and a sink can only write; remove it")
         if (
             name not in c.keys(ProducerConfig)
             and name not in of_plugins
             and name not in c.no_effect(ProducerConfig)
+            and name not in c.not_supported(ProducerConfig)
             and not c.nearest(name, c.keys(ProducerConfig))
         ):
             raise ConfigError(

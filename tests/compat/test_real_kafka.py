@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
+from kafka_sink.client import java_options
+from kafka_sink.common import config as c
+from kafka_sink.producer.config import ProducerConfig
 from tests.compat.kafka_version import VERSION
+from tests.golden.make_producer_options import names, names_in
 
 if TYPE_CHECKING:
     from tests.compat.conftest import RealKafka
@@ -26,3 +31,14 @@ def test_it_is_the_version_that_was_asked_for(real_kafka: RealKafka) -> None:
         "--version",
     )
     assert printed.startswith(VERSION)
+
+
+@pytest.mark.behaviour("Sink options and commit messages", "No option of Kafka's Java producer is unknown")
+def test_every_option_of_its_producer_is_known(real_kafka: RealKafka) -> None:
+    """The file that other tests compare with has the names of 4.3; other versions may have fewer."""
+    listed = names_in(real_kafka.run_tool("org.apache.kafka.clients.producer.ProducerConfig"))
+    known = {*c.keys(ProducerConfig), *java_options.NO_EFFECT, *java_options.NOT_SUPPORTED}
+    assert len(listed) > 80
+    assert [name for name in listed if name not in known] == []
+    if VERSION.startswith("4.3"):
+        assert listed == names()

@@ -1,0 +1,94 @@
+"""Options of Kafka's Java clients that are not options here: each name with the reason, and what to do instead.
+
+Data only; read when a configuration is parsed. A configuration that was written for a Java client works here, unless an
+option in it would change what the client promises: then it is refused.
+
+Source: apache/kafka ``ProducerConfig``, ``CommonClientConfigs``, ``SslConfigs``, ``SaslConfigs``; a test compares the
+names with those of Kafka's own jar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kafka_sink.common.sasl_mechanisms import REFUSED as MECHANISMS_ELSEWHERE
+
+_OF_THE_JVM: Final = "TLS is Python's and OpenSSL's"
+_TOKENS_ARE_RENEWED: Final = "a new connection renews the token after 80 percent of its lifetime"
+_TOKENS_COME_FROM_YOU: Final = (
+    "the function of sasl.login.callback.handler.class fetches tokens and sets its own time-outs"
+)
+_TOKENS_ARE_CHECKED_BY_BROKERS: Final = "the brokers validate tokens, and clients pass them on"
+_NO_TICKETS: Final = "it is only for Kerberos"
+_FIGURES: Final = "metrics are available from the producer's metrics() and prometheus()"
+
+#: Options that are accepted with a warning, because nothing that was promised changes without them.
+NO_EFFECT: Final[Mapping[str, str]] = {
+    "ssl.protocol": "Python's ssl module negotiates the newest version; ssl.enabled.protocols limits the choice",
+    "ssl.provider": _OF_THE_JVM,
+    "ssl.keymanager.algorithm": _OF_THE_JVM,
+    "ssl.trustmanager.algorithm": _OF_THE_JVM,
+    "ssl.secure.random.implementation": _OF_THE_JVM,
+    "sasl.kerberos.kinit.cmd": _NO_TICKETS,
+    "sasl.kerberos.min.time.before.relogin": _NO_TICKETS,
+    "sasl.kerberos.ticket.renew.jitter": _NO_TICKETS,
+    "sasl.kerberos.ticket.renew.window.factor": _NO_TICKETS,
+    "sasl.login.refresh.window.factor": _TOKENS_ARE_RENEWED,
+    "sasl.login.refresh.window.jitter": _TOKENS_ARE_RENEWED,
+    "sasl.login.refresh.min.period.seconds": _TOKENS_ARE_RENEWED,
+    "sasl.login.refresh.buffer.seconds": _TOKENS_ARE_RENEWED,
+    "sasl.login.connect.timeout.ms": _TOKENS_COME_FROM_YOU,
+    "sasl.login.read.timeout.ms": _TOKENS_COME_FROM_YOU,
+    "sasl.login.retry.backoff.ms": _TOKENS_COME_FROM_YOU,
+    "sasl.login.retry.backoff.max.ms": _TOKENS_COME_FROM_YOU,
+    "sasl.oauthbearer.clock.skew.seconds": _TOKENS_ARE_CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.expected.audience": _TOKENS_ARE_CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.expected.issuer": _TOKENS_ARE_CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": _TOKENS_ARE_CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": _TOKENS_ARE_CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": _TOKENS_ARE_CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.jwks.endpoint.url": _TOKENS_ARE_CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.jwt.validator.class": _TOKENS_ARE_CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.scope.claim.name": _TOKENS_ARE_CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.sub.claim.name": _TOKENS_ARE_CHECKED_BY_BROKERS,
+    "metric.reporters": _FIGURES,
+    "auto.include.jmx.reporter": _FIGURES,
+    "metrics.recording.level": "all metrics are always recorded",
+    "enable.metrics.push": "no metrics are sent to the brokers (KIP-714)",
+}
+
+_YOUR_TOKENS: Final = "tokens come from your function, named by {prefix}sasl.login.callback.handler.class"
+_NO_JAVA: Final = "Java classes cannot be used"
+
+#: Options that are refused, because the client would not do what they ask for; ``{prefix}`` is that of the user.
+NOT_SUPPORTED: Final[Mapping[str, str]] = {
+    "config.providers": "placeholders like ${file:…} are not replaced; read the values in your program",
+    "security.providers": _NO_JAVA,
+    "ssl.engine.factory.class": f"{_NO_JAVA}; name PEM files with {{prefix}}ssl.truststore.location and "
+    "{prefix}ssl.keystore.location",
+    "sasl.login.class": f"{_NO_JAVA}; {_YOUR_TOKENS}",
+    "sasl.client.callback.handler.class": f"{_NO_JAVA}; {_YOUR_TOKENS}",
+    "sasl.kerberos.service.name": MECHANISMS_ELSEWHERE["GSSAPI"],
+    "sasl.oauthbearer.token.endpoint.url": _YOUR_TOKENS,
+    "sasl.oauthbearer.client.credentials.client.id": _YOUR_TOKENS,
+    "sasl.oauthbearer.client.credentials.client.secret": _YOUR_TOKENS,
+    "sasl.oauthbearer.scope": _YOUR_TOKENS,
+    "sasl.oauthbearer.header.urlencode": _YOUR_TOKENS,
+    "sasl.oauthbearer.jwt.retriever.class": _YOUR_TOKENS,
+    "sasl.oauthbearer.assertion.algorithm": _YOUR_TOKENS,
+    "sasl.oauthbearer.assertion.claim.aud": _YOUR_TOKENS,
+    "sasl.oauthbearer.assertion.claim.exp.seconds": _YOUR_TOKENS,
+    "sasl.oauthbearer.assertion.claim.iss": _YOUR_TOKENS,
+    "sasl.oauthbearer.assertion.claim.jti.include": _YOUR_TOKENS,
+    "sasl.oauthbearer.assertion.claim.nbf.seconds": _YOUR_TOKENS,
+    "sasl.oauthbearer.assertion.claim.sub": _YOUR_TOKENS,
+    "sasl.oauthbearer.assertion.file": _YOUR_TOKENS,
+    "sasl.oauthbearer.assertion.private.key.file": _YOUR_TOKENS,
+    "sasl.oauthbearer.assertion.private.key.passphrase": _YOUR_TOKENS,
+    "sasl.oauthbearer.assertion.template.file": _YOUR_TOKENS,
+    "transaction.two.phase.commit.enable": (
+        "transactions that an outside coordinator ends are not supported (KIP-939); exactly once is Spark's option "
+        "deliveryGuarantee=exactly-once, or txnAppId with txnVersion"
+    ),
+}
