@@ -17,7 +17,8 @@ from typing import Final
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ErrorCode, ProtocolError
-from kafka_sink.network.receive import FrameReader, NetworkReceive
+from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL
+from kafka_sink.network.receive import UNLIMITED, FrameReader, NetworkReceive
 from kafka_sink.network.sasl.mechanism import ClientExchange, SaslClient
 from kafka_sink.network.send import NetworkSend
 from kafka_sink.network.send_slot import SendSlot
@@ -36,6 +37,9 @@ _MAX_RESERVED_CORRELATION_ID: Final = 2**31 - 1
 
 #: After version 0 the tokens are sent without Kafka headers, and a broker cannot give a reason for its refusal.
 _HANDSHAKE_VERSION: Final = 1
+#: A broker that has not proved who it is gets no memory for larger responses. Kafka's brokers limit requests likewise
+#: (sasl.server.max.receive.size).
+_MAX_BYTES_BEFORE_AUTHENTICATION: Final = 512 * 1024
 #: The share of its lifetime after which a session is renewed: early enough, and at different times for the clients of a
 #: cluster.
 REAUTHENTICATE_AFTER: Final = (0.85, 0.95)
@@ -79,6 +83,10 @@ class SaslClientAuthenticator:
         self._versions: dict[int, int] = {}
         self._reauthenticate_at_ms: int | None = None
         self._received: deque[NetworkReceive] = deque()
+        self._max_receive_bytes = reader.max_bytes
+        most = _MAX_BYTES_BEFORE_AUTHENTICATION
+        if reader.max_bytes == UNLIMITED or reader.max_bytes > most:
+            reader.limit(most, UNLIMITED_MEMORY_POOL)
         # (API, version) of the one request in flight.
         self._asked: tuple[ApiKey, int] = (ApiKey.API_VERSIONS, 0)
 
@@ -220,6 +228,7 @@ class SaslClientAuthenticator:
     def _complete(self, session_lifetime_ms: int) -> None:
         self._state = _State.COMPLETE
         self._exchange = None
+        self._reader.limit(self._max_receive_bytes, UNLIMITED_MEMORY_POOL)
         if session_lifetime_ms > 0:
             share = random.uniform(*REAUTHENTICATE_AFTER)
             self._reauthenticate_at_ms = self._clock.monotonic_ms() + int(session_lifetime_ms * share)

@@ -48,10 +48,17 @@ def create_channel_builder(config: ClientConfig, clock: Clock, client_id: str) -
         return PlaintextChannelBuilder()
     contexts = None
     if protocol in (SSL, SASL_SSL):
+        check_names = bool(config.ssl_endpoint_identification_algorithm)
+        if not check_names:
+            _log.warning(
+                "%s is empty: a certificate for any host name is accepted, so whoever has a certificate of a trusted "
+                "authority can pose as a broker; set it to https",
+                config.option("ssl.endpoint.identification.algorithm"),
+            )
         contexts = TlsContexts(
             config,
             server=False,
-            check_names=bool(config.ssl_endpoint_identification_algorithm),
+            check_names=check_names,
             prefix=config.option_prefix,
         )
     authenticators = None
@@ -106,6 +113,8 @@ def _exchange(config: ClientConfig, clock: Clock) -> ClientExchange:
             f"{' and '.join(sorted(entry.mechanisms))}, but {option} is {mechanism}"
         )
     if mechanism == OAUTHBEARER:
+        if config.security_protocol == SASL_PLAINTEXT:
+            _log.warning("OAUTHBEARER over SASL_PLAINTEXT sends the token unencrypted; use SASL_SSL to encrypt it")
         tokens = _token_source(config, entry, clock)
         return lambda: OAuthBearerClient(tokens.token)
     name, password = _credentials(config, entry)

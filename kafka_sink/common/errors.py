@@ -193,13 +193,24 @@ class CorruptRecordError(ProtocolError):
 _LONGEST_TEXT: Final = 4000
 
 
+def _printable(text: str) -> str:
+    """*text* with control characters, line breaks and marks of the writing direction escaped, as in ``\\x1b``."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+
+
 class ApiError(KafkaError):
     """An error response of a broker, or a failure of the connection to it, with the protocol's error code."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
     def __init__(self, message: str, code: ErrorCode | None = None) -> None:
-        # The message may contain data of a peer, and has to fit into a string of a response.
+        # The message may contain data of a peer, which must not write lines of its own into a log or control a
+        # terminal; and it has to fit into a string of a response.
+        message = _printable(message)
         over = len(message) - _LONGEST_TEXT
         super().__init__(message if over <= 0 else f"{message[:_LONGEST_TEXT]}… ({over} characters more)")
         if code is not None:

@@ -129,6 +129,11 @@ class FrameReader:
             self._payload_pool.release(self._size)
             self._payload = None
 
+    @property
+    def max_bytes(self) -> int:
+        """The limit on the size of a frame, or :data:`UNLIMITED`."""
+        return self._max_bytes
+
     def limit(self, max_bytes: int, pool: MemoryPool) -> None:
         """From the next frame on, limit frames to *max_bytes* and reserve memory from *pool*."""
         self._max_bytes = max_bytes

@@ -45,6 +45,9 @@ def resolve(host: str, port: int) -> list[SocketAddress]:
 
     :raises OSError: if the name is unknown, or the resolver cannot be reached; the text contains the host.
     """
+    if not host.isprintable():
+        # The system's resolver ends at a NUL, and TLS would compare the certificate with the whole name.
+        raise OSError(f"cannot resolve host name {host!r}: not a host name")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:

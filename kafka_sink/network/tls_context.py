@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
+import stat
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -56,6 +57,7 @@ class TlsContexts:
         self._lock = threading.Lock()
         self._stamp = self._stamp_now()
         self._context = self._build()
+        self._warn_of_writable_files()
 
     @property
     def server(self) -> bool:
@@ -88,6 +90,15 @@ class TlsContexts:
                 ) from None
             found.append((status.st_mtime_ns, status.st_size, status.st_ino))
         return tuple(found)
+
+    def _warn_of_writable_files(self) -> None:
+        for path in self._files:
+            if path.stat().st_mode & stat.S_IWOTH:
+                self._log.warning(
+                    "%s: every user of this machine can write to %s, and so choose whom to trust; run chmod o-w",
+                    self._option_of(path),
+                    path,
+                )
 
     def _option_of(self, path: Path) -> str:
         kind = "truststore" if str(path) == self._config.ssl_truststore_location else "keystore"

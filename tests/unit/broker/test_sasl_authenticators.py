@@ -76,9 +76,10 @@ class World:
         self.ours.other, self.theirs.other = self.theirs, self.ours
         scratch = memoryview(bytearray(READ_AHEAD_BYTES))
         self.reader = FrameReader("s", UNLIMITED, UNLIMITED_MEMORY_POOL, scratch)
+        ahead = memoryview(bytearray(READ_AHEAD_BYTES))
+        self.client_reader = FrameReader("c", UNLIMITED, UNLIMITED_MEMORY_POOL, ahead)
         self.client = SaslClientAuthenticator(
-            mechanism, begin or (lambda: PlainClient("alice", "secret")), self.ours,
-            FrameReader("c", UNLIMITED, UNLIMITED_MEMORY_POOL, memoryview(bytearray(READ_AHEAD_BYTES))),
+            mechanism, begin or (lambda: PlainClient("alice", "secret")), self.ours, self.client_reader,
             clock=self.clock, client_id="me",
         )  # fmt: skip
         self.server = SaslServerAuthenticator(
@@ -355,3 +356,17 @@ def test_reauthentication_must_be_needed_and_not_too_frequent() -> None:
     assert not world.server.begin_reauthentication(NetworkReceive("s", memoryview(b"")))
     world.clock.advance(1)
     again(world)
+
+
+@pytest.mark.behaviour("Faults: hostile servers", "A broker gets memory for large responses only once it is known")
+def test_large_responses_are_read_only_after_authentication() -> None:
+    world = World()
+    world.client.authenticate()
+    world.ours.incoming += (512 * 1024 + 1).to_bytes(4, "big")
+    with pytest.raises(InvalidReceiveError, match="524289 bytes is larger than the limit of 524288"):
+        world.client.authenticate()
+    known = World()
+    known.run()
+    assert known.client.complete
+    known.ours.incoming += (512 * 1024 + 1).to_bytes(4, "big") + bytes(512 * 1024 + 1)
+    assert known.client_reader.read_from(known.ours) is not None

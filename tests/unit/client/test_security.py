@@ -63,6 +63,17 @@ def test_what_is_missing_or_contradicts_itself_is_named(options: dict[str, str],
     assert "s3cr3t" not in str(error.value)
 
 
+def test_unchecked_names_and_a_token_in_clear_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    line = 'OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="dora";'
+    build("SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_jaas_config=line)
+    assert "SASL_PLAINTEXT" not in caplog.text
+    build("SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_jaas_config=line)
+    assert "OAUTHBEARER over SASL_PLAINTEXT sends the token unencrypted" in caplog.text
+    assert "host name" not in caplog.text
+    build("SSL", ssl_endpoint_identification_algorithm="")
+    assert "ssl.endpoint.identification.algorithm is empty: a certificate for any host name is accepted" in caplog.text
+
+
 def test_clear_text_password_and_unused_options_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     build("SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=SCRAM_LINE)
     assert caplog.records == []

@@ -76,3 +76,10 @@ def test_long_error_text_is_cut_to_fit_into_an_answer() -> None:
     assert str(ApiError("x" * 4000)) == "x" * 4000
     text = str(ApiError("\U0001f600" * 100_000))
     assert text.endswith("… (96000 characters more)") and len(text.encode()) < 32_767
+
+
+@pytest.mark.behaviour("Faults: hostile servers", "Text of a peer writes no line of its own into logs and errors")
+def test_control_characters_of_a_peer_are_escaped() -> None:
+    text = str(ApiError("no\nroot: CRITICAL \x1b[31m\x07 \u202e caf\u00e9 \\n"))
+    assert text == r"no\nroot: CRITICAL \x1b[31m\x07 \u202e caf\u00e9 \n".replace(r"\u00e9", "\u00e9")
+    assert str(ApiError(text)) == text

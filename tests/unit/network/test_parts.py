@@ -186,6 +186,8 @@ def test_a_numeric_address_resolves_to_itself() -> None:
 
 
 def test_an_ip6_address_keeps_its_brackets() -> None:
+    with pytest.raises(OSError, match="not a host name"):
+        resolve("localhost\0.evil", 9092)
     [address] = resolve("::1", 9092)
     assert (str(address), address.sockaddr) == ("[::1]:9092", ("::1", 9092, 0, 0))
 

@@ -287,3 +287,15 @@ def test_non_pem_keystores_are_refused_with_a_keytool_command(name: str) -> None
         TlsContexts(config(), server=True)
     with pytest.raises(ConfigError, match=r"ssl.client.auth=required needs ssl.truststore.location"):
         TlsContexts(config(BROKER, ssl_truststore_certificates=""), server=True, client_auth="required")
+
+
+def test_a_file_that_every_user_can_write_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "truststore.pem"
+    file.write_text(AUTHORITY.pem)
+    options = config(ssl_truststore_certificates="", ssl_truststore_location=str(file))
+    file.chmod(0o664)
+    TlsContexts(options, server=False)
+    assert caplog.text == ""
+    file.chmod(0o666)
+    TlsContexts(options, server=False)
+    assert f"option ssl.truststore.location: every user of this machine can write to {file}" in caplog.text
