@@ -193,7 +193,7 @@ class CorruptRecordError(ProtocolError):
 _LONGEST_TEXT: Final = 4000
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """*text* with control characters, line breaks and marks of the writing direction escaped, as in ``\\x1b``."""
     if text.isprintable():
         return text
@@ -210,7 +210,7 @@ class ApiError(KafkaError):
     def __init__(self, message: str, code: ErrorCode | None = None) -> None:
         # The message may contain data of a peer, which must not write lines of its own into a log or control a
         # terminal; and it has to fit into a string of a response.
-        message = _printable(message)
+        message = printable(message)
         over = len(message) - _LONGEST_TEXT
         super().__init__(message if over <= 0 else f"{message[:_LONGEST_TEXT]}… ({over} characters more)")
         if code is not None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from kafka_sink.common.errors import printable
+
 #: A record header as the log stores it: key (UTF-8 text) and value (None = null).
 Header = tuple[str, bytes | None]
 
@@ -72,7 +74,8 @@ class Node:
 
     def __str__(self) -> str:
         name = f"broker {self.id}" if self.id >= 0 else "bootstrap broker"
-        return f"{name} at {self.host}:{self.port}"
+        # The host comes from a broker.
+        return f"{name} at {printable(self.host)}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

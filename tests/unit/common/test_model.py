@@ -18,4 +18,5 @@ def test_a_partition_is_a_key_and_sorts_by_topic_then_number() -> None:
 def test_a_node_prints_its_address_and_whether_its_id_is_known() -> None:
     assert str(Node(2, "k2", 9092)) == "broker 2 at k2:9092"
     assert str(Node(-1, "k1", 9092)) == "bootstrap broker at k1:9092"
+    assert str(Node(2, "k\n2", 9092)) == r"broker 2 at k\n2:9092"
     assert Node(2, "k2", 9092).connection_id == "2"
