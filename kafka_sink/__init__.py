@@ -66,8 +66,9 @@ def register(spark: SparkSession) -> None:
     :raises RequirementError: on Spark 3.5, which has no Python data sources; the text says what to call instead.
     """
     from kafka_sink.spark.data_source import KafkaliteDataSource
+    from kafka_sink.spark.versions import register_data_source
 
-    spark.dataSource.register(KafkaliteDataSource)
+    register_data_source(spark, KafkaliteDataSource)
 
 
 def __getattr__(name: str) -> Any:

@@ -94,7 +94,7 @@ quietly() {
 # archive_spark: create an archive of Spark's classes (CDS). Tests start dozens of JVMs, and the archive halves their
 # start time. The tests also work without it.
 archive_spark() {
-    local archive="$WORK/spark-classes.jsa" own="$WORK/spark-classes.$$.jsa" stamp
+    local archive="${KAFKALITE_SPARK_CLASSES:-$WORK/spark-classes.jsa}" own="$WORK/spark-classes.$$.jsa" stamp
     stamp="$(venv_stamp) $JAVA_HOME"
     [ "$(cat "$archive.stamp" 2>/dev/null)" != "$stamp" ] || return 0
     mkdir -p "$WORK"
@@ -126,10 +126,12 @@ test_spark() {
     local tests=(tests/spark --ways "$WORK/ways.json")
     # Part of the tests says nothing about the ways as a whole.
     [ $# = 0 ] || tests=()
+    export KAFKALITE_SPARK_CLASSES="$VENV/spark-classes.jsa"
     step "server of Spark Connect" connect_server
+    step "archive of Spark's classes" archive_spark
     [ $# != 0 ] || step "flights" scripts/demo.sh --batch --rows 50000
     export KAFKALITE_PIPELINE_RUNS="${KAFKALITE_PIPELINE_RUNS:-1}"
-    step "pytest" python -m pytest -n 3 --dist loadfile ${tests[@]+"${tests[@]}"} "$@"
+    step "pytest" python -m pytest -n 3 --dist loadfile --timeout 900 ${tests[@]+"${tests[@]}"} "$@"
     [ -z "$failed" ] || die "FAILED after $SECONDS s: $failed"
     say "all passed in $SECONDS s"
     exit 0

@@ -28,7 +28,9 @@ _SIMULATED_RUNS = amounts.SIMULATED_RUNS
 _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Where ``scripts/test.sh`` has archived Spark's classes. A JVM with other jars passes over it, and would say so on
 #: stdout.
-_SPARK_CLASSES = Path(__file__).parents[1] / ".work" / "spark-classes.jsa"
+_SPARK_CLASSES = Path(
+    os.environ.get("KAFKALITE_SPARK_CLASSES") or Path(__file__).parents[1] / ".work" / "spark-classes.jsa"
+)
 
 _LOGGERS = ("", "kafka_sink", "kafka_sink.client", "kafka_sink.network", "kafka_sink.producer")
 

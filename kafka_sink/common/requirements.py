@@ -11,7 +11,7 @@ from typing import Final
 from kafka_sink.common.errors import KafkaError
 
 #: What each package, by the name to install it, must at least be.
-OLDEST: Final = {"pyspark": "3.5", "pyarrow": "14.0", "numpy": "1.23"}
+OLDEST: Final = {"pyspark": "3.5", "pyarrow": "19.0", "numpy": "1.23"}
 
 _LEADING_NUMBERS: Final = re.compile(r"\d+(\.\d+)*")
 

@@ -14,7 +14,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.requirements import RequirementError, parse_version, require
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 require("pyspark", pyspark.__version__)
 
@@ -54,8 +54,20 @@ __all__ = [
     "DataSourceArrowWriter",
     "DataSourceStreamArrowWriter",
     "WriterCommitMessage",
+    "register_data_source",
     "require_local_checkpoint",
 ]
+
+
+def register_data_source(spark: SparkSession, source: type[DataSource]) -> None:
+    """Register *source*, also if this Spark has already found it by itself, which Spark 4.0 refuses."""
+    from pyspark.errors import PySparkException
+
+    try:
+        spark.dataSource.register(source)
+    except PySparkException as error:
+        if "[DATA_SOURCE_ALREADY_EXISTS]" not in str(error):
+            raise
 
 
 def require_local_checkpoint(df: DataFrame) -> None:

@@ -133,12 +133,12 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def table(runs: Iterable[Run]) -> str:
-    """README's table: a row for each way, a column for each version."""
-    runs = list(runs)
-    header = ["", *(f"Spark {run.spark}, Python {run.python}" for run in runs)]
-    rows = [[way, *(str(run.cells[way]) for run in runs)] for way in WAYS]
-    rows += [[package, *(run.packages[package] for run in runs)] for package in ("pyarrow", "pandas", "numpy")]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
+    """README's table: a row for each version of Spark and Python, a column for each way."""
+    lines = [["Spark", "Python", *WAYS, "with"], ["---"] * (len(WAYS) + 3)]
+    for run in runs:
+        installed = ", ".join(f"{package} {version}" for package, version in run.packages.items())
+        lines.append([run.spark, run.python, *(str(run.cells[way]) for way in WAYS), installed])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> None:

@@ -7,9 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
+from kafka_sink import register
 from kafka_sink.common.requirements import RequirementError, parse_version, require
 
 ROOT = Path(__file__).parents[3]
@@ -95,7 +98,7 @@ def test_stream_writers_of_spark_4_0_are_arrow_writers() -> None:
 @pytest.mark.parametrize(
     ("package", "found", "module"),
     [
-        ("pyspark", "3.4.4", "spark.dataframe_writer"),
+        ("pyspark", "3.3.4", "spark.versions"),
         ("pyarrow", "9.0.0", "records.columns"),
         ("numpy", "1.22.4", "records.columns"),
     ],
@@ -125,3 +128,23 @@ def test_version_is_its_leading_numbers() -> None:
     require("pyspark", "3.5.0")
     with pytest.raises(RequirementError):
         require("pyspark", "3.4.4")
+
+
+class SessionThatRefuses:
+    """Stands for a session and its registry of data sources."""
+
+    def __init__(self, condition: str) -> None:
+        self.dataSource = self
+        self._condition = condition
+
+    def register(self, source: object) -> None:
+        raise PySparkException(f"[{self._condition}] Data source 'kafkalite' is refused.")
+
+
+@pytest.mark.behaviour("Versions", "register accepts a Spark that has found the format by itself")
+def test_register_accepts_a_format_that_spark_has_found() -> None:
+    session: Any = SessionThatRefuses("DATA_SOURCE_ALREADY_EXISTS")
+    register(session)
+    other: Any = SessionThatRefuses("INTERNAL_ERROR")
+    with pytest.raises(PySparkException, match="INTERNAL_ERROR"):
+        register(other)
