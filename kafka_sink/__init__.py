@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
     from kafka_sink.spark.check import check
     from kafka_sink.spark.dataframe_writer import WriteReport, foreach_batch, write
+    from kafka_sink.spark.peek import peek
     from kafka_sink.spark.streaming.progress import SinkProgress, progress_listener
     from kafka_sink.spark.streaming.stopping import run_until_stopped
 
@@ -38,6 +39,7 @@ __all__ = [
     "WriteReport",
     "check",
     "foreach_batch",
+    "peek",
     "progress_listener",
     "register",
     "run_until_stopped",
@@ -53,6 +55,7 @@ _HOMES = {
     "WriteReport": "kafka_sink.spark.dataframe_writer",
     "check": "kafka_sink.spark.check",
     "foreach_batch": "kafka_sink.spark.dataframe_writer",
+    "peek": "kafka_sink.spark.peek",
     "progress_listener": "kafka_sink.spark.streaming.progress",
     "run_until_stopped": "kafka_sink.spark.streaming.stopping",
     "write": "kafka_sink.spark.dataframe_writer",

@@ -21,6 +21,7 @@ from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.running_cluster import LocalNodes, RunningCluster
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.html_table import html_table
 from kafka_sink.common.metrics import Metric, render_prometheus
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import at_fork
@@ -126,6 +127,21 @@ class EmbeddedCluster:
     def _forked(self) -> None:
         self._lock = threading.Lock()
         self._was_forked = self._running is not None
+
+    def __repr__(self) -> str:
+        running = None if self._running is None else self.bootstrap_servers
+        return f"EmbeddedCluster(bootstrap_servers={running!r})" if running else "EmbeddedCluster(not running)"
+
+    def _repr_html_(self) -> str:
+        """A table of the running nodes and their listeners, for a notebook."""
+        if self._running is None:
+            return html_table((), [], caption="EmbeddedCluster (not running)")
+        rows = [
+            (node_id, name, endpoint.address)
+            for node_id, listeners in sorted(self.nodes.items())
+            for name, endpoint in sorted(listeners.items())
+        ]
+        return html_table(("node", "listener", "address"), rows, caption="EmbeddedCluster")
 
     @property
     def bootstrap_servers(self) -> str:

@@ -22,7 +22,8 @@ _ABORT: Final = b"\x00\x00"
 
 
 class ConsumedRecord(NamedTuple):
-    """A record of the log. ``timestamp`` is in ms since the epoch, −1 if the record has none."""
+    """A record of the log. ``timestamp`` is in ms since the epoch, −1 if the record has none; the brokers have set it
+    if ``is_log_append_time``."""
 
     topic: str
     partition: int
@@ -31,6 +32,7 @@ class ConsumedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
+    is_log_append_time: bool = False
 
 
 class AbortedTransactions:
@@ -115,9 +117,10 @@ class FetchedPartition:
         if is_aborted:
             return
         topic, partition = self._topic_partition
+        is_log_append_time = batch.header.is_log_append_time
         for record in batch.records(self._max_decompressed_bytes):
             if record.offset >= self._position:
-                yield ConsumedRecord(topic, partition, *record)
+                yield ConsumedRecord(topic, partition, *record, is_log_append_time)
 
     def _is_abort_marker(self, batch: RecordBatchView) -> bool:
         return any(

@@ -44,6 +44,14 @@ from kafka_sink.protocol.schema import RequestBody, Struct
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
+
+@dataclass(frozen=True)
+class FromEnd:
+    """A start: this number of offsets before the end of each partition, or its first offset if that is later."""
+
+    offsets: int
+
+
 S = TypeVar("S", bound=Struct)
 A = TypeVar("A", PartitionData, ListOffsetsPartitionResponse)
 
@@ -68,6 +76,15 @@ class Cursor:
         return self.end is not None and self.position >= self.end
 
 
+def _position(start: str | int | FromEnd, first: int, end: int) -> int:
+    """The offset at which a partition with these offsets is read from *start* on."""
+    if isinstance(start, int):
+        return start
+    if isinstance(start, FromEnd):
+        return max(first, end - start.offsets)
+    return first if start == EARLIEST else end
+
+
 class TopicReading:
     """Reads one topic once; see :meth:`begin`."""
 
@@ -84,7 +101,7 @@ class TopicReading:
         self._follows_retention = False
 
     def begin(
-        self, partitions: Collection[int] | None, start: str | int, stop_at_end: bool
+        self, partitions: Collection[int] | None, start: str | int | FromEnd, stop_at_end: bool
     ) -> Iterator[ConsumedRecord]:
         """Find the topic and the start and end offsets; the records are fetched by the iteration.
 
@@ -92,17 +109,20 @@ class TopicReading:
         :raises UnknownTopicOrPartitionError: if the topic or one of *partitions* does not exist.
         :raises ApiError: if no broker answered in time.
         """
-        if start not in (EARLIEST, LATEST) and not (isinstance(start, int) and start >= 0):
+        is_known = start in (EARLIEST, LATEST) or isinstance(start, FromEnd)
+        if not is_known and not (isinstance(start, int) and start >= 0):
             raise ValueError(f"start must be {EARLIEST!r}, {LATEST!r} or an offset of 0 or more, not {start!r}")
         self._find_topic()
         self._cursors = [Cursor(TopicPartition(self._topic, number)) for number in self._chosen(partitions)]
-        ends = self._list_offsets(self._cursors, LATEST_TIMESTAMP) if stop_at_end or start == LATEST else {}
-        starts = self._list_offsets(self._cursors, EARLIEST_TIMESTAMP) if start == EARLIEST else ends
+        needs_end = stop_at_end or start == LATEST or isinstance(start, FromEnd)
+        ends = self._list_offsets(self._cursors, LATEST_TIMESTAMP) if needs_end else {}
+        needs_first = start == EARLIEST or isinstance(start, FromEnd)
+        firsts = self._list_offsets(self._cursors, EARLIEST_TIMESTAMP) if needs_first else {}
         for cursor in self._cursors:
             partition = cursor.topic_partition.partition
-            cursor.position = start if isinstance(start, int) else starts[partition]
+            cursor.position = _position(start, firsts.get(partition, 0), ends.get(partition, 0))
             cursor.end = ends[partition] if stop_at_end else None
-        self._follows_retention = start == EARLIEST
+        self._follows_retention = needs_first
         return self._records()
 
     # --- which partitions, from where, to where --------------------------------------------------------------------

@@ -97,6 +97,15 @@ class ConnectionSteps:
         """
         return known(self._nodes or None, BROKERS)
 
+    @property
+    def controller(self) -> Node:
+        """The controller, or another broker, which forwards requests to it.
+
+        :raises DependsOnError: if no broker can be reached.
+        """
+        nodes = self.nodes
+        return next((node for node in nodes if node.id == self.metadata.controller_id), nodes[0])
+
     def close(self) -> None:
         """Close all connections."""
         if self._client is not None:

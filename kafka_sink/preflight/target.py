@@ -23,6 +23,15 @@ class ExactlyOnceTarget:
 
 
 @dataclass(frozen=True)
+class NewTopicTarget:
+    """A topic that the job creates if it is missing; a *replication_factor* of None is the brokers' default."""
+
+    name: str
+    partitions: int
+    replication_factor: int | None = None
+
+
+@dataclass(frozen=True)
 class CheckTarget:
     """*properties* are producer properties under Kafka's names; findings show them with *option_prefix*."""
 
@@ -30,6 +39,7 @@ class CheckTarget:
     topics: tuple[str, ...] = ()
     exactly_once: ExactlyOnceTarget | None = None
     option_prefix: str = ""
+    new_topic: NewTopicTarget | None = None
 
     def __repr__(self) -> str:
         # The properties may contain passwords.

@@ -12,12 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from kafka_sink.client import admin_requests
-from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError
+from kafka_sink.client.admin import BROKER_DEFAULT
+from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError, error_for
 from kafka_sink.exactly_once.verification import setting_request
 from kafka_sink.preflight.connection_steps import CLUSTER, ConnectionSteps
 from kafka_sink.preflight.findings import Finding, Status
 from kafka_sink.preflight.steps import Step
+from kafka_sink.preflight.target import NewTopicTarget
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafka_sink.protocol.messages.describe_configs import DescribeConfigsRequest
 from kafka_sink.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS, MetadataResponseTopic
 
@@ -45,15 +48,22 @@ def read_settings(connection: ConnectionSteps, request: DescribeConfigsRequest) 
 
 class TopicSteps:
     """The steps of one *topic*, for a principal that needs all *operations* on it. *may_be_created* is False if the job
-    needs the topic to exist even where brokers create topics on first use."""
+    needs the topic to exist even where brokers create topics on first use; *new_topic* is set if the job creates it."""
 
     def __init__(
-        self, topic: str, connection: ConnectionSteps, operations: Sequence[int], *, may_be_created: bool
+        self,
+        topic: str,
+        connection: ConnectionSteps,
+        operations: Sequence[int],
+        *,
+        may_be_created: bool,
+        new_topic: NewTopicTarget | None = None,
     ) -> None:
         self._topic = topic
         self._connection = connection
         self._operations = operations
         self._may_be_created = may_be_created
+        self._new_topic = new_topic
         self._settings: Mapping[str, str] = {}
 
     def steps(self) -> list[Step]:
@@ -95,6 +105,8 @@ class TopicSteps:
         return self._finding("topic", Status.OK, count)
 
     def _missing(self) -> Finding:
+        if self._new_topic is not None:
+            return self._to_be_created(self._new_topic)
         create = f"create it: kafkalite topics create {self._topic} --partitions …"
         if not self._may_be_created:
             return self._finding("topic", Status.FAILED, "does not exist; exactly once does not create it", create)
@@ -106,6 +118,24 @@ class TopicSteps:
             return self._finding("topic", Status.WARNING, found, f"to choose the number of partitions, {create}")
         hint = "" if creates == "false" else f"; {_AUTO_CREATE} is not visible"
         return self._finding("topic", Status.FAILED, f"does not exist{hint}", create)
+
+    def _to_be_created(self, new: NewTopicTarget) -> Finding:
+        """What the controller says to the creation of the topic, which it only validates."""
+        topic = CreatableTopic(
+            name=new.name, num_partitions=new.partitions, replication_factor=new.replication_factor or BROKER_DEFAULT
+        )
+        timeout_ms = self._connection.timeout_ms
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms, validate_only=True)
+        answer = self._connection.client.request(
+            self._connection.controller, ApiKey.CREATE_TOPICS, lambda _: request, timeout_ms=timeout_ms
+        )
+        (result,) = answer.topics
+        if result.error_code == ErrorCode.NONE:
+            found = f"does not exist; the job creates it with {new.partitions} partitions"
+            return self._finding("topic", Status.OK, found)
+        found = f"does not exist and cannot be created: {error_for(result.error_code, result.error_message)}"
+        advice = "grant CREATE on the topic, correct topicPartitions or topicReplicationFactor, or create it beforehand"
+        return self._finding("topic", Status.FAILED, found, advice)
 
     # --- permissions -------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import CheckReport, Finding, Status
 from kafka_sink.preflight.steps import split_advice
-from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget
+from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget
 from kafka_sink.spark.options import EXACTLY_ONCE, KAFKA_PREFIX, SinkOptions, parse_options
 from kafka_sink.spark.task.worker_process import worker_process
 
@@ -72,6 +72,9 @@ def _target(options: SinkOptions, topics: Sequence[str]) -> CheckTarget:
         if sink is None or progress_topic is None
         else ExactlyOnceTarget(sink, progress_topic, options.transaction_timeout_ms),
         KAFKA_PREFIX,
+        None
+        if options.topic is None or options.topic_partitions is None
+        else NewTopicTarget(options.topic, options.topic_partitions, options.topic_replication_factor),
     )
 
 

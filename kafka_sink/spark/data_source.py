@@ -1,7 +1,7 @@
 """The data source with the name ``kafkalite``.
 
 Instantiated by Spark in processes on the driver's machine, never in the user's own Python process. It validates options
-and columns, and opens no connection itself.
+and columns, and opens no connection itself, except to create a missing topic for option topicPartitions.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.spark.batch_writer import KafkaliteBatchWriter, KafkaliteNumberedBatchWriter
+from kafka_sink.spark.driver.missing_topic import ensure_topic_of
 from kafka_sink.spark.options import EXACTLY_ONCE, check_report_path, parse_options
 from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
@@ -50,6 +51,7 @@ class KafkaliteDataSource(DataSource):
         with worker_process.task(tuned=options.tune_python_workers):
             check_report_path(options)
             check_schema(schema, options)
+            ensure_topic_of(options)
             if options.txn_app_id is None:
                 return KafkaliteBatchWriter(options)
             return KafkaliteNumberedBatchWriter(options)
@@ -66,6 +68,7 @@ class KafkaliteDataSource(DataSource):
         with worker_process.task(tuned=options.tune_python_workers):
             check_report_path(options)
             check_schema(schema, options)
+            ensure_topic_of(options)
             if options.delivery_guarantee == EXACTLY_ONCE:
                 return KafkaliteExactlyOnceStreamWriter(options)
             return KafkaliteStreamWriter(options)

@@ -29,6 +29,8 @@ from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, PlannedOffsets, UnwritableRowsError
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.spark.driver.html import figures_table, partitions_table
+from kafka_sink.spark.driver.missing_topic import ensure_topic_of
 from kafka_sink.spark.driver.transactional_write import APPLICATION, numbers_of_a_query, sink_of
 from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_skipped
 from kafka_sink.spark.options import SinkOptions, check_report_path, parse_options
@@ -72,6 +74,10 @@ class WriteReport:
     elapsed_ms: int
     commit_ms: int
     partitions: Mapping[TopicPartition, PartitionRange] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        """Two tables in a notebook: the figures, and the offsets of each partition."""
+        return figures_table(self) + partitions_table({str(each): part for each, part in self.partitions.items()})
 
 
 def write(
@@ -161,6 +167,7 @@ class _Batch:
 def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) -> WriteReport:
     check_report_path(options)
     check_schema(df.schema, options)
+    ensure_topic_of(options)
     started_ms = SYSTEM_CLOCK.monotonic_ms()
     if options.txn_app_id is None:
         result = _write_at_least_once(df, options)

@@ -109,6 +109,29 @@ class SinkOptions:
         "topic of all rows; takes precedence over a topic column",
         validator=c.Validator("a name", bool),
     )
+    topic_partitions: int | None = c.key(
+        "topicPartitions",
+        c.INT,
+        None,
+        "create the topic of option topic with this number of partitions if it does not exist, once, before the tasks "
+        "begin; an existing topic is not changed",
+        validator=c.between(1, 2**31 - 1),
+    )
+    topic_replication_factor: int | None = c.key(
+        "topicReplicationFactor",
+        c.INT,
+        None,
+        "with topicPartitions: number of replicas of each partition; default: the brokers' default.replication.factor",
+        validator=c.between(1, 2**15 - 1),
+    )
+    max_records_per_second: int | None = c.key(
+        "maxRecordsPerSecond",
+        c.INT,
+        None,
+        "limit for each task: all tasks that run at the same time together write this number times their number; for "
+        "exactly once, a batch must still end within kafka.transaction.timeout.ms",
+        validator=c.between(1, 2**31 - 1),
+    )
     include_headers: bool | None = c.key(
         "includeHeaders",
         c.BOOLEAN,
@@ -211,6 +234,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
     # The user was warned about these options; the tasks do not need them.
     kafka_values = {name: value for name, value in kafka_values.items() if name not in c.no_effect(ProducerConfig)}
     merged = replace(parsed, producer_properties={**SINK_DEFAULTS, **kafka_values}, checkpoint_location=checkpoint)
+    _check_topic(merged)
     _check_guarantee(merged, is_stream=is_stream)
     if is_async and merged.delivery_guarantee == EXACTLY_ONCE:
         raise ConfigError(
@@ -242,6 +266,17 @@ def _refused(name: str, value: str, own: list[str]) -> ConfigError:
             f"save({value!r}) names a path, but this sink writes to topics; use save() and option('topic', …)"
         )
     return ConfigError(f"unknown option {name}{_what_was_meant(lowered, own)}")
+
+
+def _check_topic(options: SinkOptions) -> None:
+    """:raises ConfigError: if options for the creation of a topic lack what they need."""
+    if options.topic_partitions is not None and options.topic is None:
+        raise ConfigError("option topicPartitions needs option topic; topics named in a column are not created")
+    if options.topic_replication_factor is not None and options.topic_partitions is None:
+        raise ConfigError(
+            "option topicReplicationFactor has no effect without topicPartitions, which creates a missing topic; set "
+            "both, or remove it"
+        )
 
 
 def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:

@@ -29,6 +29,7 @@ from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.files import replace_text
 from kafka_sink.common.metrics import Metric, render_prometheus
 from kafka_sink.common.threads import start_thread
+from kafka_sink.spark.driver.html import figures_table, partitions_table
 from kafka_sink.spark.streaming.continuous import refuse_continuous
 from kafka_sink.spark.task.commit_message import PartitionRange
 
@@ -55,6 +56,10 @@ class SinkProgress:
     ack_p50_ms: int | None
     ack_p99_ms: int | None
     partitions: Mapping[str, PartitionRange] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        """Two tables in a notebook: the figures, and the offsets of each partition."""
+        return figures_table(self) + partitions_table(self.partitions)
 
     @staticmethod
     def of_report(report: Mapping[str, Any]) -> SinkProgress:

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -27,6 +27,7 @@ from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
 from kafka_sink.spark.task.arrow_columns import in_task, topic_chunks
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, rounded_ms
 from kafka_sink.spark.task.kept_networks import KeptNetworks, key_of
+from kafka_sink.spark.task.rate_limit import RateLimit
 
 #: From this number of partitions on, one of Spark's Arrow batches has only a few rows per partition.
 _MANY_PARTITIONS: Final = 64
@@ -99,7 +100,7 @@ class _TaskAttempt:
 
     def _send_all(self, batches: Iterator[pa.RecordBatch]) -> None:
         gathered = _Gathered(batches)
-        for batch in gathered:
+        for batch in self._paced(gathered):
             producer = self._open() if self._producer is None else self._producer
             try:
                 _send(producer, batch, self._options, self._tracker)
@@ -108,6 +109,10 @@ class _TaskAttempt:
             if not self._rows_in:
                 gathered.least_bytes = _bytes_to_gather(producer, self._options.topic)
             self._rows_in += batch.num_rows
+
+    def _paced(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        limit = self._options.max_records_per_second
+        return batches if limit is None else RateLimit(limit, SYSTEM_CLOCK).pieces(batches)
 
     def _open(self) -> KafkaProducer:
         self._network = kept_networks.take(self._connections)

@@ -184,3 +184,14 @@ def test_fetches_that_wait_are_counted_once_for_all_nodes() -> None:
     with EmbeddedCluster(2) as cluster:
         found = [metric for metric in cluster.metrics() if metric.name == "PurgatorySize"]
         assert [(metric.value, metric.tags) for metric in found] == [(0, (("delayedOperation", "Fetch"),))]
+
+
+@pytest.mark.behaviour("EmbeddedCluster", "A notebook shows the nodes and their listeners as a table")
+def test_cluster_shows_its_nodes() -> None:
+    cluster = EmbeddedCluster(nodes=2)
+    assert repr(cluster) == "EmbeddedCluster(not running)"
+    assert "not running" in cluster._repr_html_()
+    with cluster:
+        assert repr(cluster) == f"EmbeddedCluster(bootstrap_servers='{cluster.bootstrap_servers}')"
+        html = cluster._repr_html_()
+        assert all(f"<td>PLAINTEXT</td><td>{address}</td>" in html for address in cluster.bootstrap_servers.split(","))

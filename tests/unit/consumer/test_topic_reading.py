@@ -21,7 +21,7 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.consumer.config import ConsumerConfig
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
-from kafka_sink.consumer.topic_reading import EARLIEST, LATEST, TopicReading
+from kafka_sink.consumer.topic_reading import EARLIEST, LATEST, FromEnd, TopicReading
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.fetch import FetchRequest
 from kafka_sink.protocol.messages.metadata import MetadataRequest
@@ -41,6 +41,14 @@ def read(
     **properties: Any,
 ) -> list[ConsumedRecord]:
     return list(reading(cluster, **properties).begin(partitions, start, stop_at_end=True))
+
+
+@pytest.mark.parametrize(("offsets", "first"), [(0, 6), (2, 4), (6, 0), (100, 0)])
+def test_start_from_the_end_of_each_partition(offsets: int, first: int) -> None:
+    found = reading(filled(partitions=2)).begin(None, FromEnd(offsets), stop_at_end=True)
+    assert sorted((record.partition, record.offset) for record in found) == [
+        (partition, offset) for partition in range(2) for offset in range(first, 6)
+    ]
 
 
 def values(records: list[ConsumedRecord]) -> list[bytes | None]:

@@ -37,7 +37,7 @@ def test_names_are_case_insensitive_as_spark_delivers_them() -> None:
         ("kafka.compresion.type", "did you mean kafka.compression.type?"),
         ("bootstrap.servers", "did you mean kafka.bootstrap.servers?"),
         ("acks", "did you mean kafka.acks?"),
-        ("checkpointLocation", "remove it: the options are topic, includeHeaders, "),
+        ("checkpointLocation", "remove it: the options are topic, topicPartitions, "),
     ],
 )
 def test_unknown_names_get_the_nearest_known_one(name: str, hint: str) -> None:
@@ -201,3 +201,17 @@ def test_the_readme_shows_the_tables_as_they_are() -> None:
     readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
     shown = readme.partition(BEGIN)[2].partition(END)[0]
     assert shown.strip() == option_tables().strip(), "run: python -m kafka_sink.spark.option_table README.md"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"topicPartitions": "3"}, "option topicPartitions needs option topic"),
+        ({"topic": "t", "topicReplicationFactor": "3"}, "has no effect without topicPartitions"),
+        ({"topic": "t", "topicPartitions": "0"}, "topicPartitions"),
+        ({"topic": "t", "maxRecordsPerSecond": "0"}, "maxRecordsPerSecond"),
+    ],
+)
+def test_options_of_new_topics_and_of_the_limit_are_checked(given: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        parse_options({"kafka.bootstrap.servers": "127.0.0.1:9092", **given})

@@ -73,6 +73,19 @@ def test_a_wrong_row_of_gathered_ones_has_its_number_in_the_task() -> None:
         write(cluster, [*rows, wrong], 64)
 
 
+@pytest.mark.behaviour("Tasks", "maxRecordsPerSecond limits each task, in pieces of a tenth of a second")
+def test_limited_rows_are_handed_over_in_pieces(sizes: list[int]) -> None:
+    rows = batches(2, 5000, 1)
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic(TOPIC, 1)
+        options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC, "maxRecordsPerSecond": "30000"}
+        assert write_task(iter(rows), parse_options(options)).rows_acked == 10_000
+        assert sizes == [3000, 2000, 3000, 2000]
+        wrong = pa.RecordBatch.from_arrays([pa.array(["x"]), pa.array([-7], pa.int32())], schema=SCHEMA)
+        with pytest.raises(SinkWriteError, match=r"row 5000 .*has partition -7"):
+            write_task(iter([rows[0], wrong]), parse_options(options))
+
+
 def metadata_requests(cluster: EmbeddedCluster) -> int:
     found = [
         metric.value

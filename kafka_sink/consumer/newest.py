@@ -1,0 +1,74 @@
+"""The newest records of a topic, for people who look at what was written; limited in records, bytes and time.
+
+Runs on the calling thread. It belongs to no group and changes nothing in the cluster.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafka_sink.common import config as common_config
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.consumer.config import ConsumerConfig
+from kafka_sink.consumer.fetched_partition import ConsumedRecord
+from kafka_sink.consumer.log_reader import LogReader
+from kafka_sink.consumer.topic_reading import FromEnd
+
+_log = logging.getLogger(__name__)
+
+#: The most bytes of one fetch response for one partition, so that few records of many partitions stay small.
+_FETCH_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class PeekLimits:
+    """The most bytes of keys, values and headers to read, and the longest time for it, ms."""
+
+    max_bytes: int = 16 * 1024 * 1024
+    timeout_ms: int = 15_000
+
+
+def newest_records(
+    properties: Mapping[str, Any], topic: str, count: int, limits: PeekLimits, clock: Clock = SYSTEM_CLOCK
+) -> list[ConsumedRecord]:
+    """The *count* records of *topic* with the latest timestamps, in the order of their timestamps, of the last *count*
+    offsets of each partition. Fewer if a limit is reached first, with a warning that says which.
+
+    :param properties: client properties under Kafka's names; those of producers only are ignored.
+    :param clock: measures the limit of time.
+    :raises UnknownTopicOrPartitionError: if the topic does not exist.
+    :raises ApiError: if no broker answered in time.
+    """
+    known = common_config.keys(ConsumerConfig)
+    given = {name: value for name, value in properties.items() if name in known}
+    fetch_bytes = max(min(_FETCH_BYTES, limits.max_bytes), 1)
+    bounds = {
+        "default.api.timeout.ms": limits.timeout_ms,
+        "fetch.max.bytes": max(limits.max_bytes, 1),
+        "max.partition.fetch.bytes": fetch_bytes,
+    }
+    deadline_ms = clock.monotonic_ms() + limits.timeout_ms
+    newest: list[tuple[int, int, int, ConsumedRecord]] = []
+    size = 0
+    with LogReader({**given, **bounds}) as reader:
+        for record in reader.read(topic, start=FromEnd(count)):
+            size += _size(record)
+            heapq.heappush(newest, (record.timestamp, record.offset, record.partition, record))
+            if len(newest) > count:
+                heapq.heappop(newest)
+            if size >= limits.max_bytes:
+                _log.warning("topic %r: stopped after %d bytes; not all partitions were read", topic, size)
+                break
+            if clock.monotonic_ms() >= deadline_ms:
+                _log.warning("topic %r: stopped after %d ms; not all partitions were read", topic, limits.timeout_ms)
+                break
+    return [each[-1] for each in sorted(newest, key=lambda each: each[:3])]
+
+
+def _size(record: ConsumedRecord) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers

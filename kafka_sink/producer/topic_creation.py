@@ -1,0 +1,69 @@
+"""Creates a topic that is missing, once, for jobs that ask for it.
+
+Called on the driver, in its thread, before any task begins. An existing topic is never changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from kafka_sink.client.admin import BROKER_DEFAULT, AdminClient
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.common import config as c
+from kafka_sink.common.errors import ApiError, ErrorCode, UnknownTopicOrPartitionError, error_for
+from kafka_sink.producer.config import ProducerConfig
+
+_log = logging.getLogger(__name__)
+
+_REMEDIES: Mapping[ErrorCode, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant CREATE on the topic or on the cluster, or create the topic beforehand",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "grant CREATE on the cluster, or create the topic beforehand",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "lower topicReplicationFactor to at most the number of brokers",
+    ErrorCode.INVALID_PARTITIONS: "set topicPartitions to 1 or more",
+    ErrorCode.POLICY_VIOLATION: "the brokers' create.topic.policy refuses it; create the topic beforehand",
+}
+
+
+def ensure_topic(
+    properties: Mapping[str, Any], topic: str, partitions: int, replication_factor: int | None = None
+) -> bool:
+    """Create *topic* if it does not exist; returns whether this call has created it. If others create it at the same
+    time, the first one decides. A *replication_factor* of None is the brokers' default.
+
+    :param properties: producer properties under Kafka's names.
+    :raises ApiError: if the topic could not be created; the text says what to do.
+    """
+    config = c.parse(ProducerConfig, properties, passed_over=frozenset(properties) - set(c.keys(ProducerConfig)))
+    given = {name: value for name, value in properties.items() if name in c.keys(ClientConfig)}
+    limit = {"default.api.timeout.ms": max(config.max_block_ms, 1)}
+    with AdminClient(config.bootstrap_servers, {**given, **limit}) as admin:
+        try:
+            existing = len(admin.describe_topics([topic])[topic].partitions)
+        except UnknownTopicOrPartitionError:
+            return _create(
+                admin, topic, partitions, BROKER_DEFAULT if replication_factor is None else replication_factor
+            )
+    if existing != partitions:
+        _log.warning(
+            "topic %r exists with %d partitions and is not changed to %d (option topicPartitions)",
+            topic,
+            existing,
+            partitions,
+        )
+    return False
+
+
+def _create(admin: AdminClient, topic: str, partitions: int, replication_factor: int) -> bool:
+    try:
+        admin.create_topic(topic, partitions, replication_factor)
+    except ApiError as error:
+        if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            return False
+        remedy = _REMEDIES.get(error.code)
+        if remedy is None:
+            raise
+        raise error_for(error.code, f"topic {topic!r} could not be created: {error}; {remedy}") from error
+    _log.info("created topic %r with %d partitions", topic, partitions)
+    return True

@@ -1,0 +1,85 @@
+"""``kafka_sink.peek``: the newest records of a topic as a DataFrame, for a notebook.
+
+Called on the driver, in the caller's thread, which reads the records itself; no Spark task connects to the cluster.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.consumer.newest import PeekLimits, newest_records
+from kafka_sink.spark.options import KAFKA_PREFIX, parse_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kafka_sink.consumer.fetched_partition import ConsumedRecord
+
+#: The columns of Spark's Kafka source with includeHeaders.
+SCHEMA: Final = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key:string,value:binary>>"
+)
+#: Options of the sink that matter here; others, for example of exactly once, are those of the write.
+_USED: Final = frozenset({"topic"})
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def peek(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    count: int = 20,
+    *,
+    topic: str | None = None,
+    max_bytes: int = PeekLimits.max_bytes,
+    timeout_ms: int = PeekLimits.timeout_ms,
+) -> DataFrame:
+    """The newest *count* records of a topic, the newest last, with the columns of Spark's Kafka source.
+
+    The driver reads the last *count* offsets of each partition and keeps the records with the latest timestamps. It
+    stops, with a warning in the log, after *max_bytes* of records or *timeout_ms*. It also returns records of open and
+    aborted transactions.
+
+    :param options: the options of ``format("kafkalite")``; of these, the connection and ``topic`` are used.
+    :param topic: the option of this name.
+    :raises ConfigError: if an option is invalid, or no topic is named.
+    :raises ApiError: if the topic does not exist, or no broker answered in time.
+    """
+    given = {name.lower(): str(value) for name, value in options.items()}
+    parsed = parse_options(
+        {name: value for name, value in given.items() if name in _USED or name.startswith(KAFKA_PREFIX)}
+    )
+    chosen = topic or parsed.topic
+    if chosen is None:
+        raise ConfigError("peek needs a topic: set option topic, or pass topic=…")
+    if count < 1:
+        raise ConfigError(f"count must be 1 or more, got {count}")
+    records = newest_records(parsed.producer_properties, chosen, count, PeekLimits(max_bytes, timeout_ms))
+    return spark.createDataFrame([_row(record) for record in records], SCHEMA)
+
+
+def _row(record: ConsumedRecord) -> tuple[Any, ...]:
+    headers = [(name, value) for name, value in record.headers] or None
+    return (
+        record.key,
+        record.value,
+        record.topic,
+        record.partition,
+        record.offset,
+        _time(record.timestamp),
+        int(record.is_log_append_time),
+        headers,
+    )
+
+
+def _time(timestamp_ms: int) -> datetime.datetime | None:
+    """None if the record has no timestamp, or one that Python's datetime cannot hold."""
+    if timestamp_ms < 0:
+        return None
+    try:
+        return _EPOCH + datetime.timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return None
