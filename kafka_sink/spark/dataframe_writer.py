@@ -29,11 +29,11 @@ from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, PlannedOffsets, UnwritableRowsError
 from kafka_sink.exactly_once.plan import Plan
-from kafka_sink.spark.driver.html import figures_table, partitions_table
 from kafka_sink.spark.driver.missing_topic import ensure_topic_of
 from kafka_sink.spark.driver.transactional_write import APPLICATION, numbers_of_a_query, sink_of
 from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_skipped
 from kafka_sink.spark.options import SinkOptions, check_report_path, parse_options
+from kafka_sink.spark.result_tables import figures_table, partitions_table
 from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, TransactionalCommit, merge_ranges

@@ -29,7 +29,7 @@ from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.files import replace_text
 from kafka_sink.common.metrics import Metric, render_prometheus
 from kafka_sink.common.threads import start_thread
-from kafka_sink.spark.driver.html import figures_table, partitions_table
+from kafka_sink.spark.result_tables import figures_table, partitions_table
 from kafka_sink.spark.streaming.continuous import refuse_continuous
 from kafka_sink.spark.task.commit_message import PartitionRange
 
