@@ -21,7 +21,7 @@ from kafka_sink.client.network_client import NetworkClient
 from kafka_sink.client.security import create_channel_builder
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError, KafkaError
-from kafka_sink.common.threads import StartThread, start_thread
+from kafka_sink.common.threads import StartThread, start_loop
 from kafka_sink.network.resolver import canonical_names, resolve
 from kafka_sink.network.selectable import Selectable
 from kafka_sink.network.selector import KSelector, SelectorLimits
@@ -36,14 +36,14 @@ _log = logging.getLogger(__name__)
 class ClientNetwork:
     """A network client, its metadata and its connection metrics, with the clock that they go by. Producers of one
     process may use it one after the other as long as it works. One thread at a time drives it; ``start_thread`` starts
-    that thread.
+    that thread, and is given what it runs.
     """
 
     client: NetworkClient
     metadata: Metadata
     metrics: SelectorMetrics
     clock: Clock = SYSTEM_CLOCK
-    start_thread: StartThread = start_thread
+    start_thread: StartThread = start_loop
 
     def can_go_on(self, now_ms: int, max_age_ms: int) -> bool:
         """Check the connections after a pause. False if one was lost or refused and a new client should be created

@@ -31,10 +31,20 @@ class Thread(Protocol):
     def is_alive(self) -> bool: ...
 
 
-class StartThread(Protocol):
-    """The signature of :func:`start_thread`."""
+class Loop(Protocol):
+    """What a thread runs that lives as long as its owner."""
 
-    def __call__(self, name: str, run: Callable[[], None], *, at_exit: Callable[[], None]) -> Thread: ...
+    def run(self) -> None:
+        """Run until the owner ends it."""
+
+    def end_with_program(self) -> None:
+        """Make :meth:`run` return, because the program ends."""
+
+
+class StartThread(Protocol):
+    """The signature of :func:`start_loop`."""
+
+    def __call__(self, name: str, loop: Loop) -> Thread: ...
 
 
 class ProcessThreads:
@@ -118,6 +128,11 @@ def start_thread(
         is stopped soon afterwards, at an arbitrary point.
     """
     return _THREADS.start(name, run, daemon=daemon, at_exit=at_exit)
+
+
+def start_loop(name: str, loop: Loop) -> Thread:
+    """Start a thread for *loop*, which is told when the interpreter exits; see :func:`start_thread`."""
+    return start_thread(name, loop.run, at_exit=loop.end_with_program)
 
 
 def at_fork(owner: T, tell: Callable[[T], None]) -> None:

@@ -123,11 +123,7 @@ class KafkaProducer:
         # Bound once, because a lookup would cost time for every record.
         self._records, self._transactions = self._pipeline.records, self._pipeline.transactions
         self._sender = self._pipeline.sender
-        self._thread = self._network.start_thread(
-            f"kafka-producer-network-thread | {self.client_id}",
-            self._sender.run,
-            at_exit=self._sender.end_with_program,
-        )
+        self._thread = self._network.start_thread(f"kafka-producer-network-thread | {self.client_id}", self._pipeline)
 
     # --- sending -----------------------------------------------------------------------------------------------------
 

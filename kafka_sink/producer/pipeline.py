@@ -1,7 +1,7 @@
 """The pipeline of a producer: creates and connects its parts, from the staging of records to the network client.
 
 This is the one place where they are connected. The constructing thread calls it once. It opens no connection and starts
-no thread; its caller runs the sender.
+no thread; its caller starts the thread that runs it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def make_network(config: ProducerConfig, client_id: str) -> ClientNetwork:
 
 
 class Pipeline:
-    """The parts of one producer, as attributes for its methods."""
+    """The parts of one producer, as attributes for its methods, and what its thread runs."""
 
     def __init__(
         self, config: ProducerConfig, network: ClientNetwork, plugins: Plugins, client_id: str, log: ContextLogger
@@ -75,11 +75,20 @@ class Pipeline:
         loads = None
         if plugins.built_in is not None and config.partitioner_adaptive_partitioning_enable:
             loads = PartitionLoads(self.accumulator, plugins.built_in, config.partitioner_availability_timeout_ms)
-        self.sender = _make_sender(context, network, self.accumulator, identity, loads)
+        self.in_flight = InFlightBatches(context, network, self.accumulator, identity)
+        self.sender = _make_sender(context, network, self.in_flight, self.accumulator, identity, loads)
         wake = self.sender.wakeup
         self.topics = TopicMetadata(context, network, self.sender, self.calls)
         self.records = RecordStaging(context, self.topics, self.accumulator, plugins, transactions, wake)
         self.columns = ColumnStaging(context, self.topics, ColumnAppender(self.accumulator, clock), plugins, wake)
+
+    def run(self) -> None:
+        """The producer's thread; see :meth:`Sender.run`."""
+        self.sender.run()
+
+    def end_with_program(self) -> None:
+        """See :meth:`Sender.end_with_program`."""
+        self.sender.end_with_program()
 
 
 def _make_metrics(config: ProducerConfig, client_id: str, pool: BufferPool, network: ClientNetwork) -> ProducerMetrics:
@@ -109,11 +118,11 @@ def _batch_settings(config: ProducerConfig) -> BatchSettings:
 def _make_sender(
     context: ProducerContext,
     network: ClientNetwork,
+    in_flight: InFlightBatches,
     accumulator: RecordAccumulator,
     identity: TransactionManager | None,
     loads: PartitionLoads | None,
 ) -> Sender:
-    in_flight = InFlightBatches(context, network, accumulator, identity)
     produce = ProduceRequestSender(context, network, accumulator, in_flight, identity, loads)
     transactional = None
     if identity is not None:

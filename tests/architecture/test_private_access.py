@@ -16,58 +16,20 @@ PUBLIC = frozenset(
 #: Calls that take the name of an attribute as a string.
 BY_NAME = frozenset({"setattr", "getattr", "hasattr", "delattr", "object"})
 
-#: File → the private names that it may use. A new one needs a reason beside its use.
+#: File → the private names that it uses, each for the reason that stands beside the use.
 ALLOWED: dict[str, set[str]] = {
-    # The reason is beside the use.
+    "fakes/interrupted_producer.py": {"_free", "_incomplete", "_queues"},
+    "fakes/producing.py": {"_queue"},
+    "fakes/sender_world.py": {"_settings"},
+    "property/test_client_hostile_answers.py": {"_nodes", "_states"},
+    "property/test_delivery.py": {"_batches"},
+    "sim/mutations.py": {"_pool"},
     "unit/broker/test_processor.py": {"_connections"},
     "unit/broker/test_socket_server.py": {"_listeners"},
     "unit/client/test_network_client.py": {"_correlation_id"},
     "unit/network/test_selector.py": {"_channels"},
-    # Steps of the driver, between which a driver may die or be overtaken.
-    # Parts of a producer, which it hides; tests of its steps look at them and stop between them.
-    "compat/test_transactions_on_kafka.py": {"_transactions"},
-    "fakes/driven_producer.py": {"_pipeline", "_sender", "_thread"},
-    "fakes/interrupted_producer.py": {
-        "_calls",
-        "_free",
-        "_incomplete",
-        "_pipeline",
-        "_pool",
-        "_queues",
-        "_sender",
-        "_waiters",
-    },
-    "fakes/producing.py": {"_Call", "_add_batch", "_calls", "_clock", "_new_batch", "_pool", "_queue", "_state"},
-    "fakes/sender_world.py": {"_config", "_pipeline", "_settings"},
-    "integration/test_producer_signals.py": {"_pipeline"},
-    "integration/test_transactions.py": {"_transactions"},
-    "property/test_client_hostile_answers.py": {"_nodes", "_resolver", "_states"},
-    "property/test_delivery.py": {
-        "_backoff",
-        "_batches",
-        "_in_flight",
-        "_random",
-        "_reconnect_backoff",
-        "_setup_timeout",
-        "_states",
-    },
-    "sim/mutations.py": {"_pool"},
-    "sim/simulation.py": {"_network", "_pipeline", "_sender"},
-    "sim/transaction_simulation.py": {"_network", "_pipeline", "_sender"},
-    "unit/producer/test_accumulator.py": {"_closed"},
-    "unit/producer/test_batch_drain.py": {"_partitions"},
-    "unit/producer/test_buffer_pool.py": {"_lock"},
-    "unit/producer/test_built_in_partitioner.py": {"_loads"},
-    "unit/producer/test_column_append.py": {"_closed"},
-    "unit/producer/test_driven_producer.py": {"_forked", "_network", "_pipeline", "_plugins", "_thread"},
-    "unit/producer/test_idempotence.py": {"_partitions", "_state"},
-    "unit/producer/test_interrupts.py": {"_closed", "_pipeline", "_transactions"},
-    "unit/producer/test_kafka_producer.py": {"_network", "_plugins", "_serializer"},
     "unit/producer/test_producer_batch.py": {"_staging"},
-    "unit/producer/test_producer_transactions.py": {"_pipeline"},
-    "unit/producer/test_sender.py": {"_backoff_left_ms", "_batches", "_in_flight"},
-    "unit/producer/test_sender_loop.py": {"_in_flight", "_result"},
-    "unit/producer/test_transactions.py": {"_Call", "_calls"},
+    "unit/producer/test_sender.py": {"_backoff_left_ms"},
 }
 
 
@@ -104,5 +66,4 @@ def private_names(path: Path) -> set[str]:
 
 def test_tests_use_no_private_names_but_those_listed() -> None:
     found = {str(path.relative_to(TESTS)): private_names(path) for path in sorted(TESTS.rglob("*.py"))}
-    new = {path: names - ALLOWED.get(path, set()) for path, names in found.items()}
-    assert {path: names for path, names in new.items() if names} == {}
+    assert {path: names for path, names in found.items() if names} == ALLOWED

@@ -38,7 +38,8 @@ from kafka_sink.common.errors import (
     TransactionAbortableError,
     TransactionStateError,
 )
-from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk
@@ -46,6 +47,7 @@ from tests.compat.conftest import run_kafka_tool
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.golden.make_transaction_answers import ANSWERS
 from tests.support import amounts
+from tests.support.parts import producer_with_parts
 from tests.support.readback import read_topic, read_values
 from tests.support.transaction_script import ask_everything
 from tests.support.transactional_worker import RECORDS_PER_ROUND
@@ -132,18 +134,22 @@ class Producers:
     def __init__(self, bootstrap_servers: str, level: int) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._level = level
-        self._made: list[KafkaProducer] = []
+        self._made: dict[KafkaProducer, TransactionManager] = {}
 
     def __call__(self, transactional_id: str, **properties: Any) -> KafkaProducer:
         given = {name.replace("_", "."): value for name, value in properties.items()}
-        producer = KafkaProducer(
+        producer, pipeline = producer_with_parts(
             {"bootstrap.servers": self._bootstrap_servers, "transactional.id": transactional_id, **given}
         )
-        self._made.append(producer)
+        assert pipeline.transactions is not None
+        self._made[producer] = pipeline.transactions
         producer.init_transactions()
-        assert producer._transactions is not None
-        assert producer._transactions.transaction_version == self._level
+        assert pipeline.transactions.transaction_version == self._level
         return producer
+
+    def identity(self, producer: KafkaProducer) -> ProducerIdAndEpoch:
+        """The id and epoch that *producer* has now."""
+        return self._made[producer].identity
 
     def close(self) -> None:
         for producer in self._made:
@@ -469,8 +475,7 @@ def test_beyond_the_last_epoch_comes_another_id(
 ) -> None:
     exhaust_epochs(cluster, transactional_id)
     producer = make_producer(transactional_id)
-    assert producer._transactions is not None
-    last = producer._transactions.identity
+    last = make_producer.identity(producer)
     assert last.epoch == LAST_EPOCH
     producer.begin_transaction()
     expected = send_all(producer, topic, "last")
@@ -486,7 +491,7 @@ def test_beyond_the_last_epoch_comes_another_id(
         with pytest.raises(TransactionAbortableError, match="INVALID_RECORD"):
             producer.commit_transaction()
         producer.abort_transaction()
-    first = producer._transactions.identity
+    first = make_producer.identity(producer)
     assert first.producer_id != last.producer_id
     assert first.epoch == 0
     for number in range(3):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from kafka_sink.common.threads import StartThread
+from kafka_sink.common.threads import Loop
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from tests.fakes.brokers import PlayedBrokers
 from tests.fakes.clock import FakeClock
@@ -28,35 +28,24 @@ class DrivingClock(FakeClock):
         return super().wait(condition, timeout_ms)
 
 
-def standing_thread(name: str, run: Callable[[], None], *, at_exit: Callable[[], None]) -> StandingThread:
-    return StandingThread(run)
-
-
 class DrivenProducer:
-    """*producer* and the brokers it speaks to."""
+    """*producer*, its *pipeline*, and the brokers it speaks to."""
 
-    def __init__(
-        self,
-        leaders: tuple[int, ...] = (1,),
-        *,
-        start_thread: StartThread = standing_thread,
-        **properties: Any,
-    ) -> None:
+    def __init__(self, leaders: tuple[int, ...] = (1,), **properties: Any) -> None:
         self.clock = DrivingClock()
         self.brokers = PlayedBrokers(leaders)
         self.brokers.acknowledge_everything()
         given = named(properties)
-        network = network_of(given, self.brokers.attach(self.clock), self.clock, start_thread)
-        self.producer = KafkaProducer(given, network=network)
-        self.clock.drive = self.producer._sender.run_once
+        self.network = network_of(given, self.brokers.attach(self.clock), self.clock, self._start_thread)
+        self.producer = KafkaProducer(given, network=self.network)
+        self.pipeline = self.thread.pipeline
+        self.clock.drive = self.pipeline.sender.run_once
 
-    @property
-    def thread(self) -> StandingThread:
-        thread = self.producer._thread
-        assert isinstance(thread, StandingThread)
-        return thread
+    def _start_thread(self, name: str, loop: Loop) -> StandingThread:
+        self.thread = StandingThread(loop)
+        return self.thread
 
     @property
     def memory_in_use(self) -> int:
-        pool = self.producer._pipeline.pool
+        pool = self.pipeline.pool
         return pool.total_memory - pool.available_memory

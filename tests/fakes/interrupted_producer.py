@@ -9,8 +9,11 @@ from typing import Any
 
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.threads import Loop
+from kafka_sink.producer.batching.calls_in_progress import APPEND, FLUSH
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.pipeline import Pipeline
 from tests.fakes.clock import FakeClock
 from tests.fakes.sender_world import named, network_of
 from tests.fakes.transacting import TRANSACTIONAL_ID, TransactionalBrokers
@@ -20,6 +23,13 @@ _PATIENCE_S = 30.0
 
 #: ms of the clock that one call may take, and all of an episode.
 _EPISODE_MS = 3_600_000
+
+
+#: Everything that counts as a call in progress.
+_CALLS = (
+    *(APPEND, FLUSH, "close", "init_transactions", "send_offsets_to_transaction"),
+    *("commit_transaction", "abort_transaction"),
+)
 
 
 class HangError(BaseException):
@@ -85,12 +95,12 @@ class SteppingClock(FakeClock):
 class _Thread:
     """Stands for the sender's thread; joining it runs it to its end."""
 
-    def __init__(self, run: Callable[[], None], sender: _SenderThread) -> None:
-        self._run, self._sender, self._alive = run, sender, True
+    def __init__(self, pipeline: Pipeline, sender: _SenderThread) -> None:
+        self._pipeline, self._sender, self._alive = pipeline, sender, True
 
     def join(self, timeout: float | None = None) -> None:
         if self._alive:
-            self._sender.run(self._run)
+            self._sender.run(self._pipeline.run)
             self._alive = False
 
     def is_alive(self) -> bool:
@@ -116,12 +126,14 @@ class InterruptedProducer:
             given["transactional.id"] = TRANSACTIONAL_ID
         network = network_of(given, self.network, self.clock, self._start_thread)
         self.producer = KafkaProducer(given, network=network, interceptors=interceptors)
-        self.clock.step = lambda: self.sender.run(self.producer._sender.run_once)
+        self.clock.step = lambda: self.sender.run(self.pipeline.sender.run_once)
         self.acked: list[tuple[int, int, int]] = []
         self.mistaken = 0
 
-    def _start_thread(self, name: str, run: Callable[[], None], *, at_exit: Callable[[], None]) -> _Thread:
-        return _Thread(run, self.sender)
+    def _start_thread(self, name: str, loop: Loop) -> _Thread:
+        assert isinstance(loop, Pipeline)
+        self.pipeline = loop
+        return _Thread(loop, self.sender)
 
     def on_delivery(self, delivery: Delivery) -> None:
         if delivery.error is None:
@@ -140,18 +152,20 @@ class InterruptedProducer:
 
     @property
     def memory_in_use(self) -> int:
-        pool = self.producer._pipeline.pool
+        pool = self.pipeline.pool
         return pool.total_memory - pool.available_memory
 
     def check_owners(self) -> None:
         """No buffer belongs to two batches, or to a batch and the pool; nobody holds a lock."""
-        accumulator = self.producer._pipeline.accumulator
+        # Private: who owns a buffer shows outside only after it has been written to twice, and a batch that nobody
+        # waits for only when a flush returns too early.
+        accumulator, pool = self.pipeline.accumulator, self.pipeline.pool
         batches = [batch for each in accumulator._queues.values() for batch in each.batches]
-        buffers = [id(batch.memory.buffer) for batch in batches] + [id(buffer) for buffer in accumulator._pool._free]
+        buffers = [id(batch.memory.buffer) for batch in batches] + [id(buffer) for buffer in pool._free]
         assert len(set(buffers)) == len(buffers), "a buffer has two owners"
         assert all(batch in accumulator._incomplete for batch in batches), "a batch that nobody waits for"
-        assert not accumulator._calls._calls, "a call that has ended is still in progress"
-        assert not accumulator._pool._waiters, "somebody who has left still waits for memory"
+        assert not any(map(self.pipeline.calls.has, _CALLS)), "a call that has ended is still in progress"
+        assert not pool.queued, "somebody who has left still waits for memory"
 
     def check_stored(self, values: set[bytes]) -> None:
         """What was acknowledged is stored where it was said to be, and nothing is stored that was never sent."""
@@ -166,7 +180,7 @@ class InterruptedProducer:
         self.producer.close(10_000)
         self.check_owners()
         assert self.memory_in_use == 0, f"{self.memory_in_use} bytes never came back"
-        assert not self.producer._pipeline.accumulator.has_incomplete
+        assert not self.pipeline.accumulator.has_incomplete
         self.sender.end()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,15 +14,15 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Header, Node, TopicPartition
 from kafka_sink.producer.batching.accumulator import AppendResult, BatchSettings, PartitionQueue, RecordAccumulator
 from kafka_sink.producer.batching.buffer_pool import BufferPool
-from kafka_sink.producer.batching.calls_in_progress import APPEND, CallsInProgress, _Call
+from kafka_sink.producer.batching.calls_in_progress import CallsInProgress
 from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender, SortedRows
 from kafka_sink.producer.batching.producer_batch import Compression, ProducerBatch
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager
 from kafka_sink.records.vectorized import partition_order
-from tests.fakes.batches import UNCOMPRESSED, read_wire
+from tests.fakes.batches import UNCOMPRESSED, make_batch, read_wire
 from tests.fakes.chunks import Row, make_chunk
-from tests.fakes.memory import allocate
+from tests.fakes.clock import FakeClock
 
 TOPIC = "orders"
 NODES = (Node(0, "a", 9092), Node(1, "b", 9092))
@@ -43,10 +44,21 @@ def make_cluster(leaders: Sequence[int | None], topic: str = TOPIC) -> Cluster:
 def make_idempotence(partitions: int = 10) -> IdempotenceManager:
     """Of a producer with the id 9, which has stored something in the partitions of :data:`TOPIC` before."""
     manager = IdempotenceManager(ContextLogger(__name__, "test"))
-    manager.assign_producer_id(9, 0)
+    manager.assign_producer_id(9, -1)
     for partition in range(partitions):
-        manager._state(tp(partition)).is_known_to_broker = True
+        use_up_sequences(manager, tp(partition), 1)
+    manager.assign_producer_id(9, 0)
     return manager
+
+
+def use_up_sequences(manager: IdempotenceManager, topic_partition: TopicPartition, count: int) -> None:
+    """Have *count* records stored, in batches as if they had so many."""
+    while count:
+        batch = make_batch(tp=topic_partition)
+        batch.record_count = min(count, 2**29)
+        manager.assign_sequence(batch)
+        manager.completed(batch)
+        count -= batch.record_count
 
 
 #: Its one partition is led by the first node.
@@ -63,25 +75,34 @@ class MadeAccumulator(RecordAccumulator):
 
 
 class Straggler:
-    """An append to partition 0 that is let in now, with *capacity* bytes of memory, and adds its batch at the end."""
+    """An append of *value* to partition 0, on a thread of its own, that has found the producer open and adds its batch
+    only at :meth:`end`."""
 
-    def __init__(self, accumulator: RecordAccumulator, capacity: int) -> None:
-        self._accumulator = accumulator
-        self._calls = accumulator._calls._calls
-        self._call = _Call(APPEND)
-        self._calls[self._call] = None
-        self._memory = allocate(accumulator._pool, capacity, 0)
+    def __init__(self, accumulator: RecordAccumulator, clock: FakeClock, value: bytes) -> None:
+        self._is_in, self._may_end = threading.Event(), threading.Event()
+        self._futures: list[FutureRecordMetadata] = []
+        self._thread = threading.Thread(
+            target=lambda: self._futures.append(append_record(accumulator, 0, value)), daemon=True
+        )
+        monotonic_ms = clock.monotonic_ms
 
-    def end(self, value: bytes) -> FutureRecordMetadata:
-        """Open a batch with a record of *value*."""
-        queue = queue_of(self._accumulator, 0)
-        with queue.lock:
-            batch = self._accumulator._new_batch(tp(0), self._memory)
-            future = batch.try_append(0, None, value, (), None)
-            self._accumulator._add_batch(queue, batch)
-        del self._calls[self._call]
-        assert future is not None
-        return future
+        def pausing() -> int:
+            if threading.current_thread() is self._thread and not self._is_in.is_set():
+                # It asks when its batch was created: after the check whether the producer is open, with the lock of
+                # the partition.
+                self._is_in.set()
+                self._may_end.wait(30)
+            return monotonic_ms()
+
+        clock.monotonic_ms = pausing  # type: ignore[method-assign]
+        self._thread.start()
+        assert self._is_in.wait(30)
+
+    def end(self) -> FutureRecordMetadata:
+        """Let it open its batch; its future."""
+        self._may_end.set()
+        self._thread.join(30)
+        return self._futures[0]
 
 
 def make_accumulator(
@@ -168,9 +189,12 @@ def append_columns(
     has_timestamps: bool = False,
     callback: DeliveryCallback | None = None,
     max_block_ms: int = 1000,
+    clock: Clock | None = None,
 ) -> bool:
     """Append *rows* as one chunk, each to its own partition."""
-    clock = accumulator._clock
+    if clock is None:
+        assert isinstance(accumulator, MadeAccumulator)
+        clock = accumulator.clock
     chunk = make_chunk(rows, has_timestamps=has_timestamps)
     order, runs, starts = partition_order(np.array([row.partition for row in rows], dtype=np.int32))
     return ColumnAppender(accumulator, clock).append(

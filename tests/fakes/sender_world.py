@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafka_sink.client.factory import ClientNetwork, SelectorMetrics, create_client
 from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.threads import StartThread
+from kafka_sink.common.threads import Loop, StartThread
 from kafka_sink.network.selectable import Selectable
 from kafka_sink.producer.config import ProducerConfig, reconcile
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.pipeline import Pipeline
 from tests.fakes.brokers import FakeBrokers, PlayedBrokers
 from tests.fakes.clock import FakeClock
 from tests.fakes.producing import TOPIC, append
+
+
+def config_of(properties: Mapping[str, Any]) -> ProducerConfig:
+    """What a producer makes of *properties*."""
+    return reconcile(common_config.parse(ProducerConfig, properties), frozenset(properties))
 
 
 def network_of(
     properties: dict[str, Any], selectable: Selectable, clock: Clock, start_thread: StartThread
 ) -> ClientNetwork:
     """What a producer with *properties* takes as its network."""
-    config = reconcile(common_config.parse(ProducerConfig, properties), frozenset(properties))
+    config = config_of(properties)
     client, metadata = create_client(config, client_id=config.client_id or "p", clock=clock, selectable=selectable)
     return ClientNetwork(client, metadata, SelectorMetrics(), clock, start_thread)
 
@@ -34,10 +40,13 @@ def named(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 class StandingThread:
-    """Stands for the sender's thread; joining it runs it to its end."""
+    """Stands for the sender's thread; joining it runs it to its end. :attr:`pipeline` is what it was given to run: the
+    parts of the producer.
+    """
 
-    def __init__(self, run: Callable[[], None]) -> None:
-        self._run = run
+    def __init__(self, loop: Loop) -> None:
+        assert isinstance(loop, Pipeline)
+        self.pipeline = loop
         self._is_alive = True
         self.joined_ms: list[float | None] = []
         self.is_stuck = False
@@ -45,7 +54,7 @@ class StandingThread:
     def join(self, timeout: float | None = None) -> None:
         self.joined_ms.append(None if timeout is None else timeout * 1000)
         if self._is_alive and not (self.is_stuck and timeout is not None):
-            self._run()
+            self.pipeline.run()
             self._is_alive = False
 
     def is_alive(self) -> bool:
@@ -63,21 +72,21 @@ class SenderWorld:
         self.network = self.brokers.attach(self.clock)
         given = named({"batch_size": 1000, **properties})
         self.producer = KafkaProducer(given, network=network_of(given, self.network, self.clock, self._start_thread))
-        # The producer hides its parts, and this is where tests look at them.
-        pipeline = self.producer._pipeline
-        self.config = self.producer._config
+        pipeline = self.thread.pipeline
+        self.config = config_of(given)
         self.client, self.metadata = pipeline.network.client, pipeline.network.metadata
         self.transactions = pipeline.identity
         self.pool, self.accumulator = pipeline.pool, pipeline.accumulator
-        self.metrics, self.sender = pipeline.metrics, pipeline.sender
-        # Without jitter, so that tests know when a retry is due.
+        self.metrics, self.sender, self.in_flight = pipeline.metrics, pipeline.sender, pipeline.in_flight
+        # Without jitter, so that tests know when a retry is due. Private: Kafka has no option for the jitter.
         self.accumulator._settings.retry_backoff.rng.uniform = lambda a, b: 1.0  # type: ignore[method-assign]
         self.deliveries: list[Delivery] = []
         self.told_at: list[int] = []
         self.metadata.add(TOPIC, self.clock.now_ms)
 
-    def _start_thread(self, name: str, run: Callable[[], None], *, at_exit: Callable[[], None]) -> StandingThread:
-        return StandingThread(run)
+    def _start_thread(self, name: str, loop: Loop) -> StandingThread:
+        self.thread = StandingThread(loop)
+        return self.thread
 
     # --- records -----------------------------------------------------------------------------------------------------
 

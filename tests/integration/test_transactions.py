@@ -33,6 +33,7 @@ from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.fakes.record_batches import make_batch
 from tests.support.broker_process import BrokerProcess
+from tests.support.parts import producer_with_parts
 from tests.support.readback import read_topic
 from tests.support.transaction_script import Connection
 
@@ -160,8 +161,9 @@ def test_our_producer_goes_beyond_the_last_epoch(tmp_path: Path, level: int) -> 
     config = replace(BrokerConfig(), transaction_version=level)
     with EmbeddedCluster(data_dir=tmp_path, config=config) as cluster:
         cluster.create_topic("t", partitions=1)
-        with _producer(cluster) as first:
-            old = _identity(first)
+        first, identity = _producer(cluster)
+        with first:
+            old = identity()
     # Thirty thousand epochs later.
     with contextlib.closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as file:
         file.execute("UPDATE transactions SET producer_epoch = ?", (LAST_PRODUCER_EPOCH - 1,))
@@ -169,9 +171,10 @@ def test_our_producer_goes_beyond_the_last_epoch(tmp_path: Path, level: int) -> 
         expected = []
         epochs = []
         for life in range(2):
-            with _producer(cluster) as producer:
+            producer, identity = _producer(cluster)
+            with producer:
                 for number in range(3):
-                    epochs.append(_identity(producer))
+                    epochs.append(identity())
                     value = f"{life}-{number}".encode()
                     producer.begin_transaction()
                     producer.send(ProducerRecord("t", value))
@@ -182,16 +185,17 @@ def test_our_producer_goes_beyond_the_last_epoch(tmp_path: Path, level: int) -> 
         assert values(cluster.bootstrap_servers, "t") == expected
 
 
-def _producer(cluster: EmbeddedCluster) -> KafkaProducer:
-    producer = KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "id"})
+def _producer(cluster: EmbeddedCluster) -> tuple[KafkaProducer, Callable[[], tuple[int, int]]]:
+    """A producer, and its id and epoch when asked for."""
+    properties = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "id"}
+    producer, pipeline = producer_with_parts(properties)
     producer.init_transactions()
-    return producer
 
+    def identity() -> tuple[int, int]:
+        assert pipeline.transactions is not None
+        return pipeline.transactions.identity.producer_id, pipeline.transactions.identity.epoch
 
-def _identity(producer: KafkaProducer) -> tuple[int, int]:
-    assert producer._transactions is not None
-    identity = producer._transactions.identity
-    return identity.producer_id, identity.epoch
+    return producer, identity
 
 
 @pytest.fixture(params=[(1, 2), (3, 2), (1, 1)], ids=["1 node", "3 nodes", "1 node, version 1"])

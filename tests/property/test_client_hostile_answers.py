@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import random
+import socket
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,6 @@ from typing import Any
 import pytest
 
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.network.resolver import SocketAddress
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader, encode_response
 from kafka_sink.protocol.messages.metadata import MetadataResponse
@@ -29,6 +29,20 @@ from tests.support import amounts
 EPISODES = amounts.FUZZ_EPISODES
 #: Passes of the loop that an episode may take, delivery time-outs and reconnects included.
 MOST_STEPS = 3_000
+
+
+@pytest.fixture(autouse=True)
+def nobody_else_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that brokers make up are not looked up anywhere."""
+    look_up = socket.getaddrinfo
+
+    def find(host: str, *arguments: Any, **options: Any) -> Any:
+        if host != "127.0.0.1":
+            raise socket.gaierror(socket.EAI_NONAME, "nobody knows it")
+        return look_up(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", find)
+
 
 Mangler = Callable[[random.Random, bytes], bytes]
 
@@ -162,13 +176,6 @@ class HostileWorld(SenderWorld):
         self.share = rng.choice([0.1, 0.4, 0.9])
         self.attacks = 0
         self.network.broker = self._answer
-        self.client._states._resolver = self._resolve
-
-    @staticmethod
-    def _resolve(host: str, port: int) -> list[SocketAddress]:
-        if host != "127.0.0.1":
-            raise OSError(f"cannot resolve host name {host!r}")
-        return [SocketAddress(2, host, port)]
 
     def _answer(self, connection_id: str, header: RequestHeader, body: Struct) -> Struct | None:
         honest = self.brokers(connection_id, header, body)
@@ -276,5 +283,6 @@ def recovers(world: HostileWorld, seed: int) -> bool:
 def _was_told_for_good(world: HostileWorld) -> bool:
     """A fatal error, a long throttle time, or a leader epoch beyond all that honest brokers will ever tell."""
     is_over = world.transactions is not None and world.transactions.has_fatal_error
+    # Private: outside a node that is throttled looks like one whose connection is still being set up.
     is_throttled = any(s.throttled_until_ms > world.clock.now_ms for s in world.client._states._nodes.values())
     return is_over or is_throttled or any(info.leader_epoch for info in world.metadata.fetch().partitions)

@@ -29,6 +29,7 @@ from tests.fakes.brokers import batches_of
 from tests.fakes.producing import TOPIC
 from tests.fakes.selectable import FakeConnection
 from tests.fakes.sender_world import PlayedWorld
+from tests.sim.simulation import seed_all_dice
 
 PARTITIONS = 3
 #: How many batches a broker remembers of each producer (Kafka's number).
@@ -160,11 +161,8 @@ class Brokers:
 def _make_repeatable(world: PlayedWorld, seed: int) -> None:
     """Draw the client's own choices and jitters from *seed*, too."""
     random.seed(seed)
-    rng = random.Random(seed)
-    world.client._random = rng
-    states = world.client._states
-    for backoff in (world.metadata._backoff, states._reconnect_backoff, states._setup_timeout):
-        object.__setattr__(backoff, "rng", rng)
+    for part in (world.client, world.metadata):
+        seed_all_dice(part, random.Random(seed))
 
 
 class Run:
@@ -214,7 +212,8 @@ class Run:
 
     def check_outcomes(self) -> None:
         assert not self.world.accumulator.has_incomplete
-        assert not self.world.sender._in_flight._batches
+        # Private: outside nothing tells a batch that is forgotten from one that is done and still remembered.
+        assert not self.world.in_flight._batches
         for partition, sent in self.sent.items():
             stored = self.brokers.logs[partition].values
             for number, future in sent:

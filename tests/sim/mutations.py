@@ -87,6 +87,7 @@ def _free_when_sent(true: Any, self: InFlightBatches, drained: dict[int, list[Pr
     true(self, drained)
     for batches in drained.values():
         for batch in batches:
+            # Private, as the accumulator itself would keep what a request still refers to.
             self._accumulator._pool.deallocate(batch.memory)
 
 

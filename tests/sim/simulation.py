@@ -17,9 +17,11 @@ from types import ModuleType
 
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.threads import Loop
 from kafka_sink.producer.batching.buffer_pool import BufferPool, Memory
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
+from kafka_sink.producer.pipeline import Pipeline
 from tests.fakes.sender_world import network_of
 from tests.sim.cluster import SimCluster
 from tests.sim.fault_calendar import FaultCalendar
@@ -55,8 +57,10 @@ class Outcome:
 class SimThread:
     """Stands for the sender's thread: it works while somebody waits for it."""
 
-    def __init__(self, run: Callable[[], None]) -> None:
-        self._run = run
+    def __init__(self, loop: Loop) -> None:
+        assert isinstance(loop, Pipeline)
+        #: What it was given to run: the parts of the producer.
+        self.pipeline = loop
         self._ended = False
         self.before_run: Callable[[float | None], None] = lambda timeout: None
 
@@ -66,7 +70,7 @@ class SimThread:
     def join(self, timeout: float | None = None) -> None:
         if not self._ended:
             self.before_run(timeout)
-            self._run()
+            self.pipeline.run()
             self._ended = True
 
 
@@ -209,13 +213,13 @@ class Simulation:
         )
 
     def _make_producer(self) -> KafkaProducer:
-        def start_thread(name: str, run: Callable[[], None], *, at_exit: Callable[[], None]) -> SimThread:
-            self._thread = SimThread(run)
+        def start_thread(name: str, loop: Loop) -> SimThread:
+            self._thread = SimThread(loop)
             return self._thread
 
         network = network_of(self.plan.properties, self.network, self.world, start_thread)
         producer = KafkaProducer(self.plan.properties, network=network)
-        PoisonedPool(producer._pipeline.pool)
+        PoisonedPool(self._thread.pipeline.pool)
         seed_all_dice(producer, self.world.rng)
         return producer
 
@@ -236,7 +240,7 @@ class Simulation:
         self._stepping = True
         self.network.horizon_ms = horizon_ms
         try:
-            self._producer._sender.run_once()
+            self._thread.pipeline.sender.run_once()
         finally:
             self._stepping = False
             self.network.horizon_ms = FOREVER_MS
@@ -264,7 +268,7 @@ class Simulation:
 
     def _meet_topics(self) -> None:
         """Whoever may not wait is refused until the metadata is there: most runs begin after that."""
-        metadata = self._producer._network.metadata
+        metadata = self._thread.pipeline.network.metadata
         if self.world.chance(0.1):
             return
         for topic in self.plan.topics:
@@ -358,7 +362,7 @@ class Simulation:
             pass
         else:
             raise ViolationError("a closed producer took a record")
-        if self._producer._pipeline.accumulator.has_incomplete:
+        if self._thread.pipeline.accumulator.has_incomplete:
             raise ViolationError("batches are incomplete after the close")
 
     def _faults_ended(self) -> None:
@@ -366,13 +370,13 @@ class Simulation:
 
     def _settle(self) -> None:
         """Nothing is left to do within bounded time, and nothing is left behind."""
-        accumulator, client = self._producer._pipeline.accumulator, self._producer._network.client
+        accumulator, client = self._thread.pipeline.accumulator, self._thread.pipeline.network.client
         limit_ms = self.world.now_ms + self.plan.properties["delivery.timeout.ms"] + _GRACE_MS
         while accumulator.has_incomplete or client.in_flight_request_count():
             if self.world.now_ms > limit_ms:
                 raise ViolationError(f"not settled {_GRACE_MS} ms after everything should have expired")
             self._step(limit_ms + 1)
-        pool = self._producer._pipeline.pool
+        pool = self._thread.pipeline.pool
         if pool.available_memory != pool.total_memory:
             raise ViolationError(f"{pool.total_memory - pool.available_memory} bytes never came back to the pool")
 
@@ -394,8 +398,8 @@ class Simulation:
     def _before_run(self, timeout: float | None) -> None:
         """The closing thread waits, and the sender's thread runs on its own until it ends."""
         if timeout is not None and timeout < 10**6:
-            self.world.after(int(timeout * 1000), self._producer._sender.force_close)
-        sender = self._producer._sender
+            self.world.after(int(timeout * 1000), self._thread.pipeline.sender.force_close)
+        sender = self._thread.pipeline.sender
         limit_ms = self.world.now_ms + self.plan.properties["delivery.timeout.ms"] + _GRACE_MS
         step = sender.run_once
 

@@ -15,6 +15,7 @@ from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetada
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ApiError, KafkaError, KafkaTimeoutError, TransactionAbortableError
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.threads import Loop
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from tests.fakes.sender_world import network_of
@@ -151,13 +152,13 @@ class TransactionSimulation:
         self.calendar.add_network(network)
         threads: list[SimThread] = []
 
-        def start_thread(name: str, run: Callable[[], None], *, at_exit: Callable[[], None]) -> SimThread:
-            threads.append(SimThread(run))
+        def start_thread(name: str, loop: Loop) -> SimThread:
+            threads.append(SimThread(loop))
             return threads[0]
 
         properties = {**self.plan.base.properties, "transactional.id": writer}
         producer = KafkaProducer(properties, network=network_of(properties, network, self.world, start_thread))
-        PoisonedPool(producer._pipeline.pool)
+        PoisonedPool(threads[0].pipeline.pool)
         seed_all_dice(producer, self.world.rng)
         life = Life(producer, network, threads[0], number)
         self._lives.append(life)
@@ -172,7 +173,7 @@ class TransactionSimulation:
     def _close(self, life: Life, timeout_ms: int) -> None:
         """Close it; the others stand still meanwhile."""
         life.is_running = False
-        sender, limit_ms = life.producer._sender, self.world.now_ms + self._patience_ms
+        sender, limit_ms = life.thread.pipeline.sender, self.world.now_ms + self._patience_ms
         step = sender.run_once
 
         def checked_step() -> None:
@@ -185,7 +186,7 @@ class TransactionSimulation:
         life.producer.close(timeout_ms)
         if not life.network.is_closed:
             raise ViolationError("the network client was not closed")
-        if life.producer._pipeline.accumulator.has_incomplete:
+        if life.thread.pipeline.accumulator.has_incomplete:
             raise ViolationError("batches are incomplete after the close")
 
     @property
@@ -231,7 +232,7 @@ class TransactionSimulation:
         self._stepping = True
         life.network.horizon_ms = self.world.now_ms
         try:
-            life.producer._sender.run_once()
+            life.thread.pipeline.sender.run_once()
         finally:
             self._stepping = False
             life.network.horizon_ms = FOREVER_MS
@@ -436,12 +437,11 @@ class TransactionSimulation:
         self._close(life, FOREVER_MS)
 
     def _settled(self, life: Life) -> Script:
-        producer = life.producer
         limit_ms = self.world.now_ms + self._patience_ms
-        while producer._network.client.in_flight_request_count():
+        while life.thread.pipeline.network.client.in_flight_request_count():
             if self.world.now_ms > limit_ms:
                 raise ViolationError("requests stay in flight")
             yield 10
-        pool = producer._pipeline.pool
+        pool = life.thread.pipeline.pool
         if pool.available_memory != pool.total_memory:
             raise ViolationError(f"{pool.total_memory - pool.available_memory} bytes never came back to the pool")

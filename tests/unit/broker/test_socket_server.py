@@ -76,6 +76,7 @@ def test_control_plane_has_its_own_processor_and_queue(servers: list[SocketServe
         "test-processor-2",
         "test-processor-3",
     ]
+    # From outside, listeners that are open do not show the order in which they were opened.
     assert list(server._listeners) == ["CONTROL", "CLIENTS"]
     control = server.control_plane_request_channel
     assert control is not None

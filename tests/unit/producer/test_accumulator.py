@@ -171,14 +171,16 @@ def test_closing_while_memory_is_awaited_ends_the_append() -> None:
     assert not queued(accumulator, 1)
 
 
-def test_closing_between_memory_and_append_gives_the_memory_back() -> None:
+def test_closing_between_memory_and_append_gives_the_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
     accumulator = make_accumulator(clock, memory=1000)
     hold = allocate(accumulator.pool, 1000, 0)
+    # The pool is closed a moment later.
+    monkeypatch.setattr(accumulator.pool, "close", lambda: None)
 
     def close_but_let_the_waiter_have_it() -> None:
         accumulator.pool.deallocate(hold)
-        accumulator._closed = True
+        accumulator.close()
 
     clock.actions.append(close_but_let_the_waiter_have_it)
     with pytest.raises(KafkaError, match="closed"):
@@ -385,9 +387,9 @@ def test_forced_end_fails_all_queued_and_in_flight_batches() -> None:
 def test_forced_end_waits_for_appends_in_progress() -> None:
     clock = FakeClock()
     accumulator = make_accumulator(clock)
-    straggler = Straggler(accumulator, 1000)
+    straggler = Straggler(accumulator, clock, b"late")
     accumulator.close()
-    clock.actions.append(lambda: straggler.end(b"late"))
+    clock.actions.append(straggler.end)
     accumulator.abort_incomplete(lambda _: KafkaError("closed by force"))
     assert not accumulator.has_incomplete
     assert accumulator.pool.available_memory == accumulator.pool.total_memory

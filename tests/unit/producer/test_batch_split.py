@@ -111,7 +111,7 @@ def test_a_run_of_columns_is_told_of_every_piece() -> None:
     world = SenderWorld(batch_size=20_000)
     world.connect()
     rows = [Row(value=f"row-{n:05}".encode(), partition=0) for n in range(300)]
-    append_columns(world.accumulator, rows, callback=told.append)
+    append_columns(world.accumulator, rows, callback=told.append, clock=world.clock)
     (batch,) = queued(world.accumulator)
     world.brokers.max_message_bytes = batch.size_bytes // 3
     world.settle()

@@ -353,10 +353,19 @@ def test_exchange_may_overdraw_the_pool_and_is_repaid_first() -> None:
     "Faults: interrupts and signals", "Memory is refused to a signal handler that interrupted a change of the pool"
 )
 def test_memory_is_refused_in_the_middle_of_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = make_pool(1000, 100)
-    monkeypatch.setattr(buffer_pool, "is_nested", lambda: True)
-    with pool._lock:
+    refused: list[bool] = []
+
+    def handle_signal() -> None:
+        # Called in the middle of an allocation.
         with pytest.raises(KafkaError, match="was called during"):
             pool.allocate(Memory(), 100, 0)
-        assert not pool.try_allocate(Memory(), 100)
+        refused.append(not pool.try_allocate(Memory(), 100))
+
+    pool = BufferPool(1000, 100, FakeClock(), on_wait=handle_signal)
+    hold = allocate(pool, 800, 0)
+    monkeypatch.setattr(buffer_pool, "is_nested", lambda: True)
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(Memory(), 300, 0)
+    assert refused == [True]
+    pool.deallocate(hold)
     assert pool.available_memory == 1000

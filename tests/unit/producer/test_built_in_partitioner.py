@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pytest
@@ -15,6 +17,11 @@ from kafka_sink.records.vectorized import content_sizes
 from tests.fakes.chunks import Row, make_chunk
 from tests.fakes.clock import FakeClock
 from tests.fakes.producing import TOPIC, make_accumulator, make_cluster, queue_of, tp
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsLenAndGetItem
+
+T = TypeVar("T")
 
 BATCH = 1061
 ROOM = 1000
@@ -115,33 +122,67 @@ def test_unavailable_partition_is_left_out_with_equal_queues() -> None:
     assert set(drawn(partitioner, [0] * 3)) == {0, 2}
 
 
+class Dice(random.Random):
+    """Throw :attr:`number`, and note out of how many."""
+
+    number = 0
+    sides = 0
+
+    def randrange(self, stop: int) -> int:  # type: ignore[override]
+        self.sides = stop
+        return self.number
+
+    def choice(self, seq: SupportsLenAndGetItem[T]) -> T:
+        self.sides = 0
+        return seq[0]
+
+
+def shares(partitioner: BuiltInPartitioner, dice: Dice, leaders: Sequence[int]) -> list[int]:
+    """The partition for every number that the dice can throw; empty where all partitions are alike."""
+    cluster = make_cluster(leaders)
+
+    def draw() -> int:
+        partitioner.appended(TOPIC, partitioner.partition(TOPIC, None, cluster), 2 * ROOM, cluster)
+        return partitioner.partition(TOPIC, None, cluster)
+
+    dice.number, dice.sides = 0, 1
+    found: list[int] = []
+    while len(found) < dice.sides:
+        dice.number = len(found)
+        found.append(draw())
+    return found if dice.sides else []
+
+
 def test_queue_loads_are_reported_once_each_partition_was_used() -> None:
-    partitioner, clock = make(), FakeClock()
+    dice, clock = Dice(), FakeClock()
+    partitioner = BuiltInPartitioner(BATCH, rng=dice)
     accumulator = make_accumulator(clock, batch_size=100)
     loads = PartitionLoads(accumulator, partitioner, availability_timeout_ms=50)
-    cluster = make_cluster([0, 0, 1])
+    leaders = [0, 0, 1]
+    cluster = make_cluster(leaders)
     partitioner.partition(TOPIC, None, cluster)
     for partition in (0, 1):
         queue_of(accumulator, partition)
-    loads.report(cluster, 10)
-    assert TOPIC not in partitioner._loads
-    queue_of(accumulator, 2)
     for _ in range(3):
         accumulator.append(tp(0), 0, None, b"x" * 60, (), None, 0, abort_on_new_batch=False)
+    loads.report(cluster, 10)
+    assert shares(partitioner, dice, leaders) == []
+    queue_of(accumulator, 2)
     loads.report(cluster, 20)
-    assert (partitioner._loads[TOPIC].partitions, partitioner._loads[TOPIC].ends) == ([0, 1, 2], [1, 5, 9])
+    assert shares(partitioner, dice, leaders) == [0, 1, 1, 1, 1, 2, 2, 2, 2]
     # Node 1 has had something to take for more than the time-out, and has taken nothing.
     loads.note_node(1, 1000, can_take=False)
     loads.note_node(1, 1051, can_take=False)
     loads.report(cluster, 30)
-    assert partitioner._loads[TOPIC].partitions == [0, 1]
+    assert set(shares(partitioner, dice, leaders)) == {0, 1}
     loads.note_node(1, 1052, can_take=True)
     loads.report(cluster, 40)
-    assert partitioner._loads[TOPIC].partitions == [0, 1, 2]
+    assert set(shares(partitioner, dice, leaders)) == {0, 1, 2}
 
 
 def test_queues_are_looked_at_now_and_then_only() -> None:
-    partitioner = make()
+    dice = Dice()
+    partitioner = BuiltInPartitioner(BATCH, rng=dice)
     accumulator = make_accumulator(FakeClock())
     loads = PartitionLoads(accumulator, partitioner, availability_timeout_ms=0)
     cluster = make_cluster([0, 0])
@@ -151,6 +192,6 @@ def test_queues_are_looked_at_now_and_then_only() -> None:
         queue_of(accumulator, partition)
     accumulator.append(tp(0), 0, None, b"x", (), None, 0, abort_on_new_batch=False)
     loads.report(cluster, 109)
-    assert TOPIC not in partitioner._loads
+    assert shares(partitioner, dice, [0, 0]) == []
     loads.report(cluster, 110)
-    assert TOPIC in partitioner._loads
+    assert shares(partitioner, dice, [0, 0]) == [0, 1, 1]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
+from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import (
     ApiError,
     BrokersUnreachableError,
@@ -28,6 +29,7 @@ from kafka_sink.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafka_sink.common.model import Header
+from kafka_sink.common.threads import Loop, ProcessThreads
 from kafka_sink.producer import kafka_producer
 from kafka_sink.producer.futures import Delivery, FailedFuture
 from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, PartlyStagedError, ProducerRecord
@@ -131,13 +133,11 @@ def test_rows_wake_the_sender() -> None:
 def test_leaving_full_batch_for_another_open_one_wakes_sender() -> None:
     driven = DrivenProducer((1, 1), linger_ms=1000, batch_size=1000)
     send = driven.producer.send
-    for partition in (0, 1):
-        send(ProducerRecord(TOPIC, b"v", partition=partition))
+    send(ProducerRecord(TOPIC, b"v"))
+    (chosen,) = driven.pipeline.accumulator.queue_lengths(TOPIC)
+    send(ProducerRecord(TOPIC, b"v", partition=1 - chosen))
     driven.brokers.network.woken = False
-    built_in = driven.producer._plugins.built_in
-    assert built_in is not None
-    before = built_in.partition(TOPIC, None, driven.producer._network.metadata.fetch())
-    send(ProducerRecord(TOPIC, b"x" * 900, partition=before))
+    send(ProducerRecord(TOPIC, b"x" * 900, partition=chosen))
     driven.brokers.network.woken = False
     send(ProducerRecord(TOPIC, b"y" * 100))
     assert driven.brokers.network.woken
@@ -229,13 +229,13 @@ def test_a_partition_that_was_added_meanwhile_is_found() -> None:
 def test_the_time_to_block_is_that_of_all_attempts_together() -> None:
     driven = DrivenProducer(max_block_ms=1000)
     given: list[int] = []
-    await_update = driven.producer._network.metadata.await_update
+    await_update = driven.network.metadata.await_update
 
     def note(last_version: int, timeout_ms: int) -> None:
         given.append(timeout_ms)
         await_update(last_version, timeout_ms)
 
-    driven.producer._network.metadata.await_update = note  # type: ignore[method-assign]
+    driven.network.metadata.await_update = note  # type: ignore[method-assign]
     assert isinstance(driven.producer.send(ProducerRecord("nowhere", b"v")), FailedFuture)
     assert given[0] == 1000
     assert len(given) > 2
@@ -245,13 +245,13 @@ def test_the_time_to_block_is_that_of_all_attempts_together() -> None:
 
 def test_metadata_that_comes_at_the_very_end_is_too_late() -> None:
     driven = DrivenProducer(max_block_ms=1000)
-    await_update = driven.producer._network.metadata.await_update
+    await_update = driven.network.metadata.await_update
 
     def until_the_end(last_version: int, timeout_ms: int) -> None:
         await_update(last_version, timeout_ms)
         driven.clock.advance(1000)
 
-    driven.producer._network.metadata.await_update = until_the_end  # type: ignore[method-assign]
+    driven.network.metadata.await_update = until_the_end  # type: ignore[method-assign]
     with pytest.raises(UnknownTopicOrPartitionError, match="after 1000 ms"):
         driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
 
@@ -271,18 +271,18 @@ def test_metadata_and_memory_share_the_time_to_block() -> None:
     driven.brokers.on_produce = lambda node, request: None
     driven.producer.send(ProducerRecord(TOPIC, b"x" * 600))
     waited: list[int] = []
-    allocate = driven.producer._pipeline.pool.allocate
-    driven.producer._pipeline.pool.allocate = (  # type: ignore[method-assign]
+    allocate = driven.pipeline.pool.allocate
+    driven.pipeline.pool.allocate = (  # type: ignore[method-assign]
         lambda memory, size, max_block_ms: (waited.append(max_block_ms), allocate(memory, size, max_block_ms))[1]
     )
-    wait_on_metadata = driven.producer._pipeline.topics.wait_for
+    wait_on_metadata = driven.pipeline.topics.wait_for
 
     def slow(*args: Any) -> Any:
         driven.clock.advance(400)
         return wait_on_metadata(*args)
 
-    driven.producer._pipeline.topics.wait_for = slow  # type: ignore[assignment,method-assign]
-    driven.producer._pipeline.topics.known.clear()
+    driven.pipeline.topics.wait_for = slow  # type: ignore[assignment,method-assign]
+    driven.pipeline.topics.known.clear()
     future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 600))
     assert waited[0] == 600
     assert all(later <= 600 for later in waited[1:])
@@ -295,17 +295,17 @@ def test_rows_await_unknown_partition_with_rest_of_max_block() -> None:
     driven = DrivenProducer((1, 1), max_block_ms=1000)
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     waited: list[int] = []
-    await_update = driven.producer._network.metadata.await_update
-    driven.producer._network.metadata.await_update = (  # type: ignore[method-assign]
+    await_update = driven.network.metadata.await_update
+    driven.network.metadata.await_update = (  # type: ignore[method-assign]
         lambda last_version, timeout_ms: (waited.append(timeout_ms), await_update(last_version, timeout_ms))[1]
     )
-    wait_for = driven.producer._pipeline.topics.wait_for
+    wait_for = driven.pipeline.topics.wait_for
 
     def slow(*args: Any) -> Any:
         driven.clock.advance(400)
         return wait_for(*args)
 
-    driven.producer._pipeline.topics.wait_for = slow  # type: ignore[assignment,method-assign]
+    driven.pipeline.topics.wait_for = slow  # type: ignore[assignment,method-assign]
     with pytest.raises(RowPartitionError, match="names partition 7"):
         driven.producer.send_columns(TOPIC, make_chunk([Row(b"x")]), int32s(7))
     assert waited[0] == 600
@@ -538,10 +538,10 @@ def test_known_illegal_topic_name_is_refused_without_asking() -> None:
     driven = DrivenProducer()
     driven.brokers.topic_errors["bad topic!"] = ErrorCode.INVALID_TOPIC_EXCEPTION
     for number in range(3):
-        version = driven.producer._network.metadata.update_version
+        version = driven.network.metadata.update_version
         with pytest.raises(InvalidTopicError, match="topic name 'bad topic!' is not legal"):
             driven.producer.send(ProducerRecord("bad topic!", b"v")).get(0)
-        assert (driven.producer._network.metadata.update_version == version) is (number > 0)
+        assert (driven.network.metadata.update_version == version) is (number > 0)
 
 
 def test_a_row_with_a_negative_partition_is_named() -> None:
@@ -674,9 +674,11 @@ def test_it_cannot_be_pickled() -> None:
         pickle.dumps(DrivenProducer().producer)
 
 
-def test_it_cannot_be_used_after_a_fork() -> None:
+def test_it_cannot_be_used_after_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_forks = ProcessThreads(SYSTEM_CLOCK)
+    monkeypatch.setattr(kafka_producer, "at_fork", at_forks.at_fork)
     driven = DrivenProducer()
-    driven.producer._forked()
+    at_forks.forked()
     with pytest.raises(KafkaError, match="created before a fork"):
         driven.producer.send(ProducerRecord(TOPIC, b"v"))
     driven.producer.close()
@@ -695,7 +697,7 @@ def test_wrong_options_are_refused_before_anything_is_opened(monkeypatch: pytest
 
 
 def test_without_a_thread_nothing_stays_open() -> None:
-    def fail(name: str, run: Callable[[], None], *, at_exit: Callable[[], None]) -> StandingThread:
+    def fail(name: str, loop: Loop) -> StandingThread:
         raise RuntimeError("can't start new thread")
 
     clock = FakeClock()
@@ -708,9 +710,7 @@ def test_without_a_thread_nothing_stays_open() -> None:
 
 def test_the_real_thread_ends_with_its_producer() -> None:
     producer = KafkaProducer({"bootstrap.servers": "127.0.0.1:1", "client.id": "mine", "max.block.ms": 20})
-    thread = producer._thread
-    assert isinstance(thread, threading.Thread)
-    assert thread.name == "kafka-producer-network-thread | mine"
+    (thread,) = (each for each in threading.enumerate() if each.name == "kafka-producer-network-thread | mine")
     assert thread.daemon
     with pytest.raises(BrokersUnreachableError):
         producer.send(ProducerRecord(TOPIC, b"v")).get()

@@ -14,6 +14,7 @@ from kafka_sink.common.model import NO_OFFSET, ProducerIdAndEpoch, TopicPartitio
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager
 from tests.fakes.batches import TP, make_batch, read_wire
+from tests.fakes.producing import use_up_sequences
 
 OTHER = TopicPartition("orders", 4)
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -24,9 +25,11 @@ LOG_START = 10
 def make_manager(producer_id: int = 9, epoch: int = 0, *, known: bool = True) -> IdempotenceManager:
     """A manager that has its id; unless *known* is False the brokers have stored something of it before."""
     manager = IdempotenceManager(ContextLogger(__name__, "test"))
+    if known:
+        manager.assign_producer_id(producer_id, epoch - 1)
+        for topic_partition in (TP, OTHER):
+            use_up_sequences(manager, topic_partition, 1)
     manager.assign_producer_id(producer_id, epoch)
-    for topic_partition in (TP, OTHER):
-        manager._state(topic_partition).is_known_to_broker = known
     return manager
 
 
@@ -83,8 +86,8 @@ def test_a_retry_keeps_its_sequence() -> None:
 
 def test_sequences_wrap_from_the_largest_to_zero() -> None:
     manager = make_manager()
+    use_up_sequences(manager, TP, 2**31 - 4)
     first = drained(manager)
-    manager._partitions[TP].next_sequence = 2**31 - 3
     spanning, behind = drained(manager, 5), drained(manager, 1)
     assert (spanning.base_sequence, spanning.last_sequence) == (2**31 - 3, 1)
     assert behind.base_sequence == 2
@@ -97,9 +100,8 @@ def test_sequences_wrap_from_the_largest_to_zero() -> None:
 def test_acknowledgement_past_the_sequence_wrap_is_the_newest() -> None:
     manager = make_manager()
     manager.completed(drained(manager))
-    manager._partitions[TP].next_sequence = 2**31 - 2
+    use_up_sequences(manager, TP, 2**31 - 3)
     unknown, across = drained(manager, 1), drained(manager, 3)
-    manager._partitions[TP].last_acked_sequence = 2**31 - 3
     manager.failed(unknown)
     manager.completed(across)
     settle(manager)

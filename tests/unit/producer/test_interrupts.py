@@ -205,14 +205,15 @@ def goes_on(episode: Episode) -> None:
     """The producer is used again: each call does what it should, or says why it does not."""
     producer = episode.world.producer
     episode.world.check_owners()
-    if producer._transactions is None:
+    if episode.world.pipeline.transactions is None:
         refused = settled(lambda: episode.send(0)) or settled(lambda: episode.send_columns(3))
         if refused is None:
             producer.flush(60_000)
             assert episode.world.memory_in_use == 0
         else:
             assert "closed" in str(refused)
-            assert producer._pipeline.accumulator._closed
+            with pytest.raises(KafkaError, match="closed"):
+                episode.world.pipeline.accumulator.check_open()
     else:
         commits_or_aborts(episode)
     episode.world.end()

@@ -8,7 +8,7 @@ import multiprocessing
 import pickle
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk
 from tests.fakes.plugins import Failing, LengthPartitioner, Recorder, UpperSerializer
+from tests.support.parts import producer_with_parts
 
 PLUGINS = "tests.fakes.plugins"
 TOPIC = "orders"
@@ -300,10 +301,13 @@ def test_a_partitioner_needs_one_method_for_records_and_columns(cluster: Embedde
             producer.send_columns(TOPIC, pa.table({"value": [b"x" * 9]}))
 
 
-def test_unknown_properties_reach_a_named_plugin(cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
-    with make(cluster, {"value.serializer": f"{PLUGINS}.UpperSerializer", "my.routing.table": "x"}) as producer:
-        configured = producer._plugins.value_serializer._serializer.configured
-        assert configured[0][0]["my.routing.table"] == "x"
+def test_unknown_properties_reach_a_named_plugin(
+    cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Mapping[str, Any]] = []
+    monkeypatch.setattr(UpperSerializer, "configure", lambda self, configs, is_key: given.append(configs))
+    make(cluster, {"value.serializer": f"{PLUGINS}.UpperSerializer", "my.routing.table": "x"}).close()
+    assert [each["my.routing.table"] for each in given] == ["x"]
     assert "passed to the plugins only: my.routing.table" in caplog.text
     with pytest.raises(ConfigError, match=r"unknown option my\.routing\.table"):
         make(cluster, {"my.routing.table": "x"})
@@ -432,11 +436,11 @@ def test_rows_staged_before_a_hand_over_are_sent(cluster: EmbeddedCluster) -> No
 
 
 def test_nothing_is_handed_over_while_an_answer_is_due(cluster: EmbeddedCluster) -> None:
-    producer = make(cluster)
+    producer, pipeline = producer_with_parts({"bootstrap.servers": cluster.bootstrap_servers})
     producer.send(ProducerRecord(TOPIC, b"x")).get(10_000)
-    client = producer._network.client
+    client = pipeline.network.client
     with set_fault(cluster.faults, "metadata:drop=request"):
-        producer._network.metadata.request_update()
+        pipeline.network.metadata.request_update()
         deadline = time.monotonic() + 30
         while not client.has_in_flight_requests() and time.monotonic() < deadline:
             client.wakeup()

@@ -146,6 +146,7 @@ def test_half_staged_interrupted_record_is_not_in_the_batch(struck: str) -> None
 
     batch = make_batch()
     append(batch, b"before")
+    # Private: an interrupt comes between two lines of the append.
     staging = batch._staging
     assert staging is not None
     name = "values" if struck == "headers" else struck

@@ -11,6 +11,7 @@ import pytest
 from kafka_sink import KafkaProducer, ProducerRecord
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError, TransactionStateError
 from kafka_sink.common.model import TopicPartition
+from tests.support.parts import producer_with_parts
 
 CALLS: dict[str, Callable[[KafkaProducer], Any]] = {
     "init_transactions": lambda producer: producer.init_transactions(),
@@ -50,10 +51,11 @@ def test_the_initialization_comes_first(name: str, nobody: str) -> None:
 
 
 def test_nothing_is_staged_outside_a_transaction(nobody: str) -> None:
-    with KafkaProducer({"bootstrap.servers": nobody, "transactional.id": "a"}) as producer:
+    producer, pipeline = producer_with_parts({"bootstrap.servers": nobody, "transactional.id": "a"})
+    with producer:
         with pytest.raises(TransactionStateError, match="call init_transactions once"):
             producer.send(ProducerRecord("orders", b"v"))
-        assert not producer._pipeline.accumulator.has_incomplete
+        assert not pipeline.accumulator.has_incomplete
 
 
 def test_init_timeout_names_unreachable_broker_and_is_repeatable(nobody: str) -> None:

@@ -182,11 +182,11 @@ def test_answer_after_expiry_only_gives_the_memory_back() -> None:
     world.connect()
     world.brokers.verdicts[0].append(SILENCE)
     (future,) = world.send(b"late")
+    (batch,) = queued(world.accumulator)
     while not world.brokers.produced:
         world.step()
-    batch = world.sender._in_flight._batches[tp(0)][0]
     world.clock.advance(20_000)
-    world.sender._in_flight.expire(world.clock.now_ms)
+    world.in_flight.expire(world.clock.now_ms)
     assert future.done()
     assert world.pool.available_memory < world.pool.total_memory, "a request still points into its memory"
     world.network.reply("1", _stored(0))
@@ -263,6 +263,7 @@ def test_pass_looks_only_at_first_batch_of_a_partition() -> None:
             count += 1
             return 0
 
+        # Private: how many batches are looked at shows outside as time only.
         world.accumulator._backoff_left_ms = counting  # type: ignore[assignment,method-assign]
         world.accumulator.ready(world.metadata.fetch(), world.clock.now_ms)
         looks.append(count)

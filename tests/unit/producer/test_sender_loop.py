@@ -21,7 +21,7 @@ from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
 from kafka_sink.protocol.messages.produce import BatchIndexAndErrorMessage
 from tests.fakes.brokers import NO_LEADER, produce_answer
 from tests.fakes.chunks import Row
-from tests.fakes.producing import Straggler, append_columns
+from tests.fakes.producing import Straggler, append_columns, tp
 from tests.fakes.sender_world import PlayedWorld
 
 #: Too long for any test to wait out by chance.
@@ -366,7 +366,7 @@ def test_deliveries_of_rows_tell_which_row_was_invalid() -> None:
     world = settled(linger_ms=10)
     told: list[Delivery] = []
     for _ in range(2):
-        append_columns(world.accumulator, [Row(b"v")] * 3, callback=told.append)
+        append_columns(world.accumulator, [Row(b"v")] * 3, callback=told.append, clock=world.clock)
     world.run_until(world.brokers.requests)
     refuse_records(world, ErrorCode.INVALID_RECORD, (4, "no key"))
     assert [delivery.count for delivery in told] == [3, 3]
@@ -507,7 +507,7 @@ def test_memory_of_record_expired_in_flight_stays_until_answer() -> None:
     future = world.append(value=b"on the wire", callback=told.append)
     world.step()
     world.clock.advance(3000)
-    world.sender._in_flight.expire(world.now)
+    world.in_flight.expire(world.now)
     with pytest.raises(KafkaTimeoutError):
         future.get(0)
     assert world.memory_in_use == 200
@@ -524,7 +524,7 @@ def test_late_answer_to_expired_record_frees_memory_silently() -> None:
     world.clock.advance(2950)
     world.network.connections["1"].incoming.clear()
     world.clock.advance(50)
-    world.sender._in_flight.expire(world.now)
+    world.in_flight.expire(world.now)
     assert [type(delivery.error) for delivery in told] == [KafkaTimeoutError]
     assert world.memory_in_use > 0
     world.brokers.answer()
@@ -732,7 +732,7 @@ def test_retry_behind_batch_expired_in_flight_keeps_its_sequence() -> None:
     world = settled(delivery_timeout_ms=3000, request_timeout_ms=2900)
     flight(world, b"a", b"b", every_ms=1400)
     world.clock.advance(200)
-    world.sender._in_flight.expire(world.now)
+    world.in_flight.expire(world.now)
     for _ in range(2):
         world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
         world.client.poll(0, world.now)
@@ -894,10 +894,10 @@ def test_close_sends_what_is_queued_and_waits_for_the_answers() -> None:
 def test_close_waits_for_an_append_that_was_let_in_before() -> None:
     world = settled()
     world.brokers.acknowledge_everything()
-    straggler = Straggler(world.accumulator, 16384)
+    straggler = Straggler(world.accumulator, world.clock, b"late")
     world.sender.initiate_close()
     futures: list[Any] = []
-    world.clock.actions.append(lambda: futures.append(straggler.end(b"late")))
+    world.clock.actions.append(lambda: futures.append(straggler.end()))
     world.sender.run()
     assert futures[0].get(0).offset == 100
 
@@ -949,7 +949,7 @@ def test_forced_close_counts_unsent_and_maybe_stored_records(caplog: pytest.LogC
     with pytest.raises(KafkaError, match=r"the program exited .* before this record was sent$"):
         unsent.get(0)
     (warning,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
-    first, second = sent._result.topic_partition, unsent._result.topic_partition
+    first, second = tp(0), tp(1)
     assert (
         f"never sent: 2 record(s) for {second} (2); sent, and possibly stored: 1 record(s) for {first} (1)" in warning
     )

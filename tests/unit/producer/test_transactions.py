@@ -20,10 +20,9 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdAndEpoch, TransactionVersion
-from kafka_sink.producer.batching.calls_in_progress import APPEND, _Call
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.transactions.request_queue import QueuedRequest
-from kafka_sink.producer.transactions.state import TRANSITIONS, State
+from kafka_sink.producer.transactions.state import TRANSITIONS, State, TransactionalResult
 from kafka_sink.producer.transactions.state_machine import TransactionStateMachine
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.end_txn import EndTxnResponse
@@ -308,13 +307,14 @@ def test_an_append_that_is_under_way_holds_the_end_back(world: TransactionalWorl
     world.begin()
     world.send(b"a")
     world.settle()
-    straggler = _Call(APPEND)
-    world.accumulator._calls._calls[straggler] = None
-    result = world.manager.begin_commit()
-    world.step(20)
-    assert END not in world.order
-    del world.accumulator._calls._calls[straggler]
-    world.finish(result)
+
+    def while_appending() -> TransactionalResult:
+        result = world.manager.begin_commit()
+        world.step(20)
+        assert END not in world.order
+        return result
+
+    world.finish(world.accumulator.appending(while_appending))
     assert END in world.order
 
 
