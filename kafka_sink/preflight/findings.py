@@ -1,6 +1,6 @@
 """The result of a check: one finding for each thing that was tried, and the table of all findings.
 
-Plain values: findings are pickled from executors to the driver. No finding contains a password, a token or a private
+Plain values, which travel from executors to the driver as text. No finding contains a password, a token or a private
 key, because findings are made of addresses, names and the error texts of the client, which contain none either.
 """
 

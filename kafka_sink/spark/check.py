@@ -6,9 +6,9 @@ task and writes nothing to the cluster.
 
 from __future__ import annotations
 
-import pickle
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _DRIVER = "driver"
 _EXECUTOR = "executor"
+
+#: The fields of a finding, as an executor returns them.
+_COLUMNS = tuple(field.name for field in fields(Finding))
 
 #: Options by which a write is one of a stream.
 _OF_STREAMS = frozenset({"deliveryguarantee", "transactionalidprefix"})
@@ -86,14 +89,17 @@ def _from_executor(spark: SparkSession, options: SinkOptions, target: CheckTarge
             from kafka_sink.preflight.check import check_connections
 
             findings = check_connections(target, f"{_EXECUTOR} {platform.node()}")
-        yield pyarrow.record_batch([pyarrow.array([pickle.dumps(findings)], pyarrow.binary())], names=["findings"])
+        columns = {name: [str(getattr(each, name)) for each in findings] for name in _COLUMNS}
+        columns["status"] = [each.status.value for each in findings]
+        yield pyarrow.RecordBatch.from_pydict(columns)
 
     try:
-        (row,) = spark.range(0, 1, 1, 1).mapInArrow(run, "findings binary").collect()
+        # Columns of text and no pickle: with Spark Connect they come from another machine.
+        schema = ", ".join(f"{name} string" for name in _COLUMNS)
+        rows = spark.range(0, 1, 1, 1).mapInArrow(run, schema).collect()
     except PySparkException as error:
         return [_no_task(error)]
-    found: list[Finding] = pickle.loads(row.findings)
-    return found
+    return [Finding(**{**row.asDict(), "status": Status(row.status)}) for row in rows]
 
 
 def _no_task(error: PySparkException) -> Finding:

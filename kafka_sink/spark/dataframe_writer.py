@@ -6,12 +6,11 @@ it can move rows between tasks, retry, and return a report.
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
@@ -38,6 +37,7 @@ from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, TransactionalCommit, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
+from kafka_sink.spark.task.task_outcome import decode_outcome, encode_outcome
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import require_local_checkpoint
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 #: The maximum number of attempts of an atomic write.
 _ATTEMPTS: Final = 4
 
-_COMMIT_SCHEMA: Final = "commit binary"
+_OUTCOME_SCHEMA: Final = "outcome string"
 
 #: The last line of a task's traceback.
 _SAID: Final = re.compile(r"^kafka_sink\.(?:\w+\.)*(\w+Error): (.+)$", re.MULTILINE)
@@ -313,16 +313,18 @@ def _run(
         import pyarrow
 
         with worker_process.task(tuned=options.tune_python_workers):
-            commit: Any = task(batches)
-        yield pyarrow.record_batch([pyarrow.array([pickle.dumps(commit)], pyarrow.binary())], names=["commit"])
+            outcome = encode_outcome(task(batches))
+        yield pyarrow.record_batch([pyarrow.array([outcome], pyarrow.string())], names=["outcome"])
 
     with tasks_errors():
-        rows = df.mapInArrow(run, _COMMIT_SCHEMA).collect()
-    outcomes = [pickle.loads(row.commit) for row in rows]
-    for outcome in outcomes:
+        rows = df.mapInArrow(run, _OUTCOME_SCHEMA).collect()
+    commits: list[TaskCommit] = []
+    for row in rows:
+        outcome = decode_outcome(row.outcome)
         if isinstance(outcome, UnwritableRowsError):
             raise outcome
-    return check_messages(outcomes)
+        commits.append(outcome)
+    return check_messages(commits)
 
 
 @contextmanager
