@@ -168,7 +168,7 @@ def values(cluster: Target, topic: str, isolation: str = "read_committed") -> li
 
 
 def committed_offset(cluster: Target, topic: str, group: str, isolation: str = "read_committed") -> int:
-    """With read_committed what is committed once no transaction is open: the brokers write the end of a transaction into
+    """With read_committed, what is committed once no transaction is open: brokers write the end of a transaction into
     the group after they have answered EndTxn."""
     consumer = Consumer(
         {
