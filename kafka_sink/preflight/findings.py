@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from kafka_sink.common.errors import printable
 from kafka_sink.common.html_table import html_table
 
 
@@ -63,11 +64,13 @@ class CheckReport:
         return f"{'the job can run' if self.is_ok else 'the job would fail'}: {told or 'nothing to check'}"
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells of the table, for :data:`COLUMNS`."""
-        return [
+        """The cells of the table, for :data:`COLUMNS`. Some of the texts come from brokers, and must not control a
+        terminal."""
+        rows = (
             (each.place, each.step, each.subject, each.status.value, each.found, each.what_to_do)
             for each in self.findings
-        ]
+        )
+        return [tuple(printable(cell) for cell in row) for row in rows]
 
     def __repr__(self) -> str:
         """All findings as lines of text, because a console shows nothing else."""

@@ -76,3 +76,9 @@ def test_report_in_a_console() -> None:
     assert report.summary == "the job would fail: 1 ok, 1 failed"
     assert "[failed] : a x: broken -> repair it" in repr(report)
     assert CheckReport([]).summary == "the job can run: nothing to check"
+
+
+def test_texts_of_brokers_do_not_control_a_terminal() -> None:
+    report = CheckReport([Finding("broker", "broker 1 at a\x1b[31m\nb:1", Status.OK, "\r")])
+    assert "\x1b" not in repr(report)
+    assert report.rows() == [("", "broker", "broker 1 at a\\x1b[31m\\nb:1", "ok", "\\r", "")]
