@@ -46,6 +46,20 @@ def test_records_with_the_latest_timestamps(cluster: EmbeddedCluster, count: int
     assert [int(record.value or b"") for record in newest(cluster, count)] == expected
 
 
+@pytest.mark.behaviour("Log reader", "peek returns the records with the latest timestamps, the newest last")
+def test_times_decide_and_not_offsets(cluster: EmbeddedCluster) -> None:
+    """The partition with the newest records has the fewest."""
+    cluster.create_topic("skewed", 2)
+    with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        for number in range(20):
+            producer.send(ProducerRecord("skewed", b"old", partition=0, timestamp=number))
+        for number in range(3):
+            producer.send(ProducerRecord("skewed", b"new", partition=1, timestamp=1000 + number))
+    assert [(each.value, each.timestamp) for each in newest(cluster, 4, topic="skewed")] == [
+        (b"old", 19), (b"new", 1000), (b"new", 1001), (b"new", 1002),
+    ]  # fmt: skip
+
+
 def test_kind_of_timestamp_is_known(cluster: EmbeddedCluster) -> None:
     (appended,) = newest(cluster, 5, topic="appended")
     assert appended.is_log_append_time
