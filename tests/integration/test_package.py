@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tarfile
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.support.amounts import only_long
-from tests.support.installed import ROOT, Environment, copy_checkout
+from tests.support.installed import ROOT, Built, Environment, build
 
 #: A project of somebody else, whose tests use the pytest plugin, Spark, the embedded broker and the command line.
 CONFTEST = """
@@ -60,23 +58,9 @@ reveal_type(KafkaProducer)
 """
 
 
-@dataclass(frozen=True)
-class Built:
-    """The paths of the two distributions."""
-
-    sdist: Path
-    wheel: Path
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    folder = tmp_path_factory.mktemp("built")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), "."]
-    copy = copy_checkout(folder / "checkout")
-    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    (sdist,), (wheel,) = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
-    return Built(sdist, wheel)
+    return build(tmp_path_factory.mktemp("built"))
 
 
 def sources() -> set[str]:

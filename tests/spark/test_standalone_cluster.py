@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from kafka_sink.client.admin import AdminClient
@@ -25,18 +24,14 @@ from tests.conftest import Figure
 from tests.support import amounts
 from tests.support.broker_process import BrokerProcess
 from tests.support.killed_spark import kill_session
-from tests.support.ports import free_ports
 from tests.support.readback import read_values
+from tests.support.standalone_cluster import StandaloneCluster
 
 KILLS = amounts.EXECUTOR_KILLS
-SPARK_HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).parents[2]
 FILES = 2 * KILLS + 2
 LINES = 600
 SLOW_S = 2.0
-START_S = 180.0
-#: Spark copies a task to another host only, and these are two to it.
-HOSTS = ("127.0.0.1", "127.0.0.2")
 
 pytestmark = [
     pytest.mark.skipif(not KILLS, reason="KAFKALITE_EXECUTOR_KILLS is not set"),
@@ -44,62 +39,10 @@ pytestmark = [
 ]
 
 
-class StandaloneCluster:
-    """A master and two workers of two cores each."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self.master = f"spark://127.0.0.1:{free_ports()}"
-        port = self.master.rpartition(":")[2]
-        self._start("master", "org.apache.spark.deploy.master.Master", "--host", HOSTS[0], "--port", port)
-        self._await("master", "I have been elected leader")
-        for host in HOSTS:
-            arguments = ["--host", host, "--cores", "2", "--memory", "1g", "--work-dir", str(folder / host)]
-            self._start(host, "org.apache.spark.deploy.worker.Worker", *arguments, self.master)
-        for host in HOSTS:
-            self._await(host, "Successfully registered with master")
-
-    def _start(self, name: str, class_name: str, *arguments: str) -> None:
-        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
-        environment["SPARK_MASTER_OPTS"] = "-Dspark.master.rest.enabled=false -Dspark.deploy.maxExecutorRetries=-1"
-        environment |= {"SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
-        command = [str(SPARK_HOME / "bin" / "spark-class"), class_name, "--webui-port", str(free_ports()), *arguments]
-        with (self._folder / f"{name}.log").open("wb") as log:
-            self._processes.append(
-                subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-            )
-
-    def _await(self, name: str, text: str) -> None:
-        log = self._folder / f"{name}.log"
-        deadline = time.monotonic() + START_S
-        while text not in log.read_text():
-            assert time.monotonic() < deadline, log.read_text()[-2000:]
-            time.sleep(0.1)
-
-    def executors(self) -> list[int]:
-        """Their processes: children of the workers'."""
-        parents = {process.pid for process in self._processes[1:]}
-        found = []
-        for status in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                parent = int(status.read_text().rpartition(")")[2].split()[1])
-                command = (status.parent / "cmdline").read_text()
-            except OSError:
-                continue
-            if parent in parents and "CoarseGrainedExecutorBackend" in command:
-                found.append(int(status.parent.name))
-        return sorted(found)
-
-    def stop(self) -> None:
-        for process in reversed(self._processes):
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
-    cluster = StandaloneCluster(tmp_path_factory.mktemp("standalone"))
+    workers = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    cluster = StandaloneCluster(tmp_path_factory.mktemp("standalone"), workers)
     yield cluster
     cluster.stop()
 

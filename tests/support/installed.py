@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,24 @@ _NO_SOURCES = (".venv", ".work", ".git", "build", "dist", "*.egg-info", ".*_cach
 def copy_checkout(folder: Path) -> Path:
     """A copy of the checkout in *folder*: builds and editable installs write into it."""
     return Path(shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*_NO_SOURCES)))
+
+
+@dataclass(frozen=True)
+class Built:
+    """The paths of the two distributions."""
+
+    sdist: Path
+    wheel: Path
+
+
+def build(folder: Path) -> Built:
+    """Build the package from a copy of the checkout, both in *folder*."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), "."]
+    copy = copy_checkout(folder / "checkout")
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (sdist,), (wheel,) = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
+    return Built(sdist, wheel)
 
 
 class Environment:
@@ -47,7 +66,7 @@ class Environment:
         done = subprocess.run(
             [str(part) for part in command],
             cwd=cwd or self.folder,
-            env=self._environ(),
+            env=self.environ(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -58,7 +77,8 @@ class Environment:
         assert done.returncode == 0, done.stdout[-4000:]
         return done.stdout
 
-    def _environ(self) -> dict[str, str]:
+    def environ(self) -> dict[str, str]:
+        """The variables of a shell in which the environment is activated and Spark's workers run its interpreter."""
         environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
         environ["PATH"] = f"{self.python.parent}{os.pathsep}{environ['PATH']}"
         environ |= {"VIRTUAL_ENV": str(self.folder), "SPARK_LOCAL_IP": "127.0.0.1"}

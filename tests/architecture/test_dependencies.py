@@ -1,0 +1,101 @@
+"""setup.cfg names every package that is imported, itself and not by way of another, in the extra that needs it."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OURS = {"kafka_sink", "pyspark_kafkalite", "tests"}
+#: Known to type checkers only.
+TYPES = {"_typeshed"}
+#: Needed and not imported: PySpark refuses its functions with Arrow without it.
+NOT_IMPORTED = {"pandas"}
+#: Only pytest itself imports its plugin.
+PLUGIN = "kafka_sink/testing/plugin.py"
+
+
+def names(requirements: str) -> set[str]:
+    """The names of the packages on the lines of *requirements*, without versions and extras."""
+    lines = (line.strip() for line in requirements.splitlines())
+    return {normal(re.split(r"[^\w.-]", line, maxsplit=1)[0]) for line in lines if line and not line.startswith("#")}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def named(*extras: str) -> set[str]:
+    """What an installation with these extras has by its own name."""
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    options = [parser["options.extras_require"][extra] for extra in extras]
+    return names(parser["options"]["install_requires"]).union(*map(names, options))
+
+
+@cache
+def imports(path: Path) -> frozenset[str]:
+    """The top-level modules that a file imports anywhere, of others and not of Python's own library."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+            found.add(node.module.partition(".")[0])
+    return frozenset(found - OURS - TYPES - sys.stdlib_module_names)
+
+
+def imported(folder: str) -> Iterator[tuple[str, str]]:
+    """Each package that a file of *folder* imports, as (file, package)."""
+    packages = packages_distributions()
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        file = path.relative_to(ROOT).as_posix()
+        for module in imports(path):
+            if file != PLUGIN or module != "pytest":
+                yield from ((file, normal(package)) for package in packages.get(module, [module]))
+
+
+@pytest.mark.parametrize(
+    ("folder", "extras"),
+    [
+        ("kafka_sink", ()),
+        ("pyspark_kafkalite", ()),
+        ("scripts", ()),
+        ("spark_jobs", ("demo",)),
+        ("tests", ("test",)),
+    ],
+)
+def test_every_imported_package_is_named_in_setup_cfg(folder: str, extras: tuple[str, ...]) -> None:
+    allowed = named(*extras)
+    assert [(file, package) for file, package in imported(folder) if package not in allowed] == []
+
+
+def test_benchmarks_need_no_package_of_the_tests() -> None:
+    allowed = named("bench")
+    found = [
+        (file, package)
+        for file, package in imported("tests/bench")
+        if not Path(file).name.startswith("test_") and package not in allowed
+    ]
+    assert found == []
+
+
+def test_every_required_package_is_imported() -> None:
+    assert named() - {package for _, package in imported("kafka_sink")} == NOT_IMPORTED
+
+
+def test_environment_for_clusters_has_what_setup_cfg_requires() -> None:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    lines = parser["options"]["install_requires"].split() + parser["options.extras_require"]["test"].split()
+    packed = re.findall(r'"(\S+[<>=]\S+)"', (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8"))
+    assert set(packed) <= set(lines)
+    assert names("\n".join(packed)) == (named() - {"pyspark"}) | {"venv-pack"}
