@@ -17,6 +17,7 @@ from kafka_sink.common.errors import (
     BrokersUnreachableError,
     ConfigError,
     ErrorCode,
+    KafkaError,
     UnknownTopicOrPartitionError,
 )
 
@@ -99,7 +100,8 @@ def test_wrong_usage_is_one_line_on_stderr_and_code_2(
     ("error", "code", "text"),
     [
         (ConfigError("option x: 1 is not allowed"), 2, "option x: 1 is not allowed"),
-        (ApiError("no\nluck", ErrorCode.NOT_CONTROLLER), 1, "no luck"),
+        (KafkaError("no\nluck"), 1, "no luck"),
+        (ApiError("no\nluck", ErrorCode.NOT_CONTROLLER), 1, r"no\nluck"),
         (
             BrokersUnreachableError("k1:9092: connection refused"),
             1,
