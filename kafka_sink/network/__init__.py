@@ -1,5 +1,7 @@
 """Connections that carry size-prefixed frames, for client and broker: selector, channels, transports, authentication.
 
 Each selector with its channels belongs to the thread that polls it; only ``wakeup`` is safe from other threads. This
-package owns sockets and frames in transit. It must never know an API beyond the frames of authentication.
+package owns sockets and frames in transit: each channel has one ``send_slot``, which alone knows whether its frame has
+been written and the next may follow; ``listener`` accepts connections. It must never know an API beyond the frames of
+authentication.
 """
