@@ -25,7 +25,6 @@ from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.plugins.partitioner import cut_turns, key_partitions, partition_count
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.layout import HEADER_BYTES
-from kafka_sink.records.murmur2 import murmur2, to_positive
 
 
 class _Turn:
@@ -66,10 +65,8 @@ class BuiltInPartitioner:
 
     # --- single records ----------------------------------------------------------------------------------------------
 
-    def partition(self, topic: str, key: bytes | None, cluster: Cluster) -> int:
-        """The partition of one record; the caller reports its append with :meth:`appended`."""
-        if key is not None and not self.ignore_keys:
-            return to_positive(murmur2(key)) % partition_count(topic, cluster)
+    def sticky_partition(self, topic: str, cluster: Cluster) -> int:
+        """The partition of one record whose key is not hashed; the caller reports its append with :meth:`appended`."""
         return self._current(topic, cluster).partition
 
     def appended(self, topic: str, partition: int, size_bytes: int, cluster: Cluster) -> None:

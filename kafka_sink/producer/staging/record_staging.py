@@ -164,7 +164,7 @@ class RecordStaging:
         self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster
     ) -> int:
         if self._built_in is not None:
-            return self._built_in.partition(record.topic, key, cluster)
+            return self._built_in.sticky_partition(record.topic, cluster)
         return self._ask_partitioner(record, key, value, cluster)
 
     def _ask_partitioner(self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster) -> int:
@@ -215,7 +215,7 @@ class RecordStaging:
         _, key, value, headers, _ = staged
         if self._built_in is not None:
             self._built_in.needs_new_batch(record.topic, partition, _sticky_bytes(key, value, headers), cluster)
-            return self._built_in.partition(record.topic, None, cluster)
+            return self._built_in.sticky_partition(record.topic, cluster)
         if self._on_new_batch is not None:
             self._on_new_batch(record.topic, cluster, partition)
             return self._ask_partitioner(record, key, value, cluster)

@@ -34,60 +34,61 @@ def make(seed: int = 1, *, ignore_keys: bool = False) -> BuiltInPartitioner:
 @pytest.mark.parametrize("key", [b"", b"a", b"21", b"foobar", b"x" * 67, b"y" * 200])
 def test_keys_go_where_the_hash_says(key: bytes) -> None:
     cluster = make_cluster([0] * 7)
-    assert make().partition(TOPIC, key, cluster) == to_positive(murmur2(key)) % 7
+    chunk = make_chunk([Row(b"v", key)])
+    assert make().partition_rows(TOPIC, chunk, content_sizes(chunk), cluster) == to_positive(murmur2(key)) % 7
     assert positive_murmur2(key) == to_positive(murmur2(key))
 
 
 def test_turn_ends_at_a_new_batch_after_a_batch_was_filled() -> None:
     partitioner, cluster = make(), make_cluster([0] * 1000)
-    first = partitioner.partition(TOPIC, None, cluster)
+    first = partitioner.sticky_partition(TOPIC, cluster)
     partitioner.needs_new_batch(TOPIC, first, 100, cluster)
-    assert partitioner.partition(TOPIC, None, cluster) == first
+    assert partitioner.sticky_partition(TOPIC, cluster) == first
     partitioner.appended(TOPIC, first, ROOM - 100, cluster)
     partitioner.needs_new_batch(TOPIC, first, 100, cluster)
-    assert partitioner.partition(TOPIC, None, cluster) == first
+    assert partitioner.sticky_partition(TOPIC, cluster) == first
     partitioner.needs_new_batch(TOPIC, first, 101, cluster)
-    second = partitioner.partition(TOPIC, None, cluster)
+    second = partitioner.sticky_partition(TOPIC, cluster)
     assert second != first
     # Whoever comes late with the partition of the last turn changes nothing.
     partitioner.needs_new_batch(TOPIC, first, ROOM, cluster)
     partitioner.appended(TOPIC, first, 5 * ROOM, cluster)
-    assert partitioner.partition(TOPIC, None, cluster) == second
+    assert partitioner.sticky_partition(TOPIC, cluster) == second
 
 
 def test_two_batches_worth_end_a_turn_in_any_case() -> None:
     partitioner, cluster = make(), make_cluster([0] * 1000)
-    first = partitioner.partition(TOPIC, None, cluster)
+    first = partitioner.sticky_partition(TOPIC, cluster)
     partitioner.appended(TOPIC, first, 2 * ROOM - 1, cluster)
-    assert partitioner.partition(TOPIC, None, cluster) == first
+    assert partitioner.sticky_partition(TOPIC, cluster) == first
     partitioner.appended(TOPIC, first, 1, cluster)
-    assert partitioner.partition(TOPIC, None, cluster) != first
+    assert partitioner.sticky_partition(TOPIC, cluster) != first
 
 
 def test_rows_and_records_share_their_turns() -> None:
     partitioner, cluster = make(), make_cluster([0] * 1000)
-    current = partitioner.partition(TOPIC, None, cluster)
+    current = partitioner.sticky_partition(TOPIC, cluster)
     partitioner.appended(TOPIC, current, 500, cluster)
     chunk = make_chunk([Row(b"x" * 88)] * 40)
     rows = partitioner.partition_rows(TOPIC, chunk, content_sizes(chunk), cluster)
     # A row takes 98 bytes: five go with the record before, ten make a turn.
     assert [len(list(run)) for run in np.split(rows, np.flatnonzero(np.diff(rows)) + 1)] == [5, 10, 10, 10, 5]
     assert rows[0] == current
-    assert partitioner.partition(TOPIC, None, cluster) == rows[-1]
+    assert partitioner.sticky_partition(TOPIC, cluster) == rows[-1]
 
 
 def test_ignored_keys_stick_like_none() -> None:
     partitioner, cluster = make(ignore_keys=True), make_cluster([0] * 100)
     chunk = make_chunk([Row(b"v", b"%d" % number) for number in range(20)])
     rows = partitioner.partition_rows(TOPIC, chunk, content_sizes(chunk), cluster)
-    assert set(rows.tolist()) == {partitioner.partition(TOPIC, b"any", cluster)}
+    assert set(rows.tolist()) == {partitioner.sticky_partition(TOPIC, cluster)}
 
 
 def drawn(partitioner: BuiltInPartitioner, leaders: list[int | None], turns: int = 6000) -> Counter[int]:
     cluster = make_cluster(leaders)
     found: Counter[int] = Counter()
     for _ in range(turns):
-        current = partitioner.partition(TOPIC, None, cluster)
+        current = partitioner.sticky_partition(TOPIC, cluster)
         found[current] += 1
         partitioner.appended(TOPIC, current, 2 * ROOM, cluster)
     return found
@@ -142,8 +143,8 @@ def shares(partitioner: BuiltInPartitioner, dice: Dice, leaders: Sequence[int]) 
     cluster = make_cluster(leaders)
 
     def draw() -> int:
-        partitioner.appended(TOPIC, partitioner.partition(TOPIC, None, cluster), 2 * ROOM, cluster)
-        return partitioner.partition(TOPIC, None, cluster)
+        partitioner.appended(TOPIC, partitioner.sticky_partition(TOPIC, cluster), 2 * ROOM, cluster)
+        return partitioner.sticky_partition(TOPIC, cluster)
 
     dice.number, dice.sides = 0, 1
     found: list[int] = []
@@ -160,7 +161,7 @@ def test_queue_loads_are_reported_once_each_partition_was_used() -> None:
     loads = PartitionLoads(accumulator, partitioner, availability_timeout_ms=50)
     leaders = [0, 0, 1]
     cluster = make_cluster(leaders)
-    partitioner.partition(TOPIC, None, cluster)
+    partitioner.sticky_partition(TOPIC, cluster)
     for partition in (0, 1):
         queue_of(accumulator, partition)
     for _ in range(3):
@@ -186,7 +187,7 @@ def test_queues_are_looked_at_now_and_then_only() -> None:
     accumulator = make_accumulator(FakeClock())
     loads = PartitionLoads(accumulator, partitioner, availability_timeout_ms=0)
     cluster = make_cluster([0, 0])
-    partitioner.partition(TOPIC, None, cluster)
+    partitioner.sticky_partition(TOPIC, cluster)
     loads.report(cluster, 100)
     for partition in (0, 1):
         queue_of(accumulator, partition)
