@@ -30,7 +30,7 @@ from tests.support.spark_version import HAS_DATA_SOURCES
 
 servers, folder, at_least_once, once, by_foreach_batch, by_save, by_stream = sys.argv[1:]
 to = {"kafka.bootstrap.servers": servers}
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
+spark = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "4").getOrCreate()
 rows = spark.range(1000).selectExpr("cast(id as string) as value")
 rows.write.parquet(folder + "/in")
 stream = spark.readStream.schema("value string").parquet(folder + "/in")

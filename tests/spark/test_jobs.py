@@ -62,6 +62,8 @@ class Job:
             environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
         command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
         command += ["--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR"]
+        # Before Spark 4.1 a stream starts a task for each of the 200 partitions of a shuffle.
+        command += ["--conf", "spark.sql.shuffle.partitions=4"]
         command += [str(ROOT / "spark_jobs" / name), *arguments]
         if terminal:
             # The first terminal that a session's leader opens is the session's own.
