@@ -12,7 +12,7 @@ import json
 import platform
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -87,7 +87,8 @@ def load(path: Path = RECORDED) -> list[Run]:
 
 
 def add(outcomes: Iterable[tuple[str, str, str]], path: Path) -> None:
-    """Put the run that ends now into *path*, in the place of an earlier one of the same Spark and Python.
+    """Put the run that ends now into *path*, in the place of an earlier one of the same Spark and Python, which is kept
+    for the ways that this run did not try.
 
     *outcomes* are way, outcome (passed, failed or skipped) and the reason of a skip.
     """
@@ -102,8 +103,11 @@ def add(outcomes: Iterable[tuple[str, str, str]], path: Path) -> None:
             cell.passed += 1
         else:
             cell.failed += 1
-    run = _run({way: cells[way] for way in WAYS})
-    others = [each for each in load(path) if (each.spark, each.python) != (run.spark, run.python)]
+    run = _run(cells)
+    known = {(each.spark, each.python): each for each in load(path)}
+    before = known.pop((run.spark, run.python), run)
+    run = replace(run, cells={way: cells.get(way) or before.cells.get(way) or Cell() for way in WAYS})
+    others = known.values()
     runs = sorted([*others, run], key=lambda each: (_numbers(each.spark), _numbers(each.python)))
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps([asdict(each) for each in runs], indent=2, ensure_ascii=False)

@@ -1,0 +1,51 @@
+"""README's table of the ways to write is what the runs on other versions of Spark have found (tests/ways.json)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import ways
+from tests.support.ways import Cell
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[ways.Run]:
+    return ways.load()
+
+
+def test_readme_has_the_table_of_the_last_runs(runs: list[ways.Run]) -> None:
+    shown = README.read_text(encoding="utf-8").partition("<!-- ways: begin -->\n")[2].partition("<!-- ways: end -->")[0]
+    assert shown.strip() == ways.table(runs)
+
+
+@pytest.mark.behaviour(
+    "Versions", "Each way to write works on every Spark in README's table, or the table says what it needs"
+)
+def test_no_cell_of_the_table_is_empty_or_failed(runs: list[ways.Run]) -> None:
+    assert {"3.5", "4.0"} <= {run.spark.rpartition(".")[0] for run in runs}
+    for run in runs:
+        for way in ways.WAYS:
+            cell = run.cells[way]
+            assert not cell.failed, (run.spark, way)
+            assert cell.passed or cell.needs, (run.spark, way)
+
+
+def test_run_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    file = tmp_path / "ways.json"
+    reason = "needs Spark 4.0: Python data sources, and this is 3.5.9"
+    ways.add([(ways.ATOMIC, "failed", "")], file)
+    ways.add([(ways.ATOMIC, "passed", ""), (ways.DF_WRITE, "skipped", reason), (ways.CONNECT, "failed", "")], file)
+    (run,) = ways.load(file)
+    assert run.cells[ways.ATOMIC] == Cell(passed=1)
+    ways.add([(ways.PARALLEL, "passed", "")], file)
+    assert ways.load(file)[0].cells == {**run.cells, ways.PARALLEL: Cell(passed=1)}
+    assert [str(run.cells[way]) for way in (ways.ATOMIC, ways.DF_WRITE, ways.CONNECT, ways.PARALLEL)] == [
+        "✓ 1 test",
+        "needs Spark 4.0",
+        "**1 of 1 tests fail**",
+        "not run",
+    ]
