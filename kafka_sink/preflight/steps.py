@@ -41,9 +41,9 @@ class Step:
     needs: tuple[str, ...] = ()
 
 
-def run_steps(steps: Sequence[Step], place: str, failed: frozenset[str] = frozenset()) -> Iterator[Finding]:
-    """The findings of all *steps*, from *place*. *failed* are steps that have failed before."""
-    without_success = set(failed)
+def run_steps(steps: Sequence[Step], place: str) -> Iterator[Finding]:
+    """The findings of all *steps*, from *place*."""
+    without_success: set[str] = set()
     for step in steps:
         missing = [name for name in step.needs if name in without_success]
         findings = [_not_tried(step, missing[0])] if missing else _run(step)

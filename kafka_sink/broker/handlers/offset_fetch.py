@@ -6,14 +6,14 @@ partitions with pending offsets of an open transaction (KIP-447).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 from uuid import UUID
 
 from kafka_sink.broker.coordinator.group_offsets import NOTHING_COMMITTED, CommittedOffset
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, once
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -68,24 +68,14 @@ def handle(context: BrokerContext, request: ApiRequest[OffsetFetchRequest]) -> N
     if version >= _FIRST_WITH_SEVERAL_GROUPS:
         groups = [
             _fetch(context, group.group_id, _asked(context, group, version), stable=body.require_stable)
-            for group in _once(body.groups)
+            # Only requests for all offsets of a group have responses that are larger than themselves.
+            for group in once(body.groups, lambda group: group.group_id if group.topics is None else id(group))
         ]
         request.respond(OffsetFetchResponse(groups=[_group_response(group) for group in groups]))
         return
     topics = body.topics
     asked = None if topics is None else [_Asked(each.name, ZERO_UUID, each.partition_indexes) for each in topics]
     request.respond(_single_response(_fetch(context, body.group_id, asked, stable=body.require_stable), version))
-
-
-def _once(groups: Iterable[OffsetFetchRequestGroup]) -> Iterator[OffsetFetchRequestGroup]:
-    """*groups* without repeated requests for all offsets of one group, so that the response stays bounded."""
-    whole: set[str] = set()
-    for group in groups:
-        if group.topics is not None:
-            yield group
-        elif group.group_id not in whole:
-            whole.add(group.group_id)
-            yield group
 
 
 def _asked(context: BrokerContext, group: OffsetFetchRequestGroup, version: int) -> list[_Asked] | None:

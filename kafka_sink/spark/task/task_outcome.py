@@ -7,6 +7,7 @@ machine, and unpickling runs whatever code the sender wants.
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any, Final
 
 from kafka_sink.common.errors import KafkaError
@@ -15,16 +16,7 @@ from kafka_sink.exactly_once.model import OpenTransaction, Transaction, Unwritab
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, TransactionalCommit
 
 #: The fields of :class:`TaskCommit` that are single numbers.
-_COUNTS: Final = (
-    "task_partition",
-    "attempt",
-    "rows_in",
-    "rows_acked",
-    "record_bytes",
-    "wire_bytes",
-    "batches",
-    "elapsed_ms",
-)
+_COUNTS: Final = tuple(item.name for item in fields(TaskCommit) if item.type == "int")
 
 
 def encode_outcome(outcome: TaskCommit | UnwritableRowsError) -> str:
