@@ -7,8 +7,9 @@
 #   scripts/demo.sh [--nodes N] [--keep]            with the embedded broker, of N nodes (default 1)
 #   scripts/demo.sh --bootstrap HOST:PORT[,…]       with a running Kafka
 #
-# --topic NAME (default flights; old topics NAME and NAME-stream are deleted), --partitions N (default 4), --compression CODEC
-# (default lz4), --batch (only the first part) and --rows N (default all) change the output. --keep leaves the embedded broker running afterwards.
+# --topic NAME (default flights; old topics NAME and NAME-stream are deleted), --partitions N (default 4),
+# --compression CODEC (default lz4), --batch (only the first part) and --rows N (default all) change the output. --keep
+# leaves the embedded broker running afterwards.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -18,6 +18,7 @@ from kafka_sink.common.config import (
     one_of,
 )
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.model import host_and_port
 
 #: "No limit", for counts and rates.
 UNLIMITED: Final = 2**31 - 1
@@ -47,7 +48,7 @@ class EndPoint:
     @property
     def address(self) -> str:
         """``host:port``, as in ``bootstrap.servers``."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
     def __str__(self) -> str:
         return f"{self.listener_name}://{self.address}"

@@ -129,8 +129,9 @@ class EmbeddedCluster:
         self._was_forked = self._running is not None
 
     def __repr__(self) -> str:
-        running = None if self._running is None else self.bootstrap_servers
-        return f"EmbeddedCluster(bootstrap_servers={running!r})" if running else "EmbeddedCluster(not running)"
+        if self._running is None:
+            return "EmbeddedCluster(not running)"
+        return f"EmbeddedCluster(bootstrap_servers={self.bootstrap_servers!r})"
 
     def _repr_html_(self) -> str:
         """A table of the running nodes and their listeners, for a notebook."""

@@ -25,6 +25,11 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def host_and_port(host: str, port: int) -> str:
+    """``host:port``, as in ``bootstrap.servers``; IPv6 addresses stand in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class ProducerIdAndEpoch(NamedTuple):
     """The identity of a producer, for which its sequences are valid; by default the absence of one."""
 

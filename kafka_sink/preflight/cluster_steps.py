@@ -120,6 +120,7 @@ class ExactlyOnceSteps:
         self._target = target
         self._connection = connection
         self._sink = sink_id(target.name, target.progress_topic)
+        self._describe_driver = DescribeTransactionsRequest(transactional_ids=[driver_id(self._sink)])
 
     def steps(self) -> list[Step]:
         name = self._target.name
@@ -150,7 +151,7 @@ class ExactlyOnceSteps:
         most = read_settings(self._connection, request).get(name)
         option = self._connection.config.option("transaction.timeout.ms")
         if most is not None and given_ms > int(most):
-            found = f"{option}={given_ms} is more than the brokers' transaction.max.timeout.ms={most}"
+            found = f"{option}={given_ms} is more than the brokers' {name}={most}"
             return [Finding("time-out", option, Status.FAILED, found, "lower the former, or raise the latter")]
         return [
             Finding(
@@ -165,8 +166,7 @@ class ExactlyOnceSteps:
 
     def _try_ids(self) -> Sequence[Finding]:
         node = self._connection.nodes[0]
-        body = DescribeTransactionsRequest(transactional_ids=[driver_id(self._sink)])
-        states = self._ask(node, ApiKey.DESCRIBE_TRANSACTIONS, body).transaction_states
+        states = self._ask(node, ApiKey.DESCRIBE_TRANSACTIONS, self._describe_driver).transaction_states
         unused = writer_id(self._sink, bytes(PROCESS_BYTES), 0)
         request = EndTxnRequest(
             transactional_id=unused, producer_id=_NO_PRODUCER, producer_epoch=_NO_PRODUCER, committed=False
@@ -189,8 +189,7 @@ class ExactlyOnceSteps:
         return [Finding(TRANSACTIONAL_IDS, subject, Status.OK, "WRITE and DESCRIBE are permitted")]
 
     def _find_transaction_coordinator(self) -> Sequence[Finding]:
-        body = DescribeTransactionsRequest(transactional_ids=[driver_id(self._sink)])
-        spec = RequestSpec(ApiKey.DESCRIBE_TRANSACTIONS, lambda _: body)
+        spec = RequestSpec(ApiKey.DESCRIBE_TRANSACTIONS, lambda _: self._describe_driver)
         codes = self._codes(spec, DescribeTransactionsResponse, lambda answer: answer.transaction_states[0].error_code)
         return [self._coordinator("transaction coordinator", TRANSACTIONAL_IDS, codes)]
 

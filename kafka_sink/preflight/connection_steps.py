@@ -16,7 +16,7 @@ from kafka_sink.client.security import create_channel_builder
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, DisconnectError
-from kafka_sink.common.model import Node
+from kafka_sink.common.model import Node, host_and_port
 from kafka_sink.network.channel_builder import ChannelBuilder
 from kafka_sink.preflight.findings import Finding, Status
 from kafka_sink.preflight.reachability import Endpoint, Named, Reachability
@@ -146,7 +146,7 @@ class ConnectionSteps:
     def _ask_for_metadata(self) -> Sequence[Finding]:
         if not self._usable:
             raise DependsOnError(BOOTSTRAP)
-        config = replace(self.config, bootstrap_servers=tuple(_address(*each) for each in self._usable))
+        config = replace(self.config, bootstrap_servers=tuple(host_and_port(*each) for each in self._usable))
         self._client = BlockingClient(config, client_id=CLIENT_ID, timeout_ms=self.timeout_ms, clock=self._clock)
         failures: list[Finding] = []
         for number, endpoint in enumerate(self._usable, 1):
@@ -175,13 +175,13 @@ class ConnectionSteps:
             advice = f"the broker does not accept requests here: check that {protocol} is the protocol of this port"
         else:
             advice = "check that this is the port of a Kafka broker, and look into the broker's log"
-        return Finding(CLUSTER, f"metadata from {_address(*endpoint)}", Status.FAILED, str(error), advice)
+        return Finding(CLUSTER, f"metadata from {host_and_port(*endpoint)}", Status.FAILED, str(error), advice)
 
     def _try_brokers(self) -> Sequence[Finding]:
         nodes = [Node(each.node_id, each.host, each.port) for each in self.metadata.brokers]
         named = {
             node: Named(
-                f"broker {node.id} at {_address(node.host, node.port)}",
+                f"broker {node.id} at {host_and_port(node.host, node.port)}",
                 (node.host, node.port),
                 "the broker gives clients this name (advertised.listeners): make it known to this machine's DNS, or "
                 "correct advertised.listeners",
@@ -212,7 +212,3 @@ def _summary(findings: Sequence[Finding]) -> Finding:
     """One finding for a broker that can be used."""
     told = ", ".join(f"{each.step}: {each.found}" for each in findings)
     return Finding("broker", findings[0].subject, Status.OK, told)
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
