@@ -35,6 +35,7 @@ def assert_is(counted: Mapping[str, int], expected: Mapping[str, float]) -> None
         assert counted.get(name, 0) == pytest.approx(expected.get(name, 0), rel=share), name
 
 
+@amounts.only_long
 def test_metadata_and_connections_are_a_workers_and_not_a_tasks() -> None:
     first, *later = run_really(REAL, exactly_once=False)
     # A worker that asks for the brokers before it knows the topic asks for that in a second request.
@@ -44,6 +45,7 @@ def test_metadata_and_connections_are_a_workers_and_not_a_tasks() -> None:
         assert set(batch.workers) == {"InitProducerId", "Produce"}
 
 
+@amounts.only_long
 def test_a_parallel_batch_on_real_brokers_is_the_models() -> None:
     first, second, third = run_really(REAL, exactly_once=True)
     assert_is(third.workers, scale_model.tasks_of_parallel(REAL))

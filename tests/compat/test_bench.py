@@ -26,6 +26,7 @@ def test_every_sink_writes_every_row(real_kafka: RealKafka) -> None:
     assert all(figures["rows_per_s"] > 0 for figures in result["sinks"].values())
 
 
+@only_long
 def test_columns_and_the_java_producer_send_every_row(real_kafka: RealKafka) -> None:
     (result,) = bench(real_kafka, "columns", "--rows", "2000", "--runs", "1", "--codecs", "lz4")
     assert set(result["senders"]) == {"kafkalite", "java", "java, system's send buffer"}

@@ -1,7 +1,7 @@
 """The benchmarks inside Spark with few rows: their figures mean nothing here, but they must not rot.
 
-They run in the session and on the Kafka that the matrix has anyway; their scripts start Sparks of their own, in the
-long run.
+They run in the session and on the Kafka that the matrix has anyway; most of them, and their scripts, which start Sparks
+of their own, in the long run.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def test_both_formats_write_every_row_over_sasl_ssl(kafka: SecureServer, spark: 
     assert set(bench.handshakes(("PLAINTEXT", "SASL_SSL"))) == {"PLAINTEXT", "SASL_SSL"}
 
 
+@only_long
 @pytest.mark.parametrize(
     ("measure", "streams"),
     [(ADD_BATCH, tuple(STREAMS)), (WHOLE_TRIGGER, ("kafka", "kafkalite", "null"))],
@@ -54,6 +55,7 @@ def test_every_stream_writes_every_row_over_sasl_ssl(
     assert result["streams"]["kafka"]["times_sparks_own"] == 1
 
 
+@only_long
 def test_small_writes_are_repeated_in_one_session(kafka: SecureServer, spark: SparkSession) -> None:
     register_null(spark)
     found = bench_small.repeated(spark, bench_small.COMPARED, kafka.addresses[PLAINTEXT], 1, warm_up_writes=1)

@@ -88,11 +88,12 @@ def values(cluster: Any, topic: str) -> list[int]:
 
 
 @pytest.mark.behaviour("Package", "A zip of the package is enough for executors that only have its dependencies")
+@only_long
 def test_py_files_bring_the_package_to_an_executor(
     submission: Submission, cluster: Any, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(2)
-    # One executor, in a JVM of its own; a cluster takes too long for every run of the tests.
+    # One executor, in a JVM of its own.
     submission.run("--py-files", "local-cluster[1,1,512]", block(REGISTER), cluster.bootstrap_servers, topic)
     assert values(cluster, topic) == list(range(1000))
 

@@ -19,6 +19,7 @@ import pytest
 from kafka_sink.client.admin import AdminClient
 from tests.conftest import Figure
 from tests.support import ways
+from tests.support.amounts import only_long
 from tests.support.broker_process import BrokerProcess
 from tests.support.readback import read_topic
 from tests.support.spark_version import HAS_DATA_SOURCES
@@ -153,7 +154,9 @@ PATH=${{PATH#*:}} exec chmod "$@"
 
 @pytest.mark.behaviour("Spark jobs", "SIGTERM and Ctrl-C let the micro-batch end, and the next start goes on")
 @pytest.mark.way(ways.FOREACH_BATCH)
-@pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "process-group"])
+@pytest.mark.parametrize(
+    "on_terminal", [pytest.param(True, id="terminal", marks=only_long), pytest.param(False, id="process-group")]
+)
 def test_ctrl_c_ends_foreach_batch_of_a_socket_well(
     broker: BrokerProcess, topic: str, tmp_path: Path, on_terminal: bool
 ) -> None:

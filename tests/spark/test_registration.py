@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support import ways
+from tests.support.amounts import only_long
 from tests.support.installed import ROOT, Environment, copy_checkout
 from tests.support.readback import read_topic
 from tests.support.spark_version import requires_data_sources
@@ -38,6 +39,7 @@ other.join()
 @requires_data_sources
 @pytest.mark.way(ways.DF_WRITE)
 @pytest.mark.behaviour("Package", "Spark finds the format after pip install -e without any help")
+@only_long
 def test_an_editable_install_registers_itself(cluster: Any, new_topic: Callable[..., str], tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(JOB)

@@ -33,14 +33,14 @@ def _amount(variable: str, normal: _Amount, long: _Amount, meaning: str) -> _Amo
 
 SIMULATED_RUNS = _amount(
     "KAFKALITE_SIMULATED_RUNS",
-    200,
+    100,
     4_000,
     "seeds that the simulator tries, of the producer and of transactions each (or --sim-runs)",
 )
 LOAD_RECORDS = _amount("KAFKALITE_LOAD_RECORDS", 20_000, 500_000, "records under restarts and kills of a real cluster")
 RESTARTS = _amount("KAFKALITE_RESTARTS", 1, 3, "nodes of a real cluster of three that are restarted in turn under load")
 LEADER_MOVES = _amount("KAFKALITE_LEADER_MOVES", 2, 10, "how often all leaders of a real cluster are moved under load")
-WORKER_LIVES = _amount("KAFKALITE_WORKER_LIVES", 5, 20, "how often a process that writes transactions is killed")
+WORKER_LIVES = _amount("KAFKALITE_WORKER_LIVES", 3, 20, "how often a process that writes transactions is killed")
 LEADER_KILLS = _amount(
     "KAFKALITE_LEADER_KILLS",
     1,
