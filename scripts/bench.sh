@@ -4,6 +4,7 @@
 #   scripts/bench.sh spark     format("kafkalite") compared with Spark's format("kafka"), loops over rows, and no sink
 #   scripts/bench.sh columns   KafkaProducer.send_columns compared with Kafka's Java producer
 #   scripts/bench.sh records   KafkaProducer.send compared with kafka-python, aiokafka and confluent-kafka
+#   scripts/bench.sh avro      rows encoded to Avro compared with fastavro, without a broker
 #   scripts/bench.sh stream    micro-batches compared with Spark's own sink and a Python sink that does nothing
 #   scripts/bench.sh trigger   the same for complete triggers, with asyncProgressTrackingEnabled
 #   scripts/bench.sh small     df.write of 1,000 rows: repeated in one session, and the first write of a session
@@ -62,6 +63,7 @@ bench_all() {
     done
     bench bench_columns --runs 5 "${common[@]}"
     bench bench_records "${common[@]}"
+    python -m tests.bench.bench_avro "${common[@]}"
     bench_stream "${common[@]}"
     bench_stream --security SASL_SSL "${common[@]}"
     bench_stream --whole-trigger "${common[@]}"
@@ -106,6 +108,10 @@ case "$command" in
         prepare
         find_kafka
         bench bench_records "$@"
+        ;;
+    avro)
+        ensure_venv bench
+        python -m tests.bench.bench_avro "$@"
         ;;
     stream)
         prepare

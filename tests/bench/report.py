@@ -122,6 +122,17 @@ def _records(client: str, least: float) -> Callable[[Results], tuple[str, bool]]
     return measured
 
 
+def _avro(work: str, least: float, rate: float) -> Callable[[Results], tuple[str, bool]]:
+    """The rows per second of the encoder over those of fastavro; both the ratio and the rate are aimed at."""
+
+    def measured(found: Results) -> tuple[str, bool]:
+        ours, theirs = (found["avro"]["works"][work][name] for name in ("kafkalite", "fastavro"))
+        text, faster = _faster(ours, theirs, "rows_per_s", least)
+        return text, faster and ours["rows_per_s"] >= rate
+
+    return measured
+
+
 def _slower(ours: Mapping[str, Any], theirs: Mapping[str, Any], most: float, more: str = "") -> tuple[str, bool]:
     text = _compared(ours, theirs, "p50_ms", _against(ours["p50_ms"], theirs["p50_ms"], _whole_ms), more)
     return text, ours["p50_ms"] / theirs["p50_ms"] <= most
@@ -247,6 +258,14 @@ GOALS: Final = (
     ),
     Goal("`send`, record by record", "kafka-python", "≥ 4×", _records("kafka-python", 4)),
     Goal("`send`, record by record", "confluent-kafka", "≥ 0.5×", _records("confluent-kafka", 0.5)),
+    *(
+        Goal(f"Avro, one thread, {work}", "fastavro", goal, _avro(work, 15, rate))
+        for work, goal, rate in (
+            ("5 columns", "≥ 15×, ≥ 5 M/s", 5e6),
+            ("5 nullable columns", "≥ 15×", 0),
+            ("40 columns", "≥ 15×, ≥ 0.4 M/s", 0.4e6),
+        )
+    ),
     *(
         Goal(name, _SPARK, "≥ 1.3×", _times(f"spark {name}", "kafka", 1.3))
         for name in ("1 kB values", "10 kB values", "headers", "no key", "skewed keys", "1,000 partitions")

@@ -17,7 +17,18 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-_PACKAGES = ("pyspark", "pyarrow", "numpy", "lz4", "zstandard", "crc32c", "confluent-kafka", "kafka-python", "aiokafka")
+_PACKAGES = (
+    "pyspark",
+    "pyarrow",
+    "numpy",
+    "lz4",
+    "zstandard",
+    "crc32c",
+    "confluent-kafka",
+    "kafka-python",
+    "aiokafka",
+    "fastavro",
+)
 
 
 def environment() -> dict[str, Any]:

@@ -178,6 +178,12 @@ VERIFY_ROWS = _amount(
     1_000_000,
     "rows that kafkalite verify compares while its memory is measured",
 )
+AVRO_BATCHES = _amount(
+    "KAFKALITE_AVRO_BATCHES",
+    80,
+    20_000,
+    "batches of rows of random types that are written as Avro and compared with fastavro's bytes",
+)
 
 
 def main() -> None:

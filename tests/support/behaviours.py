@@ -32,6 +32,7 @@ PARTS: Final = (
     "ProducerBatch",
     "Record format",
     "Compression",
+    "Avro",
     "BufferPool",
     "Sender",
     "Retries",

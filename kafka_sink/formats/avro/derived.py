@@ -1,0 +1,106 @@
+"""The Avro schema that belongs to a column of Arrow, as spark-avro derives it from the types of Spark.
+
+Called on the driver, before any task. Names, namespaces and the order of unions are spark-avro's; only a decimal is
+``bytes`` here, as other libraries have it, and ``fixed`` there.
+
+Source: https://spark.apache.org/docs/latest/sql-data-sources-avro.html, apache/spark ``SchemaConverters.scala``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kafka_sink.formats.avro.schema import NAME
+from kafka_sink.formats.errors import FormatError
+
+#: The name of the outermost record.
+TOP_LEVEL_RECORD: Final = "topLevelRecord"
+
+#: spark-avro notes the type of an interval, which is a plain number in Avro.
+_CATALYST_TYPE: Final = "spark.sql.catalyst.type"
+
+_SIMPLE: Final[Mapping[pa.DataType, str]] = {
+    pa.null(): "null",
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "bytes",
+    pa.large_binary(): "bytes",
+}
+
+_LOGICAL: Final[tuple[tuple[Callable[[pa.DataType], bool], dict[str, str]], ...]] = (
+    (pa.types.is_date32, {"type": "int", "logicalType": "date"}),
+    (pa.types.is_time, {"type": "long", "logicalType": "time-micros"}),
+    (
+        lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None,
+        {"type": "long", "logicalType": "timestamp-micros"},
+    ),
+    (pa.types.is_timestamp, {"type": "long", "logicalType": "local-timestamp-micros"}),
+    (pa.types.is_duration, {"type": "long", _CATALYST_TYPE: "interval day to second"}),
+)
+
+
+def derive_schema(kind: pa.DataType, column: str) -> str:
+    """The JSON of the schema for *column*, whose rows have the type *kind*. Null rows have no payload, so the schema
+    itself is not nullable.
+
+    :raises FormatError: if a type has no counterpart in Avro, or a field has a name that Avro does not allow.
+    """
+    return json.dumps(_derive(kind, TOP_LEVEL_RECORD, "", column), separators=(",", ":"))
+
+
+def _derive(kind: pa.DataType, name: str, namespace: str, path: str) -> Any:
+    simple = _SIMPLE.get(kind)
+    if simple is not None:
+        return simple
+    for fits, declared in _LOGICAL:
+        if fits(kind):
+            return declared
+    if pa.types.is_decimal128(kind) and kind.scale >= 0:
+        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return {"type": "array", "items": _of_field(kind.value_field, name, namespace, f"{path}[]")}
+    if pa.types.is_map(kind):
+        if not pa.types.is_string(kind.key_type):
+            raise FormatError(
+                f"column '{path}' is a map with keys of type {kind.key_type}, but Avro's maps have string keys; cast "
+                f"them: transform_keys(…, lambda key, _: key.cast('string'))"
+            )
+        return {"type": "map", "values": _of_field(kind.item_field, name, namespace, f"{path}{{}}")}
+    if pa.types.is_struct(kind):
+        return _record(kind, name, namespace, path)
+    raise FormatError(f"column '{path}' has the type {kind}, which has no counterpart in Avro; cast or drop it")
+
+
+def _record(kind: pa.DataType, name: str, namespace: str, path: str) -> dict[str, Any]:
+    inside = f"{namespace}.{name}" if namespace else name
+    fields: dict[str, Any] = {}
+    for each in kind:
+        place = f"{path}.{each.name}"
+        if not NAME.fullmatch(each.name):
+            raise FormatError(
+                f"column '{place}' has a name that Avro does not allow: only letters, digits and _, and no digit "
+                "first; rename it"
+            )
+        if each.name in fields:
+            raise FormatError(f"column '{path}' has two fields named '{each.name}'; rename one of them")
+        fields[each.name] = _of_field(each, each.name, inside, place)
+    declared: dict[str, Any] = {"type": "record", "name": name}
+    if namespace:
+        declared["namespace"] = namespace
+    return {**declared, "fields": [{"name": each, "type": of} for each, of in fields.items()]}
+
+
+def _of_field(field: pa.Field, name: str, namespace: str, path: str) -> Any:
+    declared = _derive(field.type, name, namespace, path)
+    return [declared, "null"] if field.nullable and declared != "null" else declared

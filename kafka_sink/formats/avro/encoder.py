@@ -1,0 +1,41 @@
+"""Encodes a column to Avro payloads, one per row, with a constant number of numpy and Arrow passes per field.
+
+Created once per task and column, and called on the task's thread for each batch of rows. It never loops over rows.
+
+Source: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_sink.formats.avro.fields import constant_fields, joined, nulls_of, only_present
+from kafka_sink.formats.avro.matching import writer_for
+from kafka_sink.formats.avro.parsing import parse_schema
+
+
+class AvroEncoder:
+    """Writes rows of one type by one schema."""
+
+    def __init__(self, schema: str, kind: pa.DataType, column: str) -> None:
+        """*schema* is the JSON of the schema, *kind* the type of the rows, and *column* their name for messages.
+
+        :raises FormatError: if the schema is invalid, or the column does not fit it; the text names the column.
+        """
+        self._writer = writer_for(parse_schema(schema), kind, column)
+
+    def encode(self, rows: pa.Array, prefix: bytes = b"") -> pa.LargeBinaryArray:
+        """The payloads of *rows*, each after *prefix*; a null row has a null payload.
+
+        :raises RowSerializationError: if a row's value does not fit the schema; the text names column and value.
+        """
+        count = len(rows)
+        if not count:
+            return pa.array([], pa.large_binary())
+        nulls = nulls_of(rows)
+        pieces = [*only_present(constant_fields(prefix), nulls), *self._writer.pieces(rows, nulls)]
+        data, bounds = joined(pieces, count)
+        validity = None if nulls is None else pa.array(~nulls).buffers()[1]
+        offsets = pa.py_buffer(np.ascontiguousarray(bounds))
+        return pa.Array.from_buffers(pa.large_binary(), count, [validity, offsets, data])

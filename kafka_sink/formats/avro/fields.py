@@ -1,0 +1,96 @@
+"""Fields of rows of which some are not written: what the encoder does to pieces before they are joined.
+
+Called on the task's thread. ``absent`` is bool[n], True where a row has nothing at this place (it, or something that
+contains it, is null), or None if every row has something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from kafka_sink.records.binary_column import BinaryColumn, Bools, Int64s
+from kafka_sink.records.gather import Field, Piece, UInt64s, Words, constant_field, join_rows
+
+Absent: TypeAlias = Bools | None
+
+_WORD_BYTES = 8
+
+
+def nulls_of(array: pa.Array) -> Absent:
+    """Where *array* itself is null."""
+    return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+
+
+def either(left: Absent, right: Absent) -> Absent:
+    """Where one of the two is absent."""
+    if left is None or right is None:
+        return right if left is None else left
+    return left | right
+
+
+def numbers(array: pa.Array, width: type[np.generic]) -> NDArray[Any]:
+    """The values of *array*, an array of numbers of *width*, without a copy if no row is null.
+
+    A null row gets the value of another row: numbers of one size are encoded faster.
+    """
+    data = array.buffers()[1]
+    dtype = np.dtype(width)
+    if data is None or len(array) == 0:
+        return np.zeros(len(array), dtype)
+    values = np.frombuffer(data, dtype, count=len(array), offset=array.offset * dtype.itemsize)
+    nulls = nulls_of(array)
+    return values if nulls is None else np.where(nulls, values[int(nulls.argmin())], values)
+
+
+def constant_fields(data: bytes) -> list[Field]:
+    """The same bytes, of any number, for every row."""
+    return [constant_field(data[at : at + _WORD_BYTES]) for at in range(0, len(data), _WORD_BYTES)]
+
+
+def after(first: Piece, pieces: Sequence[Piece]) -> list[Piece]:
+    """*first*, a field of one byte, then *pieces*; the first two become one field if they fit into one."""
+    follower = pieces[0] if pieces else None
+    if not isinstance(first, Field) or not isinstance(follower, Field) or follower.max_size >= _WORD_BYTES:
+        return [first, *pieces]
+    word = np.asarray(follower.word, np.uint64) << np.uint64(8) | np.asarray(first.word, np.uint64)
+    size = np.asarray(follower.size, np.uint64) + np.asarray(first.size, np.uint64)
+    least, most = first.min_size + follower.min_size, 1 + follower.max_size
+    both = Field(_plain(word), _plain(size), least, most)
+    return [both, *pieces[1:]]
+
+
+def _plain(words: Any) -> Words:
+    """One number for all rows as a number of Python, which costs nothing per row."""
+    return words if np.ndim(words) else int(words)
+
+
+def only_present(pieces: Sequence[Piece], absent: Absent) -> list[Piece]:
+    """*pieces* without the bytes of absent rows."""
+    if absent is None:
+        return list(pieces)
+    # All bits of a row that is there, none of one that is not.
+    keep = absent.astype(np.uint64) - np.uint64(1)
+    return [
+        _column_without(piece, absent) if isinstance(piece, BinaryColumn) else _kept(piece, keep) for piece in pieces
+    ]
+
+
+def _kept(field: Field, keep: UInt64s) -> Field:
+    word = 0 if isinstance(field.word, int) and field.word == 0 else keep & np.asarray(field.word, dtype=np.uint64)
+    return Field(word, keep & np.asarray(field.size, dtype=np.uint64), 0, field.max_size)
+
+
+def _column_without(column: BinaryColumn, absent: Bools) -> BinaryColumn:
+    return BinaryColumn.of(column.buffer, column.starts, np.where(absent, 0, column.lengths), None, is_contiguous=False)
+
+
+def joined(pieces: Sequence[Piece], rows: int) -> tuple[pa.Buffer, Int64s]:
+    """All pieces of each row in one buffer, and int64[rows + 1]: where each row begins, and the end."""
+    if rows == 0 or not pieces:
+        return pa.py_buffer(b""), np.zeros(rows + 1, dtype=np.int64)
+    return join_rows(pieces, rows)

@@ -1,0 +1,228 @@
+"""Finds for each column the place in an Avro schema and the writer; what does not fit is refused before any row.
+
+Called on the driver, and once per task. Columns and fields match by their names. As in spark-avro a field without a
+column must be nullable or have a default, and a column without a field is an error.
+
+Source: apache/spark ``AvroSerializer.scala``; https://avro.apache.org/docs/1.12.0/specification/#schema-resolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_sink.common.config import nearest
+from kafka_sink.common.errors import RowSerializationError
+from kafka_sink.formats.avro.compounds import (
+    AlwaysNullWriter,
+    EntriesWriter,
+    ItemsWriter,
+    NullableWriter,
+    OnlyBranchWriter,
+    RecordWriter,
+    RequiredWriter,
+)
+from kafka_sink.formats.avro.defaults import default_column
+from kafka_sink.formats.avro.fields import joined
+from kafka_sink.formats.avro.leaves import (
+    BooleanWriter,
+    BytesWriter,
+    ConstantWriter,
+    DecimalWriter,
+    EnumWriter,
+    FixedWriter,
+    FloatWriter,
+    NothingWriter,
+    NumberWriter,
+    Writer,
+)
+from kafka_sink.formats.avro.schema import (
+    NO_DEFAULT,
+    NULL,
+    Array,
+    AvroType,
+    Decimal,
+    Enum,
+    Field,
+    Fixed,
+    Map,
+    Primitive,
+    Record,
+    Union,
+)
+from kafka_sink.formats.errors import FormatError
+
+_INTS: Final[Mapping[pa.DataType, type[np.generic]]] = {
+    pa.int8(): np.int8,
+    pa.int16(): np.int16,
+    pa.int32(): np.int32,
+}
+_FLOATS: Final[Mapping[pa.DataType, type[np.generic]]] = {pa.float32(): np.float32, pa.float64(): np.float64}
+# What each number of Avro can be written from without a loss that Avro's own rules do not allow.
+_NUMBERS: Final[Mapping[str, Mapping[pa.DataType, type[np.generic]]]] = {
+    "int": _INTS,
+    "long": {**_INTS, pa.int64(): np.int64},
+    "float": {**_INTS, pa.int64(): np.int64, pa.float32(): np.float32},
+    "double": {**_INTS, pa.int64(): np.int64, **_FLOATS},
+}
+_PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_UNIT_NAMES: Final[Mapping[str, str]] = {"millis": "ms", "micros": "us", "nanos": "ns"}
+
+
+def writer_for(avro: AvroType, kind: pa.DataType, path: str) -> Writer:
+    """The writer of column *path*, whose rows have the type *kind*, as *avro*.
+
+    :raises FormatError: if the column cannot be written so; the text names the column and both types.
+    """
+    if isinstance(avro, Union):
+        return _union_writer(avro, kind, path)
+    if avro == NULL:
+        if not pa.types.is_null(kind):
+            raise _mismatch(avro, kind, path, "drop the column, or change the schema")
+        return NothingWriter()
+    return RequiredWriter(path, _value_writer(avro, kind, path))
+
+
+def _union_writer(avro: Union, kind: pa.DataType, path: str) -> Writer:
+    null_index = next((index for index, branch in enumerate(avro.branches) if branch == NULL), None)
+    if null_index is not None and (pa.types.is_null(kind) or not avro.others):
+        if not pa.types.is_null(kind):
+            raise _mismatch(avro, kind, path, "drop the column, or change the schema")
+        return AlwaysNullWriter(null_index)
+    if len(avro.others) > 1:
+        raise _mismatch(avro, kind, path, "only unions of null and one other type are written: change the schema")
+    if null_index is None:
+        return OnlyBranchWriter(writer_for(avro.others[0], kind, path))
+    return NullableWriter(_value_writer(avro.others[0], kind, path), null_index)
+
+
+def _value_writer(avro: AvroType, kind: pa.DataType, path: str) -> Writer:
+    """The writer of what is not null."""
+    match avro:
+        case Record():
+            return _record_writer(avro, kind, path)
+        case Array() if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            return ItemsWriter(writer_for(avro.items, kind.value_type, f"{path}[]"))
+        case Map() if pa.types.is_map(kind) and _is_text(kind.key_type):
+            key = RequiredWriter(f"{path}{{key}}", BytesWriter(f"{path}{{key}}"))
+            return ItemsWriter(EntriesWriter(key, writer_for(avro.values, kind.item_type, f"{path}{{}}")))
+        case Decimal() if pa.types.is_decimal128(kind):
+            if kind.scale > avro.scale:
+                raise _mismatch(avro, kind, path, f"round it: cast('decimal({avro.precision},{avro.scale})')")
+            return DecimalWriter(path, avro)
+        case Fixed() if _is_bytes(kind):
+            return FixedWriter(path, avro.size)
+        case Enum() if _is_text(kind):
+            return EnumWriter(path, avro.symbols)
+        case Primitive():
+            return _primitive_writer(avro, kind, path)
+    raise _mismatch(avro, kind, path, "cast the column, or change the schema")
+
+
+def _record_writer(avro: Record, kind: pa.DataType, path: str) -> Writer:
+    if not pa.types.is_struct(kind):
+        raise _mismatch(avro, kind, path, "make it a struct: struct('*')")
+    names = [field.name for field in kind]
+    _check_names(names, avro, path)
+    columns, writers = [], []
+    for field in avro.fields:
+        place = f"{path}.{field.name}"
+        index = names.index(field.name) if field.name in names else None
+        columns.append(index)
+        writers.append(
+            _writer_without_column(field, place) if index is None else writer_for(field.type, kind[index].type, place)
+        )
+    return RecordWriter(tuple(columns), tuple(writers))
+
+
+def _check_names(names: list[str], avro: Record, path: str) -> None:
+    """:raises FormatError: if two columns have the same name, or a column has no field."""
+    known = [field.name for field in avro.fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise FormatError(f"column '{path}' has two fields named '{name}'; rename one of them")
+        if name not in known:
+            meant = next((f" (did you mean {each}?)" for each in known if each.lower() == name.lower()), None)
+            raise FormatError(
+                f"column '{path}.{name}' has no field in the schema's {avro}{meant or nearest(name, known)}; rename "
+                "or drop it, or add it to the schema"
+            )
+
+
+def _writer_without_column(field: Field, path: str) -> Writer:
+    if field.default is not NO_DEFAULT:
+        return ConstantWriter(_default_bytes(field, path))
+    if isinstance(field.type, Union) and NULL in field.type.branches:
+        return AlwaysNullWriter(field.type.branches.index(NULL))
+    raise FormatError(
+        f"column '{path}' is missing: the schema's field '{field.name}' ({field.type}) has no default and may not be "
+        "null; add the column, or a default to the schema"
+    )
+
+
+def _default_bytes(field: Field, path: str) -> bytes:
+    """The default of *field* as it is written; a union's is of its first type."""
+    kind, array = default_column(field, path)
+    prefix = b""
+    if isinstance(field.type, Union):
+        prefix = b"\x00"
+    try:
+        pieces = writer_for(kind, array.type, path).pieces(array, None)
+    except RowSerializationError as error:
+        raise FormatError(f"the default of the schema's field '{field.name}' {error.problem}") from None
+    data, _ = joined(pieces, 1)
+    return prefix + bytes(data)
+
+
+def _primitive_writer(avro: Primitive, kind: pa.DataType, path: str) -> Writer:
+    if avro.logical is None and kind in _NUMBERS.get(avro.name, {}):
+        stored = _NUMBERS[avro.name][kind]
+        if avro.name in ("int", "long"):
+            return NumberWriter(path, stored)
+        return FloatWriter(stored, np.float32 if avro.name == "float" else np.float64)
+    match avro.name:
+        case "boolean" if pa.types.is_boolean(kind):
+            return BooleanWriter()
+        case "string" if _is_text(kind):
+            return BytesWriter(path)
+        case "bytes" if _is_text(kind) or _is_bytes(kind):
+            return BytesWriter(path)
+        case "int" if pa.types.is_date32(kind) and avro.logical in (None, "date"):
+            return NumberWriter(path, np.int32)
+        case "int" | "long":
+            return _time_writer(avro, kind, path)
+    raise _mismatch(avro, kind, path, "cast the column, or change the schema")
+
+
+def _time_writer(avro: Primitive, kind: pa.DataType, path: str) -> Writer:
+    stored: type[np.generic] = np.int32 if pa.types.is_time32(kind) else np.int64
+    logical = avro.logical or ""
+    if pa.types.is_duration(kind) and avro == Primitive("long"):
+        unit = "us"
+    elif pa.types.is_timestamp(kind) and avro.name == "long":
+        # A long without a logical type takes milliseconds, as in spark-avro.
+        expected = "timestamp-" if kind.tz is not None else "local-timestamp-"
+        if logical and not logical.startswith(expected):
+            raise _mismatch(avro, kind, path, f"use {expected}micros in the schema, or cast the column")
+        unit = _UNIT_NAMES[logical.rpartition("-")[2]] if logical else "ms"
+    elif pa.types.is_time(kind) and logical.startswith("time-"):
+        unit = _UNIT_NAMES[logical.rpartition("-")[2]]
+    else:
+        raise _mismatch(avro, kind, path, "cast the column, or change the schema")
+    have, want = _PER_SECOND[kind.unit], _PER_SECOND[unit]
+    return NumberWriter(path, stored, max(want // have, 1), max(have // want, 1))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _mismatch(avro: AvroType, kind: pa.DataType, path: str, remedy: str) -> FormatError:
+    return FormatError(f"column '{path}' is {kind}, which cannot be written as the schema's {avro}; {remedy}")

@@ -1,0 +1,209 @@
+"""Parses the JSON of an Avro schema and checks it. Called on the driver and once per task; it reads no rows.
+
+Source: https://avro.apache.org/docs/1.12.0/specification/#schema-declaration.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kafka_sink.formats.avro.schema import (
+    NAME,
+    NO_DEFAULT,
+    PRIMITIVES,
+    Array,
+    AvroType,
+    Decimal,
+    Enum,
+    Field,
+    Fixed,
+    Map,
+    Primitive,
+    Record,
+    Union,
+)
+from kafka_sink.formats.errors import FormatError
+
+#: The logical types that are known of each type. Others are ignored, as Avro demands.
+_LOGICAL: Final[Mapping[str, frozenset[str]]] = {
+    "int": frozenset({"date", "time-millis"}),
+    "long": frozenset(
+        {
+            "time-micros",
+            "timestamp-millis",
+            "timestamp-micros",
+            "timestamp-nanos",
+            "local-timestamp-millis",
+            "local-timestamp-micros",
+            "local-timestamp-nanos",
+        }
+    ),
+}
+
+
+def parse_schema(text: str) -> AvroType:
+    """The type that the JSON *text* declares; a bare name of a primitive type is accepted without its quotes.
+
+    :raises FormatError: if it is no valid schema, or one that refers to itself; the text says where.
+    """
+    stripped = text.strip()
+    try:
+        declared = stripped if stripped in PRIMITIVES else json.loads(stripped)
+        return _Parser().type(declared, "", "the schema")
+    except json.JSONDecodeError as error:
+        raise FormatError(f"the Avro schema is no JSON: {error}; it begins with {stripped[:60]!r}") from None
+    except RecursionError:
+        raise FormatError("the Avro schema is nested too deeply to be read") from None
+
+
+class _Parser:
+    """The named types of one schema; None stands for one whose declaration has not ended."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, AvroType | None] = {}
+
+    def type(self, declared: Any, namespace: str, place: str) -> AvroType:
+        """:raises FormatError: see :func:`parse_schema`."""
+        if isinstance(declared, str):
+            return self._by_name(declared, namespace, place)
+        if isinstance(declared, list):
+            return self._union(declared, namespace, place)
+        if not isinstance(declared, dict) or "type" not in declared:
+            raise FormatError(f"{place} is {_shown(declared)}, expected a type of Avro: a name, an object or a list")
+        kind = declared["type"]
+        if isinstance(kind, dict | list):
+            return self.type(kind, namespace, place)
+        if not isinstance(kind, str):
+            raise FormatError(f"{place} has the type {_shown(kind)}, expected a name")
+        return self._declared(kind, declared, namespace, place)
+
+    def _declared(self, kind: str, declared: Mapping[str, Any], namespace: str, place: str) -> AvroType:
+        match kind:
+            case "record" | "error":
+                return self._record(declared, namespace, place)
+            case "enum":
+                return self._enum(declared, namespace, place)
+            case "fixed":
+                return self._fixed(declared, namespace, place)
+            case "array":
+                return Array(self.type(declared.get("items"), namespace, f"{place}[]"))
+            case "map":
+                return Map(self.type(declared.get("values"), namespace, f"{place}{{}}"))
+            case "bytes" if (decimal := _decimal(declared, None)) is not None:
+                return decimal
+        if kind not in PRIMITIVES:
+            return self._by_name(kind, namespace, place)
+        logical = declared.get("logicalType")
+        return Primitive(kind, logical if logical in _LOGICAL.get(kind, ()) else None)
+
+    def _by_name(self, name: str, namespace: str, place: str) -> AvroType:
+        if name in PRIMITIVES:
+            return Primitive(name)
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        for candidate in (full, name):
+            if candidate in self._named:
+                found = self._named[candidate]
+                if found is None:
+                    raise FormatError(f"{place} refers to {candidate}, which contains it; a row cannot contain itself")
+                return found
+        raise FormatError(f"{place} has the unknown type {name!r}; declare it where it is used first")
+
+    def _union(self, declared: list[Any], namespace: str, place: str) -> Union:
+        branches = tuple(self.type(branch, namespace, place) for branch in declared)
+        if not branches:
+            raise FormatError(f"{place} is a union without types")
+        if any(isinstance(branch, Union) for branch in branches):
+            raise FormatError(f"{place} is a union within a union; write its types into the outer one")
+        kinds = [_kind_in_union(branch) for branch in branches]
+        twice = next((kind for kind in kinds if kinds.count(kind) > 1), None)
+        if twice is not None:
+            raise FormatError(f"{place} is a union that has {twice} twice")
+        return Union(branches)
+
+    def _begin(self, declared: Mapping[str, Any], namespace: str, place: str) -> tuple[str, str]:
+        """Note a named type; its full name and its namespace."""
+        name = declared.get("name")
+        if not isinstance(name, str) or not all(NAME.fullmatch(part) for part in name.split(".")):
+            raise FormatError(
+                f"{place} has the name {_shown(name)}; Avro allows letters, digits and _, and no digit first"
+            )
+        if "." in name:
+            full = name
+        else:
+            inside = declared.get("namespace", namespace)
+            full = f"{inside}.{name}" if inside else name
+        if full in self._named:
+            raise FormatError(f"{place} declares {full} a second time; refer to it by its name")
+        self._named[full] = None
+        return full, full.rpartition(".")[0]
+
+    def _record(self, declared: Mapping[str, Any], namespace: str, place: str) -> Record:
+        full, inside = self._begin(declared, namespace, place)
+        listed = declared.get("fields")
+        if not isinstance(listed, list):
+            raise FormatError(f"{place} (record {full}) has no list of fields")
+        fields: dict[str, Field] = {}
+        for each in listed:
+            name = each.get("name") if isinstance(each, dict) else None
+            if not isinstance(name, str) or not NAME.fullmatch(name) or name in fields:
+                raise FormatError(
+                    f"record {full} has the field {_shown(each)}; a field needs a name of its own, of letters, digits "
+                    "and _, and no digit first"
+                )
+            kind = self.type(each.get("type"), inside, f"field {name} of record {full}")
+            fields[name] = Field(name, kind, each.get("default", NO_DEFAULT))
+        record = Record(full, tuple(fields.values()))
+        self._named[full] = record
+        return record
+
+    def _enum(self, declared: Mapping[str, Any], namespace: str, place: str) -> Enum:
+        full, _ = self._begin(declared, namespace, place)
+        symbols = declared.get("symbols")
+        if (
+            not isinstance(symbols, list)
+            or not all(isinstance(each, str) and NAME.fullmatch(each) for each in symbols)
+            or len(set(symbols)) != len(symbols)
+        ):
+            raise FormatError(f"{place} (enum {full}) has the symbols {_shown(symbols)}, expected names, each once")
+        enum = Enum(full, tuple(symbols))
+        self._named[full] = enum
+        return enum
+
+    def _fixed(self, declared: Mapping[str, Any], namespace: str, place: str) -> Fixed | Decimal:
+        full, _ = self._begin(declared, namespace, place)
+        size = declared.get("size")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise FormatError(f"{place} (fixed {full}) has the size {_shown(size)}, expected a number of bytes")
+        found = _decimal(declared, size) or Fixed(full, size)
+        self._named[full] = found
+        return found
+
+
+def _decimal(declared: Mapping[str, Any], size: int | None) -> Decimal | None:
+    """The decimal that *declared* is; None if it is none, or an invalid one, which Avro takes for plain bytes."""
+    precision, scale = declared.get("precision"), declared.get("scale", 0)
+    if declared.get("logicalType") != "decimal" or not isinstance(precision, int) or not isinstance(scale, int):
+        return None
+    if not 0 <= scale <= precision or precision < 1:
+        return None
+    if size is not None and (size == 0 or 10**precision > 1 << (8 * size - 1)):
+        return None
+    return Decimal(precision, scale, size)
+
+
+def _kind_in_union(branch: AvroType) -> str:
+    """What may be in a union only once: every named type, and of the others each kind."""
+    match branch:
+        case Record() | Enum() | Fixed():
+            return branch.name
+        case Primitive():
+            return branch.name
+        case _:
+            return str(branch)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,102 @@
+"""Avro by columns against fastavro, row by row: equal bytes, whatever the types and however Arrow holds the rows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafka_sink.formats.avro.derived import derive_schema
+from kafka_sink.formats.avro.encoder import AvroEncoder
+from tests.support.amounts import AVRO_BATCHES
+from tests.support.avro_shapes import Shape, by_fastavro, read_by_fastavro, records, shapes, with_own_names
+
+pytestmark = pytest.mark.behaviour("Avro", "Payloads are those of fastavro, byte by byte, for rows of random types")
+
+often = settings(
+    max_examples=AVRO_BATCHES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[Shape, list[Any]]:
+    shape = draw(records(shapes()) | shapes())
+    return shape, draw(st.lists(st.none() | shape.values, max_size=5))
+
+
+def told(shape: Shape, rows: list[Any]) -> list[Any]:
+    return [None if row is None else shape.told(row) for row in rows]
+
+
+@often
+@given(batches(), st.binary(max_size=9))
+def test_payloads_equal_those_of_fastavro(batch: tuple[Shape, list[Any]], prefix: bytes) -> None:
+    shape, rows = batch
+    schema = json.dumps(with_own_names(shape.avro))
+    encoded = AvroEncoder(schema, shape.arrow, "value").encode(pa.array(rows, shape.arrow), prefix)
+    encoded.validate(full=True)
+    expected = by_fastavro(schema, told(shape, rows))
+    assert encoded.to_pylist() == [None if each is None else prefix + each for each in expected]
+
+
+@settings(often, max_examples=max(AVRO_BATCHES // 3, 1))
+@given(batches(), st.data())
+def test_slices_are_encoded_like_copies(batch: tuple[Shape, list[Any]], data: st.DataObject) -> None:
+    shape, rows = batch
+    begin = data.draw(st.integers(0, len(rows)))
+    encoder = AvroEncoder(json.dumps(with_own_names(shape.avro)), shape.arrow, "value")
+    whole = pa.array(rows, shape.arrow)
+    assert encoder.encode(whole[begin:]).to_pylist() == encoder.encode(whole).to_pylist()[begin:]
+
+
+@settings(often, max_examples=max(AVRO_BATCHES // 3, 1))
+@given(records(shapes()), st.data())
+def test_values_under_null_rows_are_not_written(shape: Shape, data: st.DataObject) -> None:
+    rows = data.draw(st.lists(shape.values, min_size=1, max_size=5))
+    hidden = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
+    plain = pa.array(rows, shape.arrow)
+    fields = [plain.field(index) for index in range(shape.arrow.num_fields)]
+    masked = pa.StructArray.from_arrays(fields, fields=list(shape.arrow), mask=pa.array(hidden))
+    nested = pa.StructArray.from_arrays([masked], fields=[pa.field("inner", shape.arrow)])
+    schema = json.dumps(with_own_names({"type": "record", "name": "outer", "fields": [_nullable("inner", shape)]}))
+    encoded = AvroEncoder(schema, nested.type, "value").encode(nested)
+    kept = [{"inner": None if gone else shape.told(row)} for row, gone in zip(rows, hidden, strict=True)]
+    assert encoded.to_pylist() == by_fastavro(schema, kept)
+
+
+def _nullable(name: str, shape: Shape) -> dict[str, Any]:
+    return {"name": name, "type": [shape.avro, "null"]}
+
+
+@settings(often, max_examples=max(AVRO_BATCHES // 3, 1))
+@given(batches())
+def test_derived_schemas_are_read_by_fastavro(batch: tuple[Shape, list[Any]]) -> None:
+    """What is read from a payload and written again is the payload."""
+    shape, rows = batch
+    schema = derive_schema(shape.arrow, "value")
+    encoded = AvroEncoder(schema, shape.arrow, "value").encode(pa.array(rows, shape.arrow)).to_pylist()
+    plain = json.dumps(_without_logical_types(json.loads(schema)))
+    read = [None if payload is None else read_by_fastavro(plain, payload) for payload in encoded]
+    assert by_fastavro(plain, read) == encoded
+
+
+def _without_logical_types(avro: Any) -> Any:
+    if isinstance(avro, list):
+        return [_without_logical_types(each) for each in avro]
+    if isinstance(avro, dict):
+        return {name: _without_logical_types(each) for name, each in avro.items() if name != "logicalType"}
+    return avro
+
+
+def test_many_rows_of_all_lengths_equal_fastavro() -> None:
+    """Lengths from 0 to beyond three bytes of a varint, in one batch."""
+    sizes = np.r_[0:200, 8190:8194, 1_048_570:1_048_580].tolist()
+    rows = [{"text": "x" * size, "data": b"y" * (size % 15)} for size in sizes]
+    kind = pa.struct([("text", pa.string()), ("data", pa.binary())])
+    schema = derive_schema(kind, "value")
+    assert AvroEncoder(schema, kind, "value").encode(pa.array(rows, kind)).to_pylist() == by_fastavro(schema, rows)
