@@ -27,7 +27,7 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-READY_TIMEOUT_S=60
+READY_TIMEOUT_S=180
 STOP_TIMEOUT_S=30
 
 refuse() {

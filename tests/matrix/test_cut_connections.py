@@ -27,7 +27,7 @@ FLUSH_MS = 120_000
 @pytest.mark.behaviour(
     "Security under load", "Connections that are cut in the middle of TLS records lose and repeat nothing"
 )
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("broker", BROKERS)
 def test_cut_connections_lose_and_repeat_nothing(request: pytest.FixtureRequest, broker: str, figure: Figure) -> None:
     server: SecureServer = request.getfixturevalue(broker)

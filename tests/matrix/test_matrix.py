@@ -22,7 +22,7 @@ from tests.matrix.payload import WHOLE, Payload, judge
 from tests.support.securities import SECURITIES, SecureServer, Security
 
 PARTITIONS = 4
-CELL_LIMIT_S = 120
+CELL_LIMIT_S = 600
 #: Holds a few batches of each partition, and a hundredth of what a cell writes.
 LITTLE_MEMORY = {"buffer.memory": "1048576", "batch.size": "65536"}
 

@@ -28,7 +28,7 @@ from tests.support.deliveries import noting
 from tests.support.securities import PASSWORD, SASL_SSL, SSL, USER, SecureServer, Security
 
 PARTITIONS = 4
-LIMIT_S = 200
+LIMIT_S = 600
 TOOLS = "org.apache.kafka.tools."
 JAVA_RECORD_BYTES = 1_000
 
