@@ -29,6 +29,7 @@ from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, PlannedOffsets, UnwritableRowsError
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.spark.driver.missing_topic import ensure_topic_of
+from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
 from kafka_sink.spark.driver.transactional_write import APPLICATION, numbers_of_a_query, sink_of
 from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_skipped
 from kafka_sink.spark.options import SinkOptions, check_report_path, parse_options
@@ -296,8 +297,10 @@ def _by_partition(df: DataFrame, options: SinkOptions) -> DataFrame:
 
     placed = df.mapInArrow(place, StructType([*fields, StructField("partition", IntegerType())]))
     keys = [f.col("partition")] if options.topic is not None else [f.col("topic"), f.col("partition")]
+    tasks = shuffle_tasks(df, options)
     with tasks_errors():
-        return placed.repartition(*keys).localCheckpoint(eager=True)
+        grouped = placed.repartition(*keys) if tasks is None else placed.repartition(tasks, *keys)
+        return grouped.localCheckpoint(eager=True)
 
 
 def _run(

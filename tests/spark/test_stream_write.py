@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -250,6 +250,36 @@ def test_foreach_batch_writes_every_micro_batch_once(query: Query, atomic: bool)
         query.forget_commit_of(1)
     assert query.found() == query.expected()
     assert [each["decision"] for each in query.reports()] == ["written", "written", "skipped"]
+
+
+@pytest.fixture
+def without_adaptive_execution(spark: SparkSession) -> Iterator[None]:
+    """As in every stream before Spark 4.1."""
+    changed = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "20"}
+    before = {name: spark.conf.get(name) for name in changed}
+    for name, value in changed.items():
+        spark.conf.set(name, value)
+    yield
+    for name, given in before.items():
+        assert given is not None
+        spark.conf.set(name, given)
+
+
+@pytest.mark.behaviour("Streams and foreachBatch", "An atomic micro-batch starts no tasks that could have no rows")
+@pytest.mark.parametrize(("named_in_a_column", "most"), [(False, 4), (True, 2)], ids=["partitions", "cores"])
+@pytest.mark.usefixtures("without_adaptive_execution")
+@pytest.mark.way(ways.FOREACH_BATCH)
+def test_an_atomic_batch_starts_no_tasks_in_vain(query: Query, named_in_a_column: bool, most: int) -> None:
+    query.add_files(1)
+    options, frame = {**query.options, "reportPath": str(query.report)}, query.frame()
+    if named_in_a_column:
+        options["progressTopic"] = options.pop("topic")
+        frame = frame.withColumn("topic", f.lit(query.topic))
+    stream = frame.writeStream.foreachBatch(foreach_batch(options=options, app_id=f"app-{query.topic}"))
+    stream = stream.option("checkpointLocation", str(query.folder / "checkpoint")).trigger(availableNow=True)
+    stream.start().awaitTermination(120)
+    assert query.found() == query.expected()
+    assert query.reports()[0]["tasks"] <= most
 
 
 def restore_after_another_batch(query: Query, run: Callable[[], None]) -> None:
