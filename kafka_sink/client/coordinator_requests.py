@@ -176,13 +176,15 @@ class CoordinatorRequests:
             (answer,) = yield Round([(None, _spec(request))], self._left_ms(deadline_ms))
             if isinstance(answer, ApiError):
                 raise answer
-            self._coordinators.update(request.found(answer))
             outcome = Attempts(request, caller_reaction).take(answer)
-            if isinstance(outcome, Refused):
-                if not outcome.reaction.is_retry:
-                    raise outcome.error
-                yield self._pause(pauses, deadline_ms, f"finding a coordinator of {request.names[0]!r}")
-                pauses += 1
+            if isinstance(outcome, Done):
+                self._coordinators.update(outcome.value)
+                continue
+            self._coordinators.update(request.found(answer))
+            if not outcome.reaction.is_retry:
+                raise outcome.error
+            yield self._pause(pauses, deadline_ms, f"finding a coordinator of {request.names[0]!r}")
+            pauses += 1
 
     def _forget(self, keys: Iterable[CoordinatorKey]) -> None:
         for key in keys:
