@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 
 from tests.support import amounts, ways
+from tests.support.connect_server import ENVIRON, SPARK_HOME, ConnectServer
 from tests.support.readback import read_topic
 from tests.support.spark_version import HAS_DATA_SOURCES, requires_spark
 
-ROOT = Path(__file__).parents[2]
-SPARK_HOME = Path(pyspark.__file__).parent
 PIPELINE_RUNS = amounts.PIPELINE_RUNS
 
 PROGRAM = """
@@ -28,9 +25,9 @@ import kafka_sink
 from kafka_sink.common.errors import ConfigError
 from tests.support.spark_version import HAS_DATA_SOURCES
 
-servers, folder, at_least_once, once, by_foreach_batch, by_save, by_stream = sys.argv[1:]
+remote, servers, folder, at_least_once, once, by_foreach_batch, by_save, by_stream = sys.argv[1:]
 to = {"kafka.bootstrap.servers": servers}
-spark = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "4").getOrCreate()
+spark = SparkSession.builder.remote(remote).config("spark.sql.shuffle.partitions", "4").getOrCreate()
 rows = spark.range(1000).selectExpr("cast(id as string) as value")
 rows.write.parquet(folder + "/in")
 stream = spark.readStream.schema("value string").parquet(folder + "/in")
@@ -99,14 +96,7 @@ def run(*command: str | Path) -> None:
     """Run *command*, for whose Spark the package is installed as by pip."""
     done = subprocess.run(
         [str(each) for each in command],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_HOME": str(SPARK_HOME),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
+        env=ENVIRON,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -117,6 +107,16 @@ def run(*command: str | Path) -> None:
     assert done.returncode == 0, done.stdout[-3000:]
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    started = ConnectServer(tmp_path_factory.mktemp("connect"))
+    try:
+        started.wait_until_ready()
+        yield started
+    finally:
+        started.stop()
+
+
 def values(cluster: Any, topic: str) -> Counter[bytes | None]:
     return Counter(message.value for message in read_topic(cluster.bootstrap_servers, topic))
 
@@ -125,12 +125,12 @@ def values(cluster: Any, topic: str) -> Counter[bytes | None]:
 @pytest.mark.way(ways.CONNECT)
 @pytest.mark.skipif(PIPELINE_RUNS == 0, reason="KAFKALITE_PIPELINE_RUNS is not set")
 def test_every_way_to_write_works_over_spark_connect(
-    cluster: Any, new_topic: Callable[..., str], tmp_path: Path
+    server: ConnectServer, cluster: Any, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     topics = [new_topic(2) for _ in range(5)]
-    run(sys.executable, program, cluster.bootstrap_servers, tmp_path, *topics)
+    run(sys.executable, program, server.url, cluster.bootstrap_servers, tmp_path, *topics)
     expected = Counter(str(number).encode() for number in range(1000))
     for topic in topics if HAS_DATA_SOURCES else topics[:3]:
         assert values(cluster, topic) == expected
@@ -141,7 +141,7 @@ def test_every_way_to_write_works_over_spark_connect(
 @requires_spark("4.1", "Declarative Pipelines")
 @pytest.mark.skipif(PIPELINE_RUNS == 0, reason="KAFKALITE_PIPELINE_RUNS is not set")
 def test_a_sink_of_a_declarative_pipeline_is_exactly_once(
-    cluster: Any, new_topic: Callable[..., str], tmp_path: Path
+    server: ConnectServer, cluster: Any, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = new_topic(2)
     (tmp_path / "in").mkdir()
@@ -154,5 +154,5 @@ def test_a_sink_of_a_declarative_pipeline_is_exactly_once(
     )
     for number in range(PIPELINE_RUNS):
         (tmp_path / "in" / f"{number}.json").write_text(f'{{"id": {number}}}\n')
-        run(SPARK_HOME / "bin" / "spark-pipelines", "run", "--spec", specification)
+        run(SPARK_HOME / "bin" / "spark-pipelines", "--remote", server.url, "run", "--spec", specification)
         assert values(cluster, topic) == Counter(f'{{"id":{n}}}'.encode() for n in range(number + 1))
