@@ -1,7 +1,7 @@
 """The number of tasks to which an atomic write moves its rows, where Spark does not choose it.
 
-Used on the driver. Adaptive execution chooses it from the rows, but it is off in streams before Spark 4.1 (SPARK-53941),
-in streams with state, and where the user has disabled it: a shuffle then starts ``spark.sql.shuffle.partitions`` tasks
+Used on the driver. Adaptive execution chooses it from the rows. It is off in streams before Spark 4.1 (SPARK-53941), in
+streams with state, and where the user has disabled it: a shuffle then starts ``spark.sql.shuffle.partitions`` tasks
 (200), however few rows there are.
 """
 
