@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,8 +11,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
@@ -47,7 +49,7 @@ def topic(broker: BrokerProcess) -> str:
 
 
 class Job:
-    """One run of a job under spark-submit, in a process group of its own."""
+    """One run of a job under spark-submit, in a process group of its own, which :meth:`kill` ends at the latest."""
 
     def __init__(self, name: str, *arguments: str, log: Path, programs: Path | None = None, terminal: str = "") -> None:
         """*programs* are found before the system's; *terminal* is the name of one to start on."""
@@ -63,8 +65,6 @@ class Job:
             environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
         command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
         command += ["--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR"]
-        # Before Spark 4.1 a stream starts a task for each of the 200 partitions of a shuffle.
-        command += ["--conf", "spark.sql.shuffle.partitions=4"]
         command += [str(ROOT / "spark_jobs" / name), *arguments]
         if terminal:
             # The first terminal that a session's leader opens is the session's own.
@@ -79,11 +79,32 @@ class Job:
         try:
             return self.process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
             raise AssertionError(self.printed()) from None
+
+    def kill(self) -> None:
+        """End what is left of it: the JVM, and the job's Python if that has outlived the JVM."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def printed(self) -> str:
         return self.log.read_text()
+
+
+StartJob = Callable[..., Job]
+
+
+@pytest.fixture
+def start() -> Iterator[StartJob]:
+    """Starts jobs, of which none outlives the test."""
+    with contextlib.ExitStack() as ending:
+
+        def start_one(*arguments: str, **options: Any) -> Job:
+            job = Job(*arguments, **options)
+            ending.callback(job.kill)
+            return job
+
+        yield start_one
 
 
 def values(broker: BrokerProcess, topic: str) -> Counter[bytes | None]:
@@ -92,12 +113,12 @@ def values(broker: BrokerProcess, topic: str) -> Counter[bytes | None]:
 
 @pytest.mark.behaviour("Spark jobs", "spark-submit runs the batch job")
 @pytest.mark.way(ways.ATOMIC)
-def test_a_batch_of_csv_files(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+def test_a_batch_of_csv_files(broker: BrokerProcess, topic: str, start: StartJob, tmp_path: Path) -> None:
     (tmp_path / "orders.csv").write_text("id,customer\n1,ann\n2,bob\n3,\n")
     arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--input", str(tmp_path)]
     arguments += ["--format", "csv", "--schema", "id LONG, customer STRING", "--read-option", "header=true"]
     arguments += ["--key", "customer", "--version", "7", "--option", "kafka.compression.type=zstd"]
-    job = Job("batch_to_kafka.py", *arguments, log=tmp_path.with_suffix(".log"))
+    job = start("batch_to_kafka.py", *arguments, log=tmp_path.with_suffix(".log"))
     assert job.wait() == 0, job.printed()
     report = json.loads(job.printed().splitlines()[-1])
     assert (report["decision"], report["rows"]) == ("written", 3)
@@ -112,7 +133,7 @@ def test_a_batch_of_csv_files(broker: BrokerProcess, topic: str, tmp_path: Path)
 @pytest.mark.behaviour("Spark jobs", "SIGTERM and Ctrl-C let the micro-batch end, and the next start goes on")
 @pytest.mark.way(ways.EXACTLY_ONCE_STREAM if HAS_DATA_SOURCES else ways.FOREACH_BATCH)
 def test_sigterm_ends_after_micro_batch_and_next_start_continues(
-    broker: BrokerProcess, topic: str, tmp_path: Path, figure: Figure
+    broker: BrokerProcess, topic: str, start: StartJob, tmp_path: Path, figure: Figure
 ) -> None:
     source, checkpoint, report = tmp_path / "source", tmp_path / "checkpoint", tmp_path / "report.jsonl"
     source.mkdir()
@@ -121,7 +142,7 @@ def test_sigterm_ends_after_micro_batch_and_next_start_continues(
     arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--input", str(source)]
     arguments += ["--checkpoint", str(checkpoint), "--report", str(report), "--trigger", "0 seconds"]
 
-    job = Job(STREAM_JOB, *arguments, log=tmp_path / "1.log")
+    job = start(STREAM_JOB, *arguments, log=tmp_path / "1.log")
     deadline = time.monotonic() + LIMIT_S
     while not report.exists():
         assert job.process.poll() is None and time.monotonic() < deadline, job.printed()
@@ -136,7 +157,7 @@ def test_sigterm_ends_after_micro_batch_and_next_start_continues(
     # Written is done: no batch is between Kafka and Spark.
     assert len(list((checkpoint / "commits").glob("[0-9]*"))) == batches
 
-    job = Job(STREAM_JOB, *arguments, "--until-written", log=tmp_path / "2.log")
+    job = start(STREAM_JOB, *arguments, "--until-written", log=tmp_path / "2.log")
     assert job.wait() == 0, job.printed()
     assert values(broker, topic) == Counter(
         f"{number}-{line}".encode() for number in range(BATCHES) for line in range(50)
@@ -158,7 +179,7 @@ PATH=${{PATH#*:}} exec chmod "$@"
     "on_terminal", [pytest.param(True, id="terminal", marks=only_long), pytest.param(False, id="process-group")]
 )
 def test_ctrl_c_ends_foreach_batch_of_a_socket_well(
-    broker: BrokerProcess, topic: str, tmp_path: Path, on_terminal: bool
+    broker: BrokerProcess, topic: str, start: StartJob, tmp_path: Path, on_terminal: bool
 ) -> None:
     checkpoint, programs = tmp_path / "checkpoint", tmp_path / "programs"
     programs.mkdir()
@@ -173,7 +194,7 @@ def test_ctrl_c_ends_foreach_batch_of_a_socket_well(
         arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--source", "socket"]
         arguments += ["--input", f"127.0.0.1:{server.getsockname()[1]}", "--checkpoint", str(checkpoint)]
         terminal = os.ttyname(slave) if on_terminal else ""
-        job = Job("foreach_batch_to_kafka.py", *arguments, log=tmp_path / "log", programs=programs, terminal=terminal)
+        job = start("foreach_batch_to_kafka.py", *arguments, log=tmp_path / "log", programs=programs, terminal=terminal)
         server.settimeout(LIMIT_S)
         connection, _ = server.accept()
         with connection:
