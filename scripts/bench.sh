@@ -16,6 +16,8 @@
 #   scripts/bench.sh jars      download Spark's own connector and print its jars, separated by commas
 #   scripts/bench.sh report    update README's table and chart from the last measurements
 #
+# scripts/bench.sh --spark V spark (3.5.9, 4.0, …) does so with another version of PySpark, in an environment of its own in
+# .work, and compares with the connector of that version.
 # Each benchmark has its own options: scripts/bench.sh spark --help. Kafka and Spark's connector are downloaded once
 # into .work. scale needs neither of them: --tasks, --workers (Python processes), --brokers, --partitions and --touched
 # (partitions that a task writes to; 0 = all) define the model, --tenth and --nodes define the part of it that is run
@@ -77,8 +79,8 @@ bench_all() {
 prepare() {
     ensure_venv bench
     ensure_java
-    fetch_jars "$ROOT/scripts/spark-kafka-ivy.xml" "$WORK/spark-kafka"
-    jars=$(printf '%s,' "$WORK"/spark-kafka/*.jar)
+    fetch_jars "$ROOT/scripts/$connector-ivy.xml" "$WORK/$connector"
+    jars=$(printf '%s,' "$WORK/$connector"/*.jar)
     jars=${jars%,}
     # Spark's workers import the compared sinks.
     export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
@@ -87,6 +89,22 @@ prepare() {
     unset PYTHONDONTWRITEBYTECODE
 }
 
+# use_connector [VERSION]: the connector of this version of PySpark, or of the one that the project is developed with.
+use_connector() {
+    case "${1:-}" in
+        3.5 | 3.5.*) connector=spark-kafka-3.5 ;;
+        4.0 | 4.0.*) connector=spark-kafka-4.0 ;;
+        *) connector=spark-kafka ;;
+    esac
+}
+
+use_connector
+if [ "${1:-}" = --spark ]; then
+    [ $# -ge 2 ] || die "--spark needs a version of PySpark, for example 3.5.9."
+    use_spark "$2"
+    use_connector "$2"
+    shift 2
+fi
 command=${1:-}
 [ $# = 0 ] || shift
 case "$command" in

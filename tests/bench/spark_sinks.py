@@ -14,6 +14,9 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import array, col, concat, encode, lit, struct, when
 
+from kafka_sink import write
+from kafka_sink.spark.versions import SPARK
+
 #: Properties of the peers that are loops in ``foreachPartition``; the two formats get the same properties.
 CONFLUENT: Final[Mapping[str, Any]] = {
     "acks": "all",
@@ -32,11 +35,13 @@ KAFKA_TUNED: Final[Mapping[str, str]] = {
 }
 KAFKA_PYTHON: Final[Mapping[str, Any]] = {"acks": "all", "linger_ms": 5, "batch_size": 262_144}
 
+_HAS_DATA_SOURCES: Final = SPARK >= (4, 0)
 _FLUSH_S: Final = 300.0
 
 
 def session(jars: str, cores: int, *, with_null: bool = True) -> SparkSession:
-    """A session with the sink that does nothing, unless it is to be registered later (:func:`register_null`)."""
+    """A session with the sink that does nothing, unless it is to be registered later (:func:`register_null`) or this
+    Spark has no Python data sources."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master(f"local[{cores}]")
@@ -51,7 +56,7 @@ def session(jars: str, cores: int, *, with_null: bool = True) -> SparkSession:
     if jars:
         builder = builder.config("spark.jars", jars)
     spark = builder.getOrCreate()
-    if with_null:
+    if with_null and _HAS_DATA_SOURCES:
         register_null(spark)
     return spark
 
@@ -105,6 +110,13 @@ def rows(spark: SparkSession, shape: str, count: int, tasks: int) -> DataFrame:
 def _write_format(name: str, data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
     writer = data.write.format(name).option("kafka.bootstrap.servers", bootstrap_servers).option("topic", topic)
     writer.options(**options).mode("append").save()
+
+
+def _write_kafkalite(data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
+    if _HAS_DATA_SOURCES:
+        _write_format("kafkalite", data, topic, bootstrap_servers, options)
+    else:
+        write(data, options={"kafka.bootstrap.servers": bootstrap_servers, **options}, topic=topic)
 
 
 def _write_null(data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
@@ -170,7 +182,7 @@ def _write_kafka_tuned(data: DataFrame, topic: str, bootstrap_servers: str, opti
 
 Sink = Callable[[DataFrame, str, str, Mapping[str, str]], None]
 SINKS: Final[Mapping[str, Sink]] = {
-    "kafkalite": lambda *arguments: _write_format("kafkalite", *arguments),
+    "kafkalite": _write_kafkalite,
     "kafka": lambda *arguments: _write_format("kafka", *arguments),
     "kafka-tuned": _write_kafka_tuned,
     "confluent": _write_confluent,
