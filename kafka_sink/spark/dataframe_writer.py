@@ -29,6 +29,7 @@ from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, PlannedOffsets, UnwritableRowsError
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.spark.driver.missing_topic import ensure_topic_of
+from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
 from kafka_sink.spark.driver.transactional_write import APPLICATION, numbers_of_a_query, sink_of
 from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_skipped
@@ -44,6 +45,7 @@ from kafka_sink.spark.versions import require_local_checkpoint
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import Accumulator
     from pyspark.sql import DataFrame
 
 #: The maximum number of attempts of an atomic write.
@@ -89,6 +91,7 @@ def write(
     app_id: str | None = None,
     version: int | None = None,
     atomic: bool = True,
+    progress: bool = True,
 ) -> WriteReport:
     """Write *df* to Kafka now, and return a report.
 
@@ -98,13 +101,18 @@ def write(
         committed. Without it the write is at least once.
     :param atomic: rows are moved between tasks so that one transaction can contain the whole batch. If False, each task
         has its own transaction and no row is moved. No effect without *app_id*.
+    :param progress: show rows, rows per second and tasks while the write runs, in the place of Spark's own progress
+        bar. Nothing is shown without a terminal or a notebook, with Spark Connect, or if Spark's bar is switched off
+        (``spark.ui.showConsoleProgress=false``).
     :raises ConfigError: if an option is invalid, a column is missing or has the wrong type, or an atomic write is not
         possible (over Spark Connect of Spark 3.5).
     :raises ExactlyOnceError: if nothing was committed, or (not atomic) a part was lost in an outage; the text says
         which.
     """
     parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
-    return _write(df, parsed, _Batch(APPLICATION, BatchNumbering.OF_AN_APPLICATION), atomic=atomic)
+    with progress_line(df, is_wanted=progress) as counted:
+        batch = _Batch(APPLICATION, BatchNumbering.OF_AN_APPLICATION, counted=counted)
+        return _write(df, parsed, batch, atomic=atomic)
 
 
 def foreach_batch(
@@ -158,11 +166,12 @@ def _query_of(df: DataFrame) -> str | None:
 
 @dataclass(frozen=True)
 class _Batch:
-    """The writer, the numbering, and the rows planned for this number."""
+    """The writer, the numbering, and the rows planned for this number; tasks add their rows to *counted*."""
 
     writer: str
     numbers: BatchNumbering
     offsets: PlannedOffsets = NO_OFFSETS
+    counted: Accumulator[int] | None = None
 
 
 def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) -> WriteReport:
@@ -171,7 +180,7 @@ def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) 
     ensure_topic_of(options)
     started_ms = SYSTEM_CLOCK.monotonic_ms()
     if options.txn_app_id is None:
-        result = _write_at_least_once(df, options)
+        result = _write_at_least_once(df, options, batch)
     elif atomic:
         result = _write_atomically(df, options, batch)
     else:
@@ -213,13 +222,13 @@ class _Result:
     doubt: str = ""
 
 
-def _write_at_least_once(df: DataFrame, options: SinkOptions) -> _Result:
+def _write_at_least_once(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Result:
     def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
         from kafka_sink.spark.task.task_writer import write_task
 
         return write_task(batches, options)
 
-    commits = _run(df, options, task)
+    commits = _run(df, options, task, batch.counted)
     return _Result(commits, 1, SYSTEM_CLOCK.monotonic_ms())
 
 
@@ -236,7 +245,7 @@ def _write_in_parallel(df: DataFrame, options: SinkOptions, batch: _Batch) -> _R
 
         return write_in_transaction(batches, options, plan, version, writer)
 
-    commits = _run(df, options, task)
+    commits = _run(df, options, task, batch.counted)
     written_ms = SYSTEM_CLOCK.monotonic_ms()
     written = [each.written for each in commits if isinstance(each, TransactionalCommit) and each.written is not None]
     sink.commit(plan, version, writer, written, records_empty=True)
@@ -267,7 +276,7 @@ def _write_atomically(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Re
                 # If it were raised, Spark would retry the task and report only the last attempt.
                 return error
 
-        last = _run(_by_partition(df, options), options, task)
+        last = _run(_by_partition(df, options), options, task, batch.counted)
         written_ms = SYSTEM_CLOCK.monotonic_ms()
         return [frozenset(commit.ranges) for commit in last]
 
@@ -304,9 +313,12 @@ def _by_partition(df: DataFrame, options: SinkOptions) -> DataFrame:
 
 
 def _run(
-    df: DataFrame, options: SinkOptions, task: Callable[[Iterator[pa.RecordBatch]], TaskCommit | UnwritableRowsError]
+    df: DataFrame,
+    options: SinkOptions,
+    task: Callable[[Iterator[pa.RecordBatch]], TaskCommit | UnwritableRowsError],
+    counted: Accumulator[int] | None,
 ) -> list[TaskCommit]:
-    """Run *task* on every partition of *df*.
+    """Run *task* on every partition of *df*, and add the rows of each to *counted*.
 
     :raises UnwritableRowsError: if a task has returned it.
     :raises KafkaError: if a task's outcome is missing or its row counts differ.
@@ -316,8 +328,11 @@ def _run(
         import pyarrow
 
         with worker_process.task(tuned=options.tune_python_workers):
-            outcome = encode_outcome(task(batches))
-        yield pyarrow.record_batch([pyarrow.array([outcome], pyarrow.string())], names=["outcome"])
+            outcome = task(batches)
+            encoded = encode_outcome(outcome)
+        if counted is not None and isinstance(outcome, TaskCommit):
+            counted.add(outcome.rows_acked)
+        yield pyarrow.record_batch([pyarrow.array([encoded], pyarrow.string())], names=["outcome"])
 
     with tasks_errors():
         rows = df.mapInArrow(run, _OUTCOME_SCHEMA).collect()

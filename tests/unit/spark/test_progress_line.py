@@ -1,0 +1,114 @@
+"""The progress line of a write: what it says and where, without Spark."""
+
+from __future__ import annotations
+
+import io
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_sink.spark.driver.progress_line import ProgressLine, progress_line
+from kafka_sink.spark.driver.screen import Notebook, Terminal, find_screen
+from tests.fakes.clock import FakeClock
+
+
+class Job:
+    """The progress of a job that a test sets."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.rows = SimpleNamespace(value=0)
+        self.done = self.begun = 0
+        self.held_back = 0
+        self.fails = fails
+
+    def tasks(self) -> tuple[int, int]:
+        if self.fails:
+            raise OSError("Spark has gone")
+        return self.done, self.begun
+
+    def hold_back_sparks_bar(self) -> None:
+        self.held_back += 1
+
+
+class TerminalStream(io.StringIO):
+    """Says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def make_line(job: Any, stream: io.StringIO, clock: FakeClock) -> ProgressLine:
+    return ProgressLine(job, Terminal(stream), clock)
+
+
+def test_line_has_rows_their_rate_and_tasks() -> None:
+    job, stream = Job(), TerminalStream()
+    line = make_line(job, stream, FakeClock())
+    line.step(1_000)
+    job.begun = 8
+    for now_ms in (100_000, 100_499):
+        line.step(now_ms)
+    assert (stream.getvalue(), job.held_back) == ("", 3)
+    job.rows.value, job.done = 1_234_000, 3
+    line.step(102_000)
+    assert stream.getvalue() == "\rkafkalite: 1,234,000 rows, 617,000 rows/s, 3 of 8 tasks"
+
+
+def test_shorter_line_covers_longer_one_and_end_erases_it() -> None:
+    stream = TerminalStream()
+    terminal = Terminal(stream)
+    terminal.show("12345")
+    terminal.show("abc")
+    terminal.erase()
+    terminal.erase()
+    assert stream.getvalue() == "\r12345\rabc  \r   \r"
+    terminal.show("x" * 200)
+    assert stream.getvalue().endswith("\r" + "x" * 79)
+
+
+def test_an_error_ends_the_line_only() -> None:
+    make_line(Job(fails=True), TerminalStream(), FakeClock()).run()
+
+
+def test_nothing_is_shown_without_terminal_and_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert find_screen() is None
+    monkeypatch.setattr(sys, "stderr", TerminalStream())
+    assert isinstance(find_screen(), Terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    assert find_screen() is None
+
+
+def test_a_notebook_has_one_output_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[str, Any]] = []
+
+    def display(data: Any, **_: Any) -> Any:
+        shown.append(("display", data))
+        return SimpleNamespace(update=lambda data, **_: shown.append(("update", data)))
+
+    modules: dict[str, Any] = {
+        "IPython": SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object())),
+        "IPython.display": SimpleNamespace(display=display),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    screen = find_screen()
+    assert isinstance(screen, Notebook)
+    for text in ("one", "two"):
+        screen.show(text)
+    screen.erase()
+    assert shown == [
+        ("display", {"text/plain": "one"}),
+        ("update", {"text/plain": "two"}),
+        ("update", {"text/plain": ""}),
+    ]
+
+
+def test_a_spark_that_tells_nothing_leaves_the_write_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", TerminalStream())
+    frame: Any = SimpleNamespace(sparkSession=SimpleNamespace(_sc=object()))
+    for _ in range(2):
+        with progress_line(frame, is_wanted=True) as counted:
+            assert counted is None
