@@ -24,6 +24,7 @@ from kafka_sink.cli.metrics_file import MetricsFile
 from kafka_sink.common import config as configuration
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.properties import load_properties
 from kafka_sink.common.version import VERSION
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -169,7 +170,7 @@ def raise_descriptor_limit() -> None:
 def _config(path: str | None) -> BrokerConfig:
     if path is None:
         return BrokerConfig()
-    properties = configuration.load_properties(path)
+    properties = load_properties(path)
     try:
         return configuration.parse(BrokerConfig, properties)
     except ConfigError as error:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
+
+from kafka_sink.common.properties import load_properties
+from kafka_sink.producer.config import inline_secrets
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP_SERVERS: Final = "127.0.0.1:9092"
 BOOTSTRAP_SERVERS_VARIABLE: Final = "KAFKALITE_BOOTSTRAP_SERVERS"
+
+_BOOTSTRAP_SERVERS: Final = "bootstrap.servers"
+_COMMAND_CONFIG: Final = "kafkalite.command-config"
+
+_log = logging.getLogger(__name__)
 
 
 def pairs(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
@@ -23,6 +33,34 @@ def pairs(context: click.Context, parameter: click.Parameter, texts: tuple[str, 
             raise click.BadParameter("expected NAME=VALUE.", context, parameter)
         found[name.strip()] = value
     return found
+
+
+def _read_config(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
+    """Keep the properties of the file for :func:`_client_properties`, which runs later."""
+    if path is not None:
+        try:
+            context.meta[_COMMAND_CONFIG] = load_properties(path)
+        except (OSError, UnicodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise click.BadParameter(f"{path} cannot be read: {why}.", context, parameter) from None
+
+
+def _client_properties(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    given = pairs(context, parameter, texts)
+    if secrets := inline_secrets(given):
+        _log.warning(
+            "everybody on this machine can read the value of %s on the command line; put it into a file and use "
+            "--command-config FILE, or a reference such as ${file:/path:key}",
+            ", ".join(secrets),
+        )
+    from_file: dict[str, str] = context.meta.get(_COMMAND_CONFIG, {})
+    return {name: value for name, value in from_file.items() if name != _BOOTSTRAP_SERVERS} | given
+
+
+def _bootstrap_servers(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """The value of the option or of the variable, or that of the file."""
+    is_given = context.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT
+    return value if is_given else context.meta.get(_COMMAND_CONFIG, {}).get(_BOOTSTRAP_SERVERS, value)
 
 
 def _milliseconds(context: click.Context, parameter: click.Parameter, seconds: float) -> int:
@@ -39,8 +77,17 @@ def connection(command: C) -> C:
             "properties",
             metavar="NAME=VALUE",
             multiple=True,
-            callback=pairs,
+            callback=_client_properties,
             help="Set a client property by its Kafka name; may be repeated.",
+        ),
+        click.option(
+            "--command-config",
+            metavar="FILE",
+            type=click.Path(dir_okay=False),
+            is_eager=True,
+            expose_value=False,
+            callback=_read_config,
+            help="Properties file with client properties, such as passwords; -X takes precedence.",
         ),
         click.option(
             "--timeout",
@@ -60,6 +107,7 @@ def connection(command: C) -> C:
             envvar=BOOTSTRAP_SERVERS_VARIABLE,
             show_default=True,
             show_envvar=True,
+            callback=_bootstrap_servers,
             help="One or more brokers of the cluster.",
         ),
     ):

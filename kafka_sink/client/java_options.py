@@ -20,11 +20,15 @@ _TOKENS_COME_FROM_YOU: Final = (
     "the function of sasl.login.callback.handler.class fetches tokens and sets its own time-outs"
 )
 _TOKENS_ARE_CHECKED_BY_BROKERS: Final = "the brokers validate tokens, and clients pass them on"
+_BUILT_IN: Final = "the providers env, file and dir are built in"
 _NO_TICKETS: Final = "it is only for Kerberos"
 _FIGURES: Final = "metrics are available from the producer's metrics() and prometheus()"
 
 #: Options that are accepted with a warning, because nothing that was promised changes without them.
 NO_EFFECT: Final[Mapping[str, str]] = {
+    "config.providers.env.class": _BUILT_IN,
+    "config.providers.file.class": _BUILT_IN,
+    "config.providers.dir.class": _BUILT_IN,
     "ssl.protocol": "Python's ssl module negotiates the newest version; ssl.enabled.protocols limits the choice",
     "ssl.provider": _OF_THE_JVM,
     "ssl.keymanager.algorithm": _OF_THE_JVM,
@@ -59,11 +63,17 @@ NO_EFFECT: Final[Mapping[str, str]] = {
 }
 
 _YOUR_TOKENS: Final = "tokens come from your function, named by {prefix}sasl.login.callback.handler.class"
+_READ_AS_USER: Final = (
+    "what references may read is limited by the permissions of the process's user only; {prefix}config.providers turns "
+    "providers off"
+)
 _NO_JAVA: Final = "Java classes cannot be used"
 
 #: Options that are refused, because the client would not do what they ask for; ``{prefix}`` is that of the user.
 NOT_SUPPORTED: Final[Mapping[str, str]] = {
-    "config.providers": "placeholders like ${file:…} are not replaced; read the values in your program",
+    "config.providers.file.param.allowed.paths": _READ_AS_USER,
+    "config.providers.dir.param.allowed.paths": _READ_AS_USER,
+    "config.providers.env.param.allowlist.pattern": _READ_AS_USER,
     "security.providers": _NO_JAVA,
     "ssl.engine.factory.class": f"{_NO_JAVA}; name PEM files with {{prefix}}ssl.truststore.location and "
     "{prefix}ssl.keystore.location",

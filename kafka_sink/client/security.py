@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.credentials import PasswordCredentials, login_entry
 from kafka_sink.client.sasl_authenticator import SaslClientAuthenticator
 from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
 from kafka_sink.common.clock import Clock
@@ -24,7 +25,6 @@ from kafka_sink.network.channel_builder import (
     SecureChannelBuilder,
 )
 from kafka_sink.network.receive import FrameReader
-from kafka_sink.network.sasl.jaas import JaasEntry, parse_jaas
 from kafka_sink.network.sasl.mechanism import ClientExchange
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient, TokenSource, unsecured_tokens
 from kafka_sink.network.sasl.plain import PlainClient
@@ -103,53 +103,28 @@ def _authenticators(
 def _exchange(config: ClientConfig, clock: Clock) -> ClientExchange:
     """A function that begins an exchange of the configured mechanism with the configured credentials."""
     mechanism = config.sasl_mechanism
-    option = config.option("sasl.mechanism")
     if not mechanism:
-        raise ConfigError(f"option {option} is required with {config.option('security.protocol')}=SASL_…")
-    entry = parse_jaas(config.option("sasl.jaas.config"), config.sasl_jaas_config) if config.sasl_jaas_config else None
-    if entry is not None and mechanism not in entry.mechanisms:
         raise ConfigError(
-            f"option {config.option('sasl.jaas.config')}: {entry.module} is for "
-            f"{' and '.join(sorted(entry.mechanisms))}, but {option} is {mechanism}"
+            f"option {config.option('sasl.mechanism')} is required with {config.option('security.protocol')}=SASL_…"
         )
     if mechanism == OAUTHBEARER:
+        tokens = _token_source(config, clock)
         if config.security_protocol == SASL_PLAINTEXT:
             _log.warning("OAUTHBEARER over SASL_PLAINTEXT sends the token unencrypted; use SASL_SSL to encrypt it")
-        tokens = _token_source(config, entry, clock)
         return lambda: OAuthBearerClient(tokens.token)
-    name, password = _credentials(config, entry)
+    credentials = PasswordCredentials(config)
     if mechanism == PLAIN:
         if config.security_protocol == SASL_PLAINTEXT:
             _log.warning(
-                "PLAIN over SASL_PLAINTEXT sends the password of %s unencrypted; use SASL_SSL to encrypt it", name
+                "PLAIN over SASL_PLAINTEXT sends the password of %s unencrypted; use SASL_SSL to encrypt it",
+                credentials()[0],
             )
-        return lambda: PlainClient(name, password)
-    return lambda: ScramClient(mechanism, name, password)
+        return lambda: PlainClient(*credentials())
+    return lambda: ScramClient(mechanism, *credentials())
 
 
-def _credentials(config: ClientConfig, entry: JaasEntry | None) -> tuple[str, str]:
-    if entry is None:
-        name, password = config.sasl_username, config.sasl_password
-    elif config.sasl_username or config.sasl_password:
-        raise ConfigError(
-            f"options {config.option('sasl.jaas.config')} and "
-            f"{config.option('sasl.username')}/{config.option('sasl.password')} are both set; remove one of them"
-        )
-    else:
-        name, password = entry.options.get("username", ""), entry.options.get("password", "")
-    if not name or not password:
-        missing = "password" if name else "user name"
-        raise ConfigError(
-            f"{config.option('sasl.mechanism')}={config.sasl_mechanism} needs a {missing}: set "
-            f"{config.option('sasl.jaas.config')}, or {config.option('sasl.username')} and "
-            f"{config.option('sasl.password')}"
-        )
-    if "\0" in name or "\0" in password:
-        raise ConfigError("a SASL user name or password must not contain the character NUL")
-    return name, password
-
-
-def _token_source(config: ClientConfig, entry: JaasEntry | None, clock: Clock) -> TokenSource:
+def _token_source(config: ClientConfig, clock: Clock) -> TokenSource:
+    entry = login_entry(config)
     option = config.option("sasl.login.callback.handler.class")
     callback = config.sasl_login_callback_handler_class
     if callback is not None:

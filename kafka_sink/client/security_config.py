@@ -55,15 +55,22 @@ class SecurityConfig(SslConfig):
         "user name and password in the form of a JAAS configuration, as in Kafka: …PlainLoginModule or "
         '…ScramLoginModule required username="…" password="…"; any package name is accepted',
         sensitive=True,
+        at_connect=True,
     )
     sasl_username: str = c.key(
         "sasl.username",
         c.STRING,
         "",
         "user name, if sasl.jaas.config is not set; the name of the option is librdkafka's",
+        at_connect=True,
     )
     sasl_password: str = c.key(
-        "sasl.password", c.STRING, "", "password, if sasl.jaas.config is not set", sensitive=True
+        "sasl.password",
+        c.STRING,
+        "",
+        "password, if sasl.jaas.config is not set",
+        sensitive=True,
+        at_connect=True,
     )
     sasl_login_callback_handler_class: str | object | None = c.key(
         "sasl.login.callback.handler.class",

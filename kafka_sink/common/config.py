@@ -3,7 +3,8 @@
 A component declares a frozen dataclass whose fields are created by :func:`key`, with property name, type, default,
 validator and documentation in one place. :func:`parse` converts properties (strings from a file, a Spark option map, or
 Python values) to the dataclass; :func:`markdown_table` renders the table of the README. No other module parses
-properties.
+properties. References to secrets are replaced by :func:`parse`, or, for credentials, by :func:`resolved` for each
+connection.
 """
 
 from __future__ import annotations
@@ -11,13 +12,18 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.references import (
+    PROVIDERS,
+    UnresolvedReferenceError,
+    has_other_reference,
+    has_reference,
+    resolve,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -25,13 +31,6 @@ T = TypeVar("T")
 
 REDACTED = "[hidden]"
 _META = "kafkalite.config"
-_BLANKS = " \t\f"
-#: A name, its separator and the value; a blank is a separator only if a value follows.
-_PROPERTY = re.compile(
-    r"(?P<name>(?:\\.|[^\\=: \t\f])++)(?:[ \t\f]*+[=:][ \t\f]*+|[ \t\f]++(?=.))(?P<value>.*)", re.DOTALL
-)
-_ESCAPE = re.compile(r"(?P<utf16>(?:\\u[0-9a-fA-F]{4})+)|\\(?P<character>.)", re.DOTALL)
-_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 REQUIRED: Any = MISSING
 
 
@@ -122,10 +121,12 @@ class ConfigKey:
     doc: str
     validator: Validator | None
     sensitive: bool
+    at_connect: bool
 
-    def read(self, value: Any, shown_as: str) -> Any:
-        """Parse and validate *value*; *shown_as* is the name that the user wrote, for error texts."""
-        seen = REDACTED if self.sensitive else repr(value)
+    def read(self, value: Any, shown_as: str, *, hidden: bool = False) -> Any:
+        """Parse and validate *value*; *shown_as* is the name that the user wrote, for error texts, which do not show a
+        *hidden* value."""
+        seen = REDACTED if self.sensitive or hidden else repr(value)
         try:
             parsed = self.type.parse(value)
         except (TypeError, ValueError):
@@ -144,9 +145,15 @@ def key(
     *,
     validator: Validator | None = None,
     sensitive: bool = False,
+    at_connect: bool = False,
 ) -> Any:
-    """A dataclass field that is also a configuration key. ``default=REQUIRED`` makes it mandatory."""
-    entry = ConfigKey(name, type, doc, validator, sensitive)
+    """A dataclass field that is also a configuration key. ``default=REQUIRED`` makes it mandatory.
+
+    :param sensitive: the value appears in no error and no ``repr``.
+    :param at_connect: references in the value are not replaced by :func:`parse`, but for each connection by
+        :func:`resolved`.
+    """
+    entry = ConfigKey(name, type, doc, validator, sensitive, at_connect)
     return dataclasses.field(default=default, metadata={_META: entry}, repr=not sensitive, kw_only=True)
 
 
@@ -186,6 +193,80 @@ def not_supported(config: type[Any]) -> Mapping[str, str]:
     return names
 
 
+#: The name of the option with the providers of references.
+CONFIG_PROVIDERS = "config.providers"
+
+
+@dataclass(frozen=True)
+class ReferencesConfig:
+    """Where references to secrets are looked up."""
+
+    config_providers: tuple[str, ...] = key(
+        CONFIG_PROVIDERS,
+        LIST,
+        PROVIDERS,
+        "providers of references such as ${file:/path:key} in the values of other options; an empty value turns "
+        "references off",
+        validator=Validator(
+            f"any of {', '.join(PROVIDERS)}, which are built in", lambda given: set(given) <= set(PROVIDERS)
+        ),
+    )
+
+
+def resolved(config: T, prefix: str = "") -> T:
+    """*config* with the present values of the references that :func:`parse` has left in it; the same object if it has
+    none.
+
+    :raises UnresolvedReferenceError: if a reference cannot be replaced, or nothing is left; the text names the option
+        with *prefix*.
+    """
+    providers = getattr(config, "config_providers", ())
+    present: dict[str, Any] = {}
+    for name, (entry, item) in keys(type(config)).items():
+        value = getattr(config, item.name)
+        if entry.at_connect and has_reference(value, providers):
+            present[item.name] = entry.read(
+                resolve(f"{prefix}{name}", value, providers), f"{prefix}{name}", hidden=True
+            )
+            if not present[item.name]:
+                raise UnresolvedReferenceError(f"option {prefix}{name}: what {value} refers to is empty; set a value")
+    return dataclasses.replace(config, **present) if present else config  # type: ignore[type-var]
+
+
+def with_values(properties: Mapping[str, Any], config: ReferencesConfig) -> dict[str, Any]:
+    """*properties* with all references to the providers of *config* replaced, for code that only knows values.
+
+    :raises UnresolvedReferenceError: if a reference cannot be replaced.
+    """
+    providers = config.config_providers
+    return {
+        name: resolve(name, value, providers) if has_reference(value, providers) else value
+        for name, value in properties.items()
+    }
+
+
+def providers_of(config: type[Any], properties: Mapping[str, Any]) -> tuple[str, ...]:
+    """The providers of references in *properties*; none if *config* has no such option, or if it is invalid."""
+    table = keys(config)
+    if CONFIG_PROVIDERS not in table:
+        return ()
+    entry, item = table[CONFIG_PROVIDERS]
+    try:
+        providers: tuple[str, ...] = entry.read(properties.get(CONFIG_PROVIDERS, item.default), CONFIG_PROVIDERS)
+    except ConfigError:
+        return ()
+    return providers
+
+
+def read_one(config: type[Any], name: str, properties: Mapping[str, Any]) -> Any:
+    """The value of the option *name* of *config* in *properties*, or its default; other options are not looked at.
+
+    :raises ConfigError: if the value is invalid or has a reference that cannot be replaced.
+    """
+    entry, item = keys(config)[name]
+    return _read(entry, properties.get(name, item.default), name, providers_of(config, properties))
+
+
 def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", passed_over: Collection[str] = ()) -> T:
     """Build *config* from *properties* (names without *prefix*; errors show the name with it).
 
@@ -193,14 +274,15 @@ def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", p
     ignored, because another component reads them.
 
     :raises ConfigError: if *properties* is not a mapping of names, a name is unknown (the text has the most similar
-        known one) or in the class's ``NOT_SUPPORTED``, a value has the wrong type or is out of range, or a required key
-        is missing.
+        known one) or in the class's ``NOT_SUPPORTED``, a value has the wrong type or is out of range, a required key
+        is missing, or a reference cannot be replaced.
     """
     table = keys(config)
     values: dict[str, Any] = {}
     ignored: list[str] = []
     if not isinstance(properties, Mapping):
         raise ConfigError(f"the options must be a mapping of names to values, got {type(properties).__name__}")
+    providers = providers_of(config, properties)
     for name, value in properties.items():
         if not isinstance(name, str):
             raise ConfigError(f"the name of an option must be str, got {type(name).__name__} ({name!r:.50})")
@@ -212,13 +294,26 @@ def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", p
         if name not in table:
             raise _unusable(config, name, prefix)
         entry, item = table[name]
-        values[item.name] = entry.read(value, f"{prefix}{name}")
+        values[item.name] = _read(entry, value, f"{prefix}{name}", providers)
     for name, (entry, item) in table.items():
         if item.default is MISSING and item.name not in values:
             raise ConfigError(f"option {prefix}{name} is required: {entry.doc}")
     if ignored:
         _log.warning("options without effect here: %s", ", ".join(ignored))
     return config(**values)
+
+
+def _read(entry: ConfigKey, value: Any, shown_as: str, providers: Collection[str]) -> Any:
+    """*value* as the type of *entry*; references are replaced unless that is done for each connection."""
+    if providers and has_other_reference(value, providers):
+        _log.warning(
+            "option %s contains a reference to a provider that is not among %s; it is used as it is",
+            shown_as,
+            ", ".join(providers),
+        )
+    if entry.at_connect or not has_reference(value, providers):
+        return entry.read(value, shown_as)
+    return entry.read(resolve(shown_as, value, providers), shown_as, hidden=True)
 
 
 def _unusable(config: type[Any], name: str, prefix: str) -> ConfigError:
@@ -229,61 +324,6 @@ def _unusable(config: type[Any], name: str, prefix: str) -> ConfigError:
         return ConfigError(f"option {prefix}{name} is not supported: {reason}; remove it")
     hint = nearest(name, keys(config)).replace("did you mean ", f"did you mean {prefix}")
     return ConfigError(f"unknown option {prefix}{name}{hint}")
-
-
-def load_properties(path: str) -> dict[str, str]:
-    """Read a UTF-8 file like Java's ``.properties``; for a repeated name the last value is used.
-
-    ``=``, ``:`` or white space ends a name; ``#`` and ``!`` start comments. A backslash at the end of a line joins the
-    next line to it; elsewhere it escapes the next character (``\\t``, ``\\n``, ``\\r``, ``\\f`` and ``\\uHHHH`` have
-    their usual meaning). A name alone, which Java reads as a name with an empty value, is an error.
-
-    :raises ConfigError: if a line is not name=value; the text never shows a value, which may be a secret.
-    """
-    found: dict[str, str] = {}
-    with Path(path).open(encoding="utf-8") as lines:
-        for number, line in _logical_lines(lines):
-            match = _PROPERTY.fullmatch(line)
-            if match is None:
-                raise ConfigError(f"{path} line {number}: expected name=value")
-            try:
-                found[_unescape(match["name"])] = _unescape(match["value"])
-            except ValueError:
-                raise ConfigError(f"{path} line {number}: {match['name']} has a malformed \\uHHHH") from None
-    return found
-
-
-def _logical_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """(number of the first line, text) of each line that is not blank and not a comment; continued lines are joined."""
-    joined: list[str] = []
-    first = 0
-    for number, raw in enumerate(lines, 1):
-        line = raw.removesuffix("\n").lstrip(_BLANKS)
-        if not joined:
-            if not line or line[0] in "#!":
-                continue
-            first = number
-        is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        joined.append(line[:-1] if is_continued else line)
-        if not is_continued:
-            yield first, "".join(joined)
-            joined = []
-    if joined:
-        yield first, "".join(joined)
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPE.sub(_escaped, text)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    if match["utf16"]:
-        # Several at once, because a character beyond 16 bits is written as a pair.
-        return bytes.fromhex(match["utf16"].replace("\\u", "")).decode("utf-16-be")
-    character = match["character"]
-    if character == "u":
-        raise ValueError
-    return _CONTROLS.get(character, character)
 
 
 def markdown_table(

@@ -1,7 +1,8 @@
 """The ``ssl.*`` options that clients and brokers share, under Kafka's names; PEM only.
 
 They are read once, with the rest of the configuration, when a client or a broker is constructed. This module opens no
-file: the network reads the named files for each new connection. Keys and passwords never appear in a ``repr``.
+file: the network reads the named files, and what references stand for, for each new connection. Keys and passwords
+never appear in a ``repr``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def conversion_of(is_truststore: bool) -> str:
 
 
 @dataclass(frozen=True)
-class SslConfig:
+class SslConfig(c.ReferencesConfig):
     """Trusted certificates, own key and certificates, and TLS versions (apache/kafka ``SslConfigs``, KIP-651)."""
 
     ssl_truststore_location: str = c.key(
@@ -44,6 +45,7 @@ class SslConfig:
         c.STRING,
         "",
         "certificates of the trusted authorities as PEM text instead of a file",
+        at_connect=True,
     )
     ssl_truststore_type: str = c.key(
         "ssl.truststore.type", c.STRING, "PEM", "format of the truststore (Kafka: JKS)", validator=_PEM_TRUST
@@ -65,13 +67,19 @@ class SslConfig:
         "PEM file with the private key and its certificate chain, own certificate first; reloaded when it changes",
     )
     ssl_keystore_key: str = c.key(
-        "ssl.keystore.key", c.STRING, "", "the private key as PEM text instead of a file", sensitive=True
+        "ssl.keystore.key",
+        c.STRING,
+        "",
+        "the private key as PEM text instead of a file",
+        sensitive=True,
+        at_connect=True,
     )
     ssl_keystore_certificate_chain: str = c.key(
         "ssl.keystore.certificate.chain",
         c.STRING,
         "",
         "certificate chain of the private key as PEM text, own certificate first",
+        at_connect=True,
     )
     ssl_keystore_type: str = c.key(
         "ssl.keystore.type", c.STRING, "PEM", "format of the keystore (Kafka: JKS)", validator=_PEM_KEY
@@ -87,7 +95,12 @@ class SslConfig:
         ),
     )
     ssl_key_password: str = c.key(
-        "ssl.key.password", c.STRING, "", "password of the private key, if it is encrypted", sensitive=True
+        "ssl.key.password",
+        c.STRING,
+        "",
+        "password of the private key, if it is encrypted",
+        sensitive=True,
+        at_connect=True,
     )
     ssl_enabled_protocols: tuple[str, ...] = c.key(
         "ssl.enabled.protocols",

@@ -1,4 +1,4 @@
-"""Creates the ``SSLContext`` from ``ssl.*`` options, and again when a file has changed.
+"""Creates the ``SSLContext`` from ``ssl.*`` options, and again when a file or what a reference stands for has changed.
 
 Created together with the channel builders; their selectors' threads call it for every new connection. It only reads
 files. If the system supports memory files, a private key given as an option is never written to disk.
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from kafka_sink.common.config import resolved
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.tls_config import TLS_1_2, TLS_1_3, SslConfig, conversion_of
@@ -24,7 +25,8 @@ _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLS
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 #: The first bytes of JKS and JCEKS files; PKCS12 starts like any DER sequence.
 _BINARY_STORES: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", b"\x30\x82", b"\x30\x80")
-_Stamp = tuple[tuple[int, int, int], ...]
+#: Time of change, size, inode and mode of each file.
+_Stamp = tuple[tuple[int, int, int, int], ...]
 
 
 class TlsContexts:
@@ -46,7 +48,8 @@ class TlsContexts:
         check_names: bool = True,
         prefix: str = "",
     ) -> None:
-        self._config = config
+        self._given = config
+        self._config = resolved(config, prefix)
         self._server = server
         self._client_auth = client_auth
         self._check_names = check_names
@@ -65,12 +68,13 @@ class TlsContexts:
         return self._server
 
     def current(self) -> ssl.SSLContext:
-        """The context for the present content of the files; the last valid context while they are being replaced."""
+        """The context for the present content of the files and of what references stand for; the last valid context
+        while they are being replaced."""
         with self._lock:
             try:
-                stamp = self._stamp_now()
-                if stamp != self._stamp:
-                    self._stamp = stamp
+                config, stamp = resolved(self._given, self._prefix), self._stamp_now()
+                if (config, stamp) != (self._config, self._stamp):
+                    self._config, self._stamp = config, stamp
                     self._context = self._build()
                     self._log.info("the TLS files have changed: new connections use them")
             except ConfigError as error:
@@ -88,12 +92,13 @@ class TlsContexts:
                 raise ConfigError(
                     f"cannot read {path}, which {self._option_of(path)} names: {error.strerror}"
                 ) from None
-            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+            found.append((status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode))
         return tuple(found)
 
     def _warn_of_writable_files(self) -> None:
-        for path in self._files:
-            if path.stat().st_mode & stat.S_IWOTH:
+        # A file may be replaced at any time, so its mode is the one that was read with its stamp.
+        for path, (*_, mode) in zip(self._files, self._stamp, strict=True):
+            if mode & stat.S_IWOTH:
                 self._log.warning(
                     "%s: every user of this machine can write to %s, and so choose whom to trust; run chmod o-w",
                     self._option_of(path),

@@ -17,8 +17,15 @@ from kafka_sink.client.security import create_channel_builder
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.references import PROVIDERS, has_reference
 
 _log = logging.getLogger(__name__)
+
+#: Fields whose references are replaced for each connection.
+_OF_KEYS = frozenset({"ssl_keystore_key", "ssl_keystore_certificate_chain", "ssl_key_password"})
+_CREDENTIALS = _OF_KEYS | {"ssl_truststore_certificates", "sasl_jaas_config", "sasl_username", "sasl_password"}
+#: Stands for a value that only the process that connects knows.
+_UNKNOWN = "unknown"
 
 _INT_MAX = 2**31 - 1
 
@@ -269,9 +276,11 @@ def check_elsewhere(config: ProducerConfig) -> None:
     """Check what does not depend on the machine, before *config* is sent to the machines that connect with it.
 
     Files that cannot be read here, and the callback for tokens, may exist on those machines, so they are not checked.
+    References to secrets are not replaced here, so what they stand for is not checked either.
 
     :raises ConfigError: as :func:`create_channel_builder`.
     """
+    config = _without_unknown(config)
     trusted, own, callback = (
         config.ssl_truststore_location,
         config.ssl_keystore_location,
@@ -284,6 +293,34 @@ def check_elsewhere(config: ProducerConfig) -> None:
         sasl_login_callback_handler_class=None if callback is None else lambda: "",
     )
     create_channel_builder(here, SYSTEM_CLOCK, "")
+
+
+def inline_secrets(values: Mapping[str, Any]) -> list[str]:
+    """The names of the options in *values* that contain a secret instead of a reference to one."""
+    return [
+        name
+        for name, (entry, _) in c.keys(ProducerConfig).items()
+        if entry.sensitive
+        and values.get(name)
+        and not has_reference(values[name], PROVIDERS)
+        # A login module for tokens has no secret.
+        and (name != "sasl.jaas.config" or "password" in str(values[name]).lower())
+    ]
+
+
+def _without_unknown(config: ProducerConfig) -> ProducerConfig:
+    """*config* without references, and without what cannot be checked unless they are replaced."""
+    unknown = {name for name in _CREDENTIALS if has_reference(getattr(config, name), config.config_providers)}
+    changes: dict[str, Any] = {"config_providers": ()}
+    if "ssl_truststore_certificates" in unknown:
+        changes["ssl_truststore_certificates"] = ""
+    if unknown & _OF_KEYS:
+        changes |= dict.fromkeys([*_OF_KEYS, "ssl_keystore_location"], "")
+    if "sasl_jaas_config" in unknown and config.sasl_jaas_config.startswith("${"):
+        # The whole line is a reference: no module, and so no mechanism, is known.
+        changes |= {"sasl_jaas_config": "", "sasl_username": _UNKNOWN, "sasl_password": _UNKNOWN}
+        changes["sasl_login_callback_handler_class"] = _UNKNOWN
+    return replace(config, **changes)
 
 
 def _reconcile_delivery_timeout(config: ProducerConfig, given: frozenset[str], prefix: str) -> ProducerConfig:

@@ -114,7 +114,7 @@ class KafkaProducer:
         self, configs: Mapping[str, Any], given: GivenPlugins, network: ClientNetwork | None, undo: ExitStack
     ) -> None:
         """:param undo: closes what was opened, if the producer cannot be created."""
-        configs = {**configs, "client.id": self.client_id}
+        configs = common_config.with_values({**configs, "client.id": self.client_id}, self._config)
         self._plugins = make_plugins(self._config, configs, given, self._log, undo)
         self._network = make_network(self._config, self.client_id) if network is None else network
         undo.callback(self._network.client.close)

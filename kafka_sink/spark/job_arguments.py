@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from pyspark.errors import PySparkException
@@ -16,9 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType
 
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import ConfigError, KafkaError
+from kafka_sink.common.properties import load_properties
+from kafka_sink.producer.config import inline_secrets
+from kafka_sink.spark.options import KAFKA_PREFIX
 
 _FORMATS: Final = ("text", "csv", "json", "parquet", "orc")
+_BOOTSTRAP_SERVERS: Final = f"{KAFKA_PREFIX}bootstrap.servers"
 _HAVE_A_SCHEMA: Final = ("parquet", "orc")
 
 
@@ -41,7 +46,15 @@ def job_parser(description: str | None, *, is_stream: bool) -> argparse.Argument
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
     target = parser.add_argument_group("target")
-    target.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
+    target.add_argument(
+        "--bootstrap-servers", metavar="HOST:PORT[,…]", help="required unless --command-config has bootstrap.servers"
+    )
+    target.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="properties file with options of Kafka, such as passwords, which must exist under the same path on every "
+        "executor; --option takes precedence",
+    )
     target.add_argument("--topic", help="required unless the rows name their topics (--as-is with a column topic)")
     target.add_argument(
         "--option",
@@ -148,13 +161,37 @@ def _bytes_of(rows: DataFrame, name: str) -> Any:
 
 
 def to_kafka(arguments: argparse.Namespace) -> dict[str, str]:
-    """The sink's options from *arguments*."""
-    options = {"kafka.bootstrap.servers": arguments.bootstrap_servers, **dict(arguments.sink_options)}
+    """The sink's options from *arguments*. Secrets in the file of --command-config are passed on as references to it.
+
+    :raises SystemExit: if the file cannot be read, or no bootstrap servers are given; the text says what to do.
+    """
+    options = _from_file(arguments.command_config) if arguments.command_config else {}
+    if arguments.bootstrap_servers:
+        options[_BOOTSTRAP_SERVERS] = arguments.bootstrap_servers
+    options |= dict(arguments.sink_options)
+    if _BOOTSTRAP_SERVERS not in options:
+        refuse("add --bootstrap-servers HOST:PORT, or bootstrap.servers to the file of --command-config")
     if arguments.topic:
         options["topic"] = arguments.topic
     if arguments.report:
         options["reportPath"] = arguments.report
     return options
+
+
+def _from_file(path: str) -> dict[str, str]:
+    try:
+        found = load_properties(path)
+    except ConfigError as error:
+        refuse(f"--command-config {error}")
+    except (OSError, UnicodeError) as error:
+        refuse(
+            f"--command-config {path} cannot be read: "
+            f"{error.strerror if isinstance(error, OSError) else 'it is not UTF-8 text'}"
+        )
+    for name in inline_secrets(found):
+        # The executors read the value, so that it does not travel with Spark's options.
+        found[name] = f"${{file:{Path(path).resolve()}:{name}}}"
+    return {f"{KAFKA_PREFIX}{name}": value for name, value in found.items()}
 
 
 def sink_name(arguments: argparse.Namespace) -> str:

@@ -6,15 +6,20 @@ the tasks. It never opens a connection.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.references import PROVIDERS, UnresolvedReferenceError, has_reference
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
+
+_log = logging.getLogger(__name__)
 
 KAFKA_PREFIX = "kafka."
 
@@ -81,6 +86,12 @@ _OF_READERS = frozenset(
 
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
+
+#: Options that are checked together.
+_OF_SECURITY = ("security.", "ssl.", "sasl.")
+
+#: Stands for addresses that only the processes that connect know.
+_SOME_ADDRESS = "localhost:9092"
 
 #: Options of a streaming query that Spark passes to the sink.
 _CHECKPOINT = "checkpointlocation"
@@ -202,8 +213,10 @@ class SinkOptions:
     @property
     def transaction_timeout_ms(self) -> int | None:
         """The time-out set by the user; None for the longest that the brokers allow."""
-        given = self.producer_properties["transaction.timeout.ms"]
-        return None if given == SINK_DEFAULTS["transaction.timeout.ms"] else int(given)
+        if self.producer_properties["transaction.timeout.ms"] == SINK_DEFAULTS["transaction.timeout.ms"]:
+            return None
+        given: int = c.read_one(ProducerConfig, "transaction.timeout.ms", self.producer_properties)
+        return given
 
 
 def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> SinkOptions:
@@ -231,6 +244,8 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
             raise _refused(name, value, list(own.values()))
     parsed = c.parse(SinkOptions, sink_values)
     check_producer_properties(kafka_values)
+    if secrets := producer_config.inline_secrets(kafka_values):
+        _warn_of_secrets(tuple(f"{KAFKA_PREFIX}{name}" for name in secrets))
     # The user was warned about these options; the tasks do not need them.
     kafka_values = {name: value for name, value in kafka_values.items() if name not in c.no_effect(ProducerConfig)}
     merged = replace(parsed, producer_properties={**SINK_DEFAULTS, **kafka_values}, checkpoint_location=checkpoint)
@@ -243,6 +258,17 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
             "restart; remove one of them"
         )
     return merged
+
+
+@cache
+def _warn_of_secrets(names: tuple[str, ...]) -> None:
+    """Warn once per process: a stream parses its options for every micro-batch."""
+    _log.warning(
+        "the value of %s is a secret. It travels with Spark's options, also into its event log. Put it into "
+        "a file that the executors can read, and set the option to a reference: "
+        "${file:/path/of/secrets.properties:key}, ${dir:/path/of/a/directory:file} or ${env:NAME} (docs/security.md)",
+        ", ".join(names),
+    )
 
 
 def _what_was_meant(name: str, own: list[str]) -> str:
@@ -297,7 +323,7 @@ def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:
         )
     for conflict, expected in (("enable.idempotence", "true"), ("acks", "all")):
         value = options.producer_properties.get(conflict, expected).lower()
-        if value not in (expected, "-1"):
+        if value not in (expected, "-1") and not has_reference(value, PROVIDERS):
             raise ConfigError(
                 f"option {KAFKA_PREFIX}{conflict}: {value!r} cannot be used with exactly-once, expected {expected}; "
                 "remove it"
@@ -354,14 +380,32 @@ def check_producer_properties(values: Mapping[str, str]) -> None:
                 f"unknown option {KAFKA_PREFIX}{name}: {KAFKA_PREFIX}… is for options of Kafka's producer, which "
                 "the README lists; remove it"
             )
-    config = c.parse(ProducerConfig, {**SINK_DEFAULTS, **values}, prefix=KAFKA_PREFIX, passed_over=of_plugins)
+    known = {**SINK_DEFAULTS, **{name: value for name, value in values.items() if _is_known_here(name, values)}}
+    if "bootstrap.servers" in values:
+        known.setdefault("bootstrap.servers", _SOME_ADDRESS)
+    config = c.parse(ProducerConfig, known, prefix=KAFKA_PREFIX, passed_over=of_plugins)
     if config.acks_code == 0:
         raise ConfigError(
             f"option {KAFKA_PREFIX}acks: '0' is not allowed, expected all or 1; without acknowledgements it is not "
             "known whether the rows were written"
         )
-    config = producer_config.reconcile(config, frozenset(values), prefix=KAFKA_PREFIX)
-    producer_config.check_elsewhere(replace(config, option_prefix=KAFKA_PREFIX))
+    config = producer_config.reconcile(config, frozenset(known), prefix=KAFKA_PREFIX)
+    if not any(name.startswith(_OF_SECURITY) for name in values if name not in known):
+        producer_config.check_elsewhere(replace(config, option_prefix=KAFKA_PREFIX))
+
+
+def _is_known_here(name: str, values: Mapping[str, str]) -> bool:
+    """Whether the value of *name* can be read here; what a reference in it names may only exist on the executors."""
+    if name not in c.keys(ProducerConfig) or not has_reference(values[name], PROVIDERS):
+        return True
+    try:
+        c.read_one(ProducerConfig, name, values)
+    except UnresolvedReferenceError:
+        return False
+    except ConfigError:
+        # The check of all options says what is wrong, with the name that the user wrote.
+        return True
+    return True
 
 
 def check_report_path(options: SinkOptions) -> None:

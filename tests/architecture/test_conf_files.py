@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.common.config import load_properties, parse
+from kafka_sink.common.config import parse
+from kafka_sink.common.properties import load_properties
 from kafka_sink.producer.config import ProducerConfig
 
 ROOT = Path(__file__).parents[2]

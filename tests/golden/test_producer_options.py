@@ -16,6 +16,12 @@ from tests.golden.make_producer_options import names, names_in
 SERVERS = {"bootstrap.servers": "127.0.0.1:9092"}
 #: Options of earlier versions, which configurations may still contain.
 OF_OLDER_VERSIONS = {"auto.include.jmx.reporter"}
+#: Options of Java's providers, which its producer passes on to them.
+OF_PROVIDERS = {
+    name
+    for name in {*java_options.NO_EFFECT, *java_options.NOT_SUPPORTED}
+    if name.startswith(("config.providers.env.", "config.providers.file.", "config.providers.dir."))
+}
 
 
 @pytest.mark.behaviour("Sink options and commit messages", "No option of Kafka's Java producer is unknown")
@@ -28,7 +34,7 @@ def test_every_name_of_java_is_known() -> None:
 def test_tables_hold_names_of_java_alone_and_each_once() -> None:
     tables = [set(c.keys(ProducerConfig)), set(java_options.NO_EFFECT), set(java_options.NOT_SUPPORTED)]
     assert not tables[0] & tables[1] and not tables[0] & tables[2] and not tables[1] & tables[2]
-    assert (tables[1] | tables[2]) - set(names()) == OF_OLDER_VERSIONS
+    assert (tables[1] | tables[2]) - set(names()) == OF_OLDER_VERSIONS | OF_PROVIDERS
 
 
 @pytest.mark.behaviour("Sink options and commit messages", "Options without effect are accepted with one warning")

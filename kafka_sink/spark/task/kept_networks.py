@@ -20,6 +20,7 @@ from typing import Final
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.locks import leaves
+from kafka_sink.common.references import referenced_files
 from kafka_sink.common.threads import at_fork, start_thread
 from kafka_sink.producer.kafka_producer import ClientNetwork
 
@@ -99,16 +100,18 @@ def _close(network: ClientNetwork) -> None:
 
 
 def key_of(properties: Mapping[str, str]) -> bytes:
-    """A key for a set of producer properties and the current state of the files that they name: after a certificate was
-    renewed, connections made before must not be reused. Secrets cannot be read from the key."""
+    """A key for a set of producer properties and the current state of the files that they name, also in references:
+    after a certificate or a password was renewed, connections made before must not be reused. Secrets cannot be read
+    from the key."""
     digest = hashlib.blake2b(key=_SALT)
     for name, value in sorted(properties.items()):
         digest.update(f"{len(name)} {name} {len(value)} {value}\n".encode())
-    for name in _FILES:
-        if path := properties.get(name):
-            try:
-                status = Path(path).stat()
-            except OSError:
-                continue
-            digest.update(f"{name} {status.st_mtime_ns} {status.st_size} {status.st_ino}\n".encode())
+    named = [Path(properties[name]) for name in _FILES if properties.get(name)]
+    named += [path for value in properties.values() for path in referenced_files(value)]
+    for path in named:
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        digest.update(f"{path} {status.st_mtime_ns} {status.st_size} {status.st_ino}\n".encode())
     return digest.digest()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kafka_sink.common.config import read_one
 from kafka_sink.common.threads import at_fork
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.producer.config import ProducerConfig
 
 
 class _SharedClients:
@@ -29,6 +31,6 @@ def shared_client(properties: Mapping[str, str]) -> CoordinatorClient:
     key = tuple(sorted(properties.items()))
     client = _clients.by_properties.get(key)
     if client is None:
-        timeout_ms = int(properties.get("max.block.ms", "60000"))
+        timeout_ms = read_one(ProducerConfig, "max.block.ms", properties)
         client = _clients.by_properties[key] = CoordinatorClient(properties, timeout_ms=timeout_ms)
     return client

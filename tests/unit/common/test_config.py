@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kafka_sink.common import config
 from kafka_sink.common.config import BOOLEAN, DOUBLE, INT, LIST, REQUIRED, STRING, key
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.properties import load_properties
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def test_any_properties_give_a_config_or_a_config_error(properties: dict[str, An
 def loaded(tmp_path: Path, text: str) -> dict[str, str]:
     path = tmp_path / "sample.properties"
     path.write_text(text, encoding="utf-8", newline="")
-    return config.load_properties(str(path))
+    return load_properties(str(path))
 
 
 def test_properties_file(tmp_path: Path) -> None:

@@ -1,0 +1,79 @@
+"""User name and password of a client, from its options, for each authentication anew.
+
+Created by the constructing thread, which finds mistakes in the options, and called by the selector's thread for every
+new connection and re-authentication, so that a password that a reference names may change while connections are open.
+Passwords must never appear in a text.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.common.config import resolved
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.network.sasl.jaas import JaasEntry, parse_jaas
+
+_log = logging.getLogger(__name__)
+
+
+class PasswordCredentials:
+    """User name and password for the next authentication.
+
+    :raises ConfigError: if the options contradict each other, lack something, or have a reference that cannot be
+        replaced.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._last = _name_and_password(config)
+
+    def __call__(self) -> tuple[str, str]:
+        """The present ones; the last valid ones while a file with them is being replaced."""
+        try:
+            self._last = _name_and_password(self._config)
+        except ConfigError as error:
+            _log.warning("the credentials cannot be read again; the previous ones stay in use: %s", error)
+        return self._last
+
+
+def login_entry(config: ClientConfig) -> JaasEntry | None:
+    """The login module of ``sasl.jaas.config``, without references; None if the option is not set.
+
+    :raises ConfigError: if it is malformed, or its module does not belong to the mechanism.
+    """
+    present = resolved(config, config.option_prefix)
+    if not present.sasl_jaas_config:
+        return None
+    option = config.option("sasl.jaas.config")
+    entry = parse_jaas(option, present.sasl_jaas_config)
+    if config.sasl_mechanism not in entry.mechanisms:
+        raise ConfigError(
+            f"option {option}: {entry.module} is for {' and '.join(sorted(entry.mechanisms))}, but "
+            f"{config.option('sasl.mechanism')} is {config.sasl_mechanism}"
+        )
+    return entry
+
+
+def _name_and_password(config: ClientConfig) -> tuple[str, str]:
+    entry = login_entry(config)
+    if entry is None:
+        present = resolved(config, config.option_prefix)
+        name, password = present.sasl_username, present.sasl_password
+    elif config.sasl_username or config.sasl_password:
+        raise ConfigError(
+            f"options {config.option('sasl.jaas.config')} and "
+            f"{config.option('sasl.username')}/{config.option('sasl.password')} are both set; remove one of them"
+        )
+    else:
+        name, password = entry.options.get("username", ""), entry.options.get("password", "")
+    if not name or not password:
+        missing = "password" if name else "user name"
+        raise ConfigError(
+            f"{config.option('sasl.mechanism')}={config.sasl_mechanism} needs a {missing}: set "
+            f"{config.option('sasl.jaas.config')}, or {config.option('sasl.username')} and "
+            f"{config.option('sasl.password')}"
+        )
+    if "\0" in name or "\0" in password:
+        raise ConfigError("a SASL user name or password must not contain the character NUL")
+    return name, password
