@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import socket
@@ -408,3 +409,32 @@ def test_no_secret_is_in_a_log_a_repr_or_an_error(
     said += [record.getMessage() + str(record.exc_text) for record in caplog.records]
     assert len(said) > 50
     assert [text for text in said if any(secret in text for secret in SECRETS)] == []
+
+
+@pytest.mark.behaviour("Faults: security", "A changed password is used for the next authentication and connection")
+def test_a_password_that_changed_is_used_when_sessions_renew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sessions = renew_early(monkeypatch)
+    caplog.set_level(logging.DEBUG)
+    secret = tmp_path / "alice"
+    secret.write_text(PASSWORD)
+    with secure_cluster(BROKER.pem(), connections_max_reauth_ms=3000) as cluster:
+        properties = client_properties(
+            cluster, "SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_username="alice",
+            sasl_password=f"${{dir:{tmp_path}:alice}}",
+        )  # fmt: skip
+        refused = "invalid credentials with SASL mechanism SCRAM"
+        with KafkaProducer(properties) as producer:
+            producer.send(ProducerRecord("t", b"0")).get(10_000)
+            secret.write_text("S3cr3t-wrong")
+            # The session ends within 3 s.
+            futures = []
+            while refused not in caplog.text:
+                with contextlib.suppress(AuthenticationError):
+                    futures.append(producer.send(ProducerRecord("t", b"0")))
+                time.sleep(0.01)
+            secret.write_text(PASSWORD)
+            assert all(future.get(30_000) for future in futures)
+    assert len(sessions) >= 2
+    assert "S3cr3t" not in caplog.text

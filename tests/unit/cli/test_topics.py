@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -84,6 +85,44 @@ def test_bootstrap_server_is_from_option_environment_or_default(
         ("connect", "env:1", {"default.api.timeout.ms": 15_000}),
         ("connect", "a:1,b:2", {"default.api.timeout.ms": 1_500, "client.id": "x=y"}),
     ]
+
+
+@pytest.mark.behaviour("Faults: security", "Passwords of the command line come from a file, or with a warning")
+def test_command_config_has_client_properties_and_servers(
+    admin: type[FakeAdmin], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=h:1\nclient.id=me\nsasl.password=s3cr3t\n")
+    assert run(["topics", "list", "--command-config", str(file), "-X", "client.id=x"]) == 0
+    assert run(["topics", "list", "--bootstrap-server", "a:1", "--command-config", str(file)]) == 0
+    common = {"default.api.timeout.ms": 15_000, "sasl.password": "s3cr3t"}
+    assert [call for call in admin.calls if call[0] == "connect"] == [
+        ("connect", "h:1", {**common, "client.id": "x"}),
+        ("connect", "a:1", {**common, "client.id": "me"}),
+    ]
+    assert capsys.readouterr().err == ""
+    assert run(["topics", "list", "-X", "sasl.password=s3cr3t"]) == 0
+    said = capsys.readouterr().err
+    assert "everybody on this machine can read the value of sasl.password on the command line" in said
+    assert "use --command-config FILE" in said and "s3cr3t" not in said
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "cannot be read: No such file or directory."),
+        (b"\xe9", "cannot be read: it is not UTF-8 text."),
+        (b"s3cr3t", "line 1: expected name=value"),
+    ],
+)
+def test_a_command_config_that_cannot_be_read_is_explained(
+    content: bytes | None, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (tmp_path / "p").write_bytes(content)
+    assert run(["topics", "list", "--command-config", str(tmp_path / "p")]) != 0
+    (said,) = capsys.readouterr().err.splitlines()
+    assert problem in said and "s3cr3t" not in said
 
 
 def test_create_leaves_the_counts_to_the_broker_unless_told(

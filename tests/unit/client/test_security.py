@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
 from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.credentials import PasswordCredentials
 from kafka_sink.client.security import create_channel_builder
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
@@ -90,3 +92,46 @@ def test_clear_text_password_and_unused_options_are_warned_of(caplog: pytest.Log
             "ssl.key.password, sasl.mechanism, sasl.password",
         ),
     ]
+
+
+def test_what_a_reference_stands_for_is_read_for_each_login(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    secret = tmp_path / "pw"
+    secret.write_text("s3cr3t\n")
+    reference = f"${{dir:{tmp_path}:pw}}"
+    for options in (
+        {"sasl_username": "alice", "sasl_password": reference},
+        {"sasl_jaas_config": SCRAM_LINE.replace("s3cr3t", reference)},
+    ):
+        secret.write_text("s3cr3t\n")
+        properties = {name.replace("_", "."): value for name, value in options.items()}
+        credentials = PasswordCredentials(
+            parse(ClientConfig, {"bootstrap.servers": "h:1", "sasl.mechanism": "SCRAM-SHA-256", **properties})
+        )
+        assert credentials() == ("alice", "s3cr3t")
+        secret.write_text("n3w")
+        assert credentials() == ("alice", "n3w")
+        secret.unlink()
+        assert credentials() == ("alice", "n3w")
+        assert "the credentials cannot be read again; the previous ones stay in use: option sasl." in caplog.text
+    assert "n3w" not in caplog.text and "s3cr3t" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (
+            None,
+            r"option sasl\.jaas\.config: \$\{dir:.*:line\} cannot be resolved on .*/line cannot be read: No such file",
+        ),
+        ("", r"option sasl\.jaas\.config: what \$\{dir:.*:line\} refers to is empty"),
+        ("s3cr3t", r"option sasl\.jaas\.config: malformed, expected"),
+        (SCRAM_LINE.replace("s3cr3t", 's3cr3t"'), r"option sasl\.jaas\.config: malformed after 1 options"),
+        (SCRAM_LINE.replace("s3cr3t", ""), r"needs a password"),
+    ],
+)
+def test_bad_content_behind_a_reference_is_explained(content: str | None, problem: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "line").write_text(content)
+    with pytest.raises(ConfigError, match=problem) as error:
+        build("SASL_SSL", sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=f"${{dir:{tmp_path}:line}}")
+    assert "s3cr3t" not in str(error.value)

@@ -299,3 +299,28 @@ def test_a_file_that_every_user_can_write_is_warned_of(tmp_path: Path, caplog: p
     file.chmod(0o666)
     TlsContexts(options, server=False)
     assert f"option ssl.truststore.location: every user of this machine can write to {file}" in caplog.text
+
+
+def test_keys_behind_references_are_used_once_they_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def put(identity: Identity, password: str) -> None:
+        (tmp_path / "key").write_text(identity.key_pem(password))
+        (tmp_path / "chain").write_text(identity.certificate_pem)
+        (tmp_path / "pw").write_text(password)
+
+    put(BROKER, "s3cr3t")
+    names = {"ssl_keystore_key": "key", "ssl_keystore_certificate_chain": "chain", "ssl_key_password": "pw"}
+    references: dict[str, Any] = {option: f"${{dir:{tmp_path}:{name}}}" for option, name in names.items()}
+    given = config(**references)
+    contexts = TlsContexts(given, server=True)
+    before = contexts.current()
+    assert contexts.current() is before
+    put(AUTHORITY.issue("broker.test", common_name="renewed"), "n3w")
+    after = contexts.current()
+    assert after is not before
+    (tmp_path / "pw").write_text("s3cr3t")
+    assert contexts.current() is after
+    assert "ssl.key.password is not the password of the private key" in caplog.text
+    (tmp_path / "pw").unlink()
+    assert contexts.current() is after
+    assert "pw} cannot be resolved on" in caplog.text
+    assert "s3cr3t" not in caplog.text and "n3w" not in caplog.text

@@ -66,13 +66,24 @@ def test_other_properties_have_connections_of_their_own(clock: FakeClock, kept: 
     assert kept.take(key_of(HERE)) is not None
 
 
-def test_a_renewed_certificate_gets_new_connections(clock: FakeClock, kept: KeptNetworks, tmp_path: Path) -> None:
-    certificate = tmp_path / "client.pem"
-    certificate.write_text("old")
-    properties = {**HERE, "ssl.keystore.location": str(certificate)}
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("ssl.keystore.location", "DIR/secret"),
+        ("sasl.password", "${dir:DIR:secret}"),
+        ("sasl.jaas.config", 'X required password="${file:DIR/secret:key}";'),
+    ],
+)
+def test_a_renewed_secret_gets_new_connections(
+    option: str, value: str, clock: FakeClock, kept: KeptNetworks, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("old")
+    properties = {**HERE, option: value.replace("DIR", str(tmp_path))}
     begun = key_of(properties)
+    assert key_of(properties) == begun
     # While a task runs: its connections were made with the old one.
-    certificate.write_text("renewed")
+    secret.write_text("renewed")
     kept.keep(begun, connected(clock))
     assert kept.take(key_of(properties)) is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from pathlib import Path
 
@@ -215,3 +216,82 @@ def test_the_readme_shows_the_tables_as_they_are() -> None:
 def test_options_of_new_topics_and_of_the_limit_are_checked(given: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         parse_options({"kafka.bootstrap.servers": "127.0.0.1:9092", **given})
+
+
+# -- references to secrets
+
+SCRAM = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-512"}
+LINE = 'ScramLoginModule required username="a" password="{}";'
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"kafka.sasl.jaas.config": LINE.format("${file:/only/there.properties:key}")},
+        {"kafka.sasl.jaas.config": "${dir:/only:there}"},
+        {"kafka.sasl.username": "${env:ONLY_THERE}", "kafka.sasl.password": "${env:ONLY_THERE_TOO}"},
+        {"kafka.sasl.mechanism": "${env:ONLY_THERE}", "kafka.sasl.jaas.config": LINE.format("${env:ONLY_THERE}")},
+        {
+            "kafka.security.protocol": "SSL",
+            "kafka.ssl.keystore.key": "${dir:/only:key.pem}",
+            "kafka.ssl.keystore.certificate.chain": "inline",
+            "kafka.ssl.truststore.certificates": "${dir:/only:ca.pem}",
+        },
+        {"kafka.bootstrap.servers": "${env:ONLY_THERE}", "kafka.linger.ms": "${env:ONLY_THERE}"},
+    ],
+)
+def test_references_only_executors_can_follow_travel_as_they_are(given: dict[str, str]) -> None:
+    options = parse_options({**REQUIRED, **({} if "kafka.linger.ms" in given else SCRAM), **given})
+    kept = {f"kafka.{name}": value for name, value in options.producer_properties.items()}
+    assert {name: kept[name] for name in given} == given
+
+
+def test_references_are_not_followed_where_nothing_connects(tmp_path: Path) -> None:
+    # Its content would be refused, if it was read.
+    (tmp_path / "line").write_text("s3cr3t")
+    options = parse_options({**REQUIRED, **SCRAM, "kafka.sasl.jaas.config": f"${{dir:{tmp_path}:line}}"})
+    assert b"s3cr3t" not in pickle.dumps(options)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"kafka.sasl.jaas.config": "PlainLoginModule required username=a password=${env:X};"}, "is for PLAIN, but"),
+        ({"kafka.sasl.jaas.config": LINE.format("${env:X}")[:-1]}, "malformed, expected"),
+        ({"kafka.sasl.username": "${env:X}"}, "needs a password"),
+        ({"kafka.linger.ms": "${env:LINGER_HERE}"}, r"kafka\.linger\.ms: \[hidden\] is not a whole number"),
+        ({"kafka.config.providers": "vault"}, "any of env, file, dir"),
+        ({"kafka.config.providers.file.param.allowed.paths": "/a"}, "permissions of the process's user only"),
+    ],
+)
+def test_mistakes_around_references_are_found_on_the_driver(
+    given: dict[str, str], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINGER_HERE", "s3cr3t")
+    with pytest.raises(ConfigError, match=problem) as caught:
+        parse_options({**REQUIRED, **SCRAM, "kafka.sasl.username": "", **given})
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_referenced_time_outs_are_read_where_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = parse_options({**REQUIRED, "kafka.transaction.timeout.ms": "${env:LONGEST_MS}"})
+    monkeypatch.setenv("LONGEST_MS", "60000")
+    assert options.transaction_timeout_ms == 60_000
+
+
+@pytest.mark.behaviour("Faults: security", "A secret in an option is warned of once, with what to do instead")
+def test_secrets_in_options_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    inline = {**REQUIRED, **SCRAM, "kafka.sasl.jaas.config": LINE.format("s3cr3t")}
+    by_reference = {**inline, "kafka.sasl.jaas.config": LINE.format("${env:X}")}
+    token = 'OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="a";'
+    without = {**inline, "kafka.sasl.mechanism": "OAUTHBEARER", "kafka.sasl.jaas.config": token}
+    with caplog.at_level(logging.WARNING):
+        parse_options(by_reference)
+        parse_options(without)
+        assert caplog.records == []
+        parse_options(inline)
+        parse_options(inline)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("the value of kafka.sasl.jaas.config is a secret. It travels with Spark's options")
+    assert "${file:/path/of/secrets.properties:key}" in said
+    assert "s3cr3t" not in said
