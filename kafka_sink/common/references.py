@@ -78,8 +78,8 @@ def _from_environment(path: str, key: str) -> str:
     value = os.environ.get(key)
     if value is None:
         raise _NotFoundError(
-            f"the environment variable {key} is not set; set it for every process that connects (for Spark's "
-            f"executors with spark.executorEnv.{key} or by the cluster manager), or use a file"
+            f"the environment variable {key} is not set; set it for every process that connects (on Spark's executors "
+            "by the cluster manager), or use a file"
         )
     return value
 

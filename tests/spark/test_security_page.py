@@ -1,0 +1,117 @@
+"""The code of docs/security.md, on a cluster that lets nobody in who does less."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from tests.support.certificates import Authority
+from tests.support.readback import read_topic
+from tests.support.secure_cluster import address, secure_cluster, users
+from tests.support.spark_version import requires_data_sources
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+PASSWORD = 'al"ice\\s-s3cret'
+IN_A_LINE = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def in_a_file(text: str) -> str:
+    return text.replace("\\", "\\\\")
+
+
+USE, *RECIPES = [code for code in blocks("python") if "my_tokens.py" not in code]
+(TOKENS,) = [code for code in blocks("python") if "my_tokens.py" in code]
+
+
+@pytest.fixture(scope="module")
+def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the page calls /etc/kafka."""
+    folder = tmp_path_factory.mktemp("etc")
+    authority = Authority()
+    identity = authority.issue(common_name="alice")
+    (folder / "tls").mkdir()
+    line = f'ScramLoginModule required username="alice" password="{IN_A_LINE}";'
+    for name, text in {
+        "broker.pem": authority.issue("127.0.0.1").pem(),
+        "ca.pem": authority.pem,
+        "client.pem": identity.pem("k3y-p4ss"),
+        "secrets.properties": (
+            f"client.key=k3y-p4ss\nalice={in_a_file(PASSWORD)}\n"
+            f"alice.in.a.line={in_a_file(IN_A_LINE)}\nsasl.jaas.config={in_a_file(line)}\n"
+        ),
+        "tls/ca.crt": authority.pem,
+        "tls/tls.key": identity.key_pem(),
+        "tls/tls.crt": identity.certificate_pem,
+        "my_tokens.py": TOKENS,
+    }.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster(etc: Path) -> Iterator[EmbeddedCluster]:
+    """Its SSL listener also asks for certificates of clients, and refuses wrong ones."""
+    given: dict[str, Any] = {"ssl_truststore_certificates": (etc / "ca.pem").read_text()}
+    broker = (etc / "broker.pem").read_text()
+    line = users(alice=PASSWORD)
+    with secure_cluster(broker, **given, ssl_client_auth="requested", sasl_jaas_config=line) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def strict_cluster(etc: Path) -> Iterator[EmbeddedCluster]:
+    """Its SSL listener needs certificates of clients."""
+    given: dict[str, Any] = {"ssl_truststore_certificates": (etc / "ca.pem").read_text()}
+    with secure_cluster((etc / "broker.pem").read_text(), **given, ssl_client_auth="required") as running:
+        yield running
+
+
+@requires_data_sources
+@pytest.mark.behaviour("SASL", "The recipes of docs/security.md work, on the driver and on executors")
+@pytest.mark.parametrize("number", range(len(RECIPES)))
+def test_the_recipes_of_the_page_work(
+    number: int, spark: SparkSession, etc: Path, cluster: EmbeddedCluster, strict_cluster: EmbeddedCluster
+) -> None:
+    recipe = RECIPES[number].replace("/etc/kafka", str(etc))
+    (protocol,) = re.findall(r'security\.protocol": "(\w+)"', recipe) or ["PLAINTEXT"]
+    server = strict_cluster if "keystore" in recipe else cluster
+    if "my_tokens" in recipe:
+        spark.sparkContext.addPyFile(str(etc / "my_tokens.py"))
+    # A line needs quotes and backslashes to be escaped, as the page says.
+    recipe = recipe.replace(':alice}";', ':alice.in.a.line}";').replace("broker:9092", address(server, protocol))
+    server.create_topic(f"orders{number}", 1)
+    names: dict[str, Any] = {"df": spark.range(10).selectExpr("cast(id as string) as value")}
+    exec(recipe, names)
+    exec(USE.replace('"orders"', f'"orders{number}"'), names)
+    assert len(read_topic(server.bootstrap_servers, f"orders{number}")) == 10
+
+
+@pytest.mark.behaviour("kafkalite check", "The command line of docs/security.md works")
+def test_the_command_line_of_the_page_works(cluster: EmbeddedCluster, etc: Path, tmp_path: Path) -> None:
+    (file,), (command,) = blocks("properties"), blocks("sh")
+    file = file.replace("broker:9092", address(cluster, "SASL_SSL")).replace("/etc/kafka", str(etc))
+    (tmp_path / "client.properties").write_text(file)
+    done = subprocess.run(
+        [sys.executable, "-m", "kafka_sink.cli", *command.replace("orders", "t").split()[1:]],
+        cwd=tmp_path,
+        env={**os.environ, "KAFKA_PASSWORD": PASSWORD},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == "" and PASSWORD not in done.stdout
