@@ -11,7 +11,8 @@
 #   --spark V [--python P]   only tests/spark (or the given tests) and the batch job of the demo, with this version of
 #                 PySpark (3.5, 4.0.5, …) and of Python, in an environment of its own in .work; tests of features that V
 #                 lacks are skipped with the reason. Adds what it found to .work/ways.json
-#   --ways [FILE] run no tests: print README's table of the ways to write by version of Spark (tests/ways.json)
+#   --ways [FILE] run no tests: write the tables of the ways to write by version of Spark (tests/ways.json) into
+#                 docs/versions.md and README.md
 #   --matrix      only the complete matrix: each security with each write path, with and without compression, to both
 #                 brokers, 100 MB each (KAFKALITE_MATRIX_MB), with lost connections, killed leaders and other clients;
 #                 prints a table at its end

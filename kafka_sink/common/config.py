@@ -2,7 +2,7 @@
 
 A component declares a frozen dataclass whose fields are created by :func:`key`, with property name, type, default,
 validator and documentation in one place. :func:`parse` converts properties (strings from a file, a Spark option map, or
-Python values) to the dataclass; :func:`markdown_table` renders the table of the README. No other module parses
+Python values) to the dataclass; :func:`markdown_table` renders the tables of docs/options.md. No other module parses
 properties. References to secrets are replaced by :func:`parse`, or, for credentials, by :func:`resolved` for each
 connection.
 """

@@ -62,7 +62,7 @@ _producer_numbers = itertools.count(1)
 class KafkaProducer:
     """A producer with the property names and the semantics of Kafka's Java client (apache/kafka ``KafkaProducer``).
 
-    :param properties: see the option table in README.md, for example ``{"bootstrap.servers": "127.0.0.1:9092"}``.
+    :param properties: see the table in docs/options.md, for example ``{"bootstrap.servers": "127.0.0.1:9092"}``.
         Serializers, interceptors and the partitioner may be named there or be passed as objects.
     :param option_prefix: the prefix of the names of *properties* as the user wrote them, for messages.
     :param network: the network to use instead of a new one, with its clock and its thread. For example the result of

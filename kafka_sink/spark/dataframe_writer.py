@@ -130,7 +130,7 @@ def foreach_batch(
     :func:`write` for the other arguments.
 
     :param checkpoint_location: the query's checkpoint location; only needed with Spark Connect, which does not expose
-        it. It allows the sink to refuse a checkpoint that is one batch older than the last commit (see README).
+        it. It allows the sink to refuse a checkpoint that is one batch older than the last commit.
     :raises ConfigError: if an option is invalid; raised before the query begins.
     """
     parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": 0})

@@ -1,6 +1,6 @@
-"""Writes the option tables into a page: ``python -m kafka_sink.spark.option_table README.md``.
+"""Writes the option tables into a page: ``python -m kafka_sink.spark.option_table docs/options.md``.
 
-Run manually when an option changes; a test checks that the README is up to date. It only reads the option tables.
+Run manually when an option changes; a test checks that the page is up to date. It only reads the option tables.
 """
 
 from __future__ import annotations

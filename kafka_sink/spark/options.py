@@ -378,7 +378,7 @@ def check_producer_properties(values: Mapping[str, str]) -> None:
         ):
             raise ConfigError(
                 f"unknown option {KAFKA_PREFIX}{name}: {KAFKA_PREFIX}… is for options of Kafka's producer, which "
-                "the README lists; remove it"
+                "docs/options.md lists; remove it"
             )
     known = {**SINK_DEFAULTS, **{name: value for name, value in values.items() if _is_known_here(name, values)}}
     if "bootstrap.servers" in values:

@@ -31,8 +31,8 @@ def test_errors_name_the_oldest_version_that_is_tested() -> None:
     assert oldest.rpartition(".")[0] == OLDEST_KAFKA
 
 
-def test_the_readme_has_a_row_for_each_version_that_is_tested() -> None:
-    table = (ROOT / "README.md").read_text().partition("## Versions of Kafka\n")[2]
+def test_the_page_has_a_row_for_each_version_that_is_tested() -> None:
+    table = (ROOT / "docs" / "versions.md").read_text().partition("## Versions of Kafka\n")[2]
     rows = re.findall(r"^\| (\d+\.\d+\.\d+) \|", table, re.MULTILINE)
     assert rows == kafka_sh("versions").stdout.split()
 

@@ -1,7 +1,8 @@
-"""README's table of the ways to write is what the runs on other versions of Spark have found (tests/ways.json)."""
+"""The tables of the ways to write are what the runs on other versions of Spark have found (tests/ways.json)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -9,21 +10,22 @@ import pytest
 from tests.support import ways
 from tests.support.ways import Cell
 
-README = Path(__file__).parents[2] / "README.md"
-
 
 @pytest.fixture(scope="module")
 def runs() -> list[ways.Run]:
     return ways.load()
 
 
-def test_readme_has_the_table_of_the_last_runs(runs: list[ways.Run]) -> None:
-    shown = README.read_text(encoding="utf-8").partition("<!-- ways: begin -->\n")[2].partition("<!-- ways: end -->")[0]
-    assert shown.strip() == ways.table(runs)
+@pytest.mark.parametrize(("page", "lines"), [(ways.PAGE, ways.table), (ways.README, ways.summary)])
+def test_pages_have_the_tables_of_the_last_runs(
+    runs: list[ways.Run], page: Path, lines: Callable[[Iterable[ways.Run]], str]
+) -> None:
+    shown = page.read_text(encoding="utf-8").partition(ways.BEGIN)[2].partition(ways.END)[0]
+    assert shown.strip() == lines(runs)
 
 
 @pytest.mark.behaviour(
-    "Versions", "Each way to write works on every Spark in README's table, or the table says what it needs"
+    "Versions", "Each way to write works on every Spark in the table of versions, or it says what it needs"
 )
 def test_no_cell_of_the_table_is_empty_or_failed(runs: list[ways.Run]) -> None:
     assert {"3.5", "4.0", "4.3"} <= {run.spark.rpartition(".")[0] for run in runs}

@@ -1,6 +1,6 @@
 """The results of a benchmark, with everything that a reader needs to judge them: machine, versions, commit, settings.
 
-``tests/bench/results/<name>.json`` holds the newest run of each; :mod:`report` generates README's table and chart.
+``tests/bench/results/<name>.json`` holds the newest run of each; :mod:`report` generates the tables and the chart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""README's table of speed is generated from results alone, and shows what is missing or missed."""
+"""The tables of speed are generated from results alone, and show what is missing or missed."""
 
 from __future__ import annotations
 

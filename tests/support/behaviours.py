@@ -91,6 +91,7 @@ PARTS: Final = (
     "EmbeddedCluster",
     "Nodes in several processes",
     "Package",
+    "Documentation",
     "Demo",
     "SocketServer",
     "Broker connections",

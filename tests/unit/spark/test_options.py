@@ -198,10 +198,10 @@ def test_topic_option_wins_over_the_topic_column() -> None:
         assert [part.topic for part in topic_chunks(rows, parsed.topic)] == topics
 
 
-def test_the_readme_shows_the_tables_as_they_are() -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    shown = readme.partition(BEGIN)[2].partition(END)[0]
-    assert shown.strip() == option_tables().strip(), "run: python -m kafka_sink.spark.option_table README.md"
+def test_the_page_of_options_shows_the_tables_as_they_are() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "options.md").read_text(encoding="utf-8")
+    shown = page.partition(BEGIN)[2].partition(END)[0]
+    assert shown.strip() == option_tables().strip(), "run: python -m kafka_sink.spark.option_table docs/options.md"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,69 @@
+"""The site's configuration for Sphinx; ``scripts/docs.sh`` builds it."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Final
+
+from sphinx.application import Sphinx
+
+project = "kafkalite"
+author = "The kafkalite developers"
+release = version = version_of("kafkalite")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_click"]
+html_theme = "furo"
+html_title = f"kafkalite {release}"
+html_show_copyright = False
+# Section links as on code-hosting sites, where the pages can be read too.
+myst_heading_anchors = 3
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+python_use_unqualified_type_names = True
+
+#: Files above this folder that are pages here too, each with the page that includes it.
+_INCLUDED: Final = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security-policy.md",
+    "tests/README.md": "tests.md",
+}
+
+LLMS_TXT: Final = """# kafkalite
+
+> A Kafka sink for PySpark in pure Python: no jars, whole Arrow batches, exactly once, and an embedded broker.
+
+## Pages
+
+"""
+
+
+def _link_to_pages(app: Sphinx, docname: str, content: list[str]) -> None:
+    """Links to the included files lead to their pages."""
+    for file, page in _INCLUDED.items():
+        content[0] = content[0].replace(f"](../{file}", f"]({page}")
+
+
+def _link_from_included(app: Sphinx, path: Path, parent: str, content: list[str]) -> None:
+    """The same within the included files, whose links start at the folders that they are in."""
+    for file, page in _INCLUDED.items():
+        content[0] = content[0].replace(f"]({file}", f"]({page}")
+    content[0] = content[0].replace("](../docs/", "](").replace("](docs/", "](")
+
+
+def _write_llms_txt(app: Sphinx, error: Exception | None) -> None:
+    """List the pages for language models, as https://llmstxt.org describes."""
+    if error is None and app.builder.name == "html":
+        titles = app.env.titles
+        lines = [f"- [{titles[name].astext()}]({name}.html)\n" for name in sorted(titles)]
+        (Path(app.outdir) / "llms.txt").write_text(LLMS_TXT + "".join(lines), encoding="utf-8")
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", _link_to_pages)
+    app.connect("include-read", _link_from_included)
+    app.connect("build-finished", _write_llms_txt)

@@ -1,0 +1,90 @@
+"""The programs of README and of docs/tutorial.md do what the pages say."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.amounts import only_long
+from tests.support.broker_process import BrokerProcess
+from tests.support.spark_version import requires_data_sources
+
+ROOT = Path(__file__).parents[2]
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+TIMEOUT_S = 240
+
+pytestmark = requires_data_sources
+
+
+def block(page: Path, having: str) -> str:
+    """The one block of code of the page with this text."""
+    (found,) = (code for code in re.findall(r"```\w+\n(.*?)```", page.read_text(), re.DOTALL) if having in code)
+    return str(found)
+
+
+def environ() -> dict[str, str]:
+    """Commands are found as in an activated environment."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def run(*command: str, folder: Path) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=environ(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.behaviour("Documentation", "The first programs of README and of the tutorial run as they stand there")
+def test_first_program_of_the_tutorial_shows_the_records(tmp_path: Path) -> None:
+    (tmp_path / "first.py").write_text(block(TUTORIAL, "kafka_sink.peek"))
+    printed = run(sys.executable, "first.py", folder=tmp_path)
+    assert len(re.findall(r"\|\s*\d\s*\|order \d+\s*\|", printed)) == 5, printed
+
+
+@only_long
+def test_readmes_program_runs(tmp_path: Path) -> None:
+    (tmp_path / "readme.py").write_text(block(ROOT / "README.md", "format("))
+    run(sys.executable, "readme.py", folder=tmp_path)
+
+
+@pytest.mark.behaviour("Documentation", "The stream of the tutorial is exact after kill -9")
+@only_long
+def test_stream_of_the_tutorial_survives_its_kill(tmp_path: Path) -> None:
+    (tmp_path / "stream.py").write_text(block(TUTORIAL, "lines-sink"))
+    preparation, stream = block(TUTORIAL, "seq 30").split("python stream.py", 1)
+    again, verify = block(TUTORIAL, "kafkalite verify").strip().splitlines()
+    broker = BrokerProcess(tmp_path / "broker")
+    broker.start()
+    try:
+        at = broker.bootstrap_servers
+
+        def shell(text: str) -> str:
+            return run("bash", "-euc", text.replace("127.0.0.1:9092", at), folder=tmp_path)
+
+        shell(preparation)
+        first = subprocess.Popen(
+            [sys.executable, "stream.py", at, "work"], cwd=tmp_path, env=environ(), start_new_session=True
+        )
+        deadline = time.monotonic() + TIMEOUT_S
+        commits = tmp_path / "work" / "checkpoint" / "commits"
+        while not (commits.is_dir() and len(list(commits.glob("[0-9]*"))) > 3):
+            assert first.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        # The page kills Python, with which its JVM ends; here both die at once.
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+        assert "work &" in stream and again.startswith("python stream.py")
+        shell(again)
+        # It exits with 1 if a record is missing, duplicate or extra.
+        shell(verify)
+    finally:
+        broker.kill()
