@@ -10,9 +10,8 @@ from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.spark.batch_writer import KafkaliteBatchWriter, KafkaliteNumberedBatchWriter
-from kafka_sink.spark.driver.missing_topic import ensure_topic_of
-from kafka_sink.spark.options import EXACTLY_ONCE, check_report_path, parse_options
-from kafka_sink.spark.row_schema import check_schema
+from kafka_sink.spark.driver.before_write import prepared
+from kafka_sink.spark.options import EXACTLY_ONCE, parse_options
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import DataSource
@@ -49,9 +48,7 @@ class KafkaliteDataSource(DataSource):
             )
         options = parse_options(self.options)
         with worker_process.task(tuned=options.tune_python_workers):
-            check_report_path(options)
-            check_schema(schema, options)
-            ensure_topic_of(options)
+            options = prepared(schema, options)
             if options.txn_app_id is None:
                 return KafkaliteBatchWriter(options)
             return KafkaliteNumberedBatchWriter(options)
@@ -66,9 +63,7 @@ class KafkaliteDataSource(DataSource):
         """
         options = parse_options(self.options, is_stream=True)
         with worker_process.task(tuned=options.tune_python_workers):
-            check_report_path(options)
-            check_schema(schema, options)
-            ensure_topic_of(options)
+            options = prepared(schema, options)
             if options.delivery_guarantee == EXACTLY_ONCE:
                 return KafkaliteExactlyOnceStreamWriter(options)
             return KafkaliteStreamWriter(options)

@@ -28,14 +28,13 @@ from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, PlannedOffsets, UnwritableRowsError
 from kafka_sink.exactly_once.plan import Plan
-from kafka_sink.spark.driver.missing_topic import ensure_topic_of
+from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
 from kafka_sink.spark.driver.transactional_write import APPLICATION, numbers_of_a_query, sink_of
 from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_skipped
-from kafka_sink.spark.options import SinkOptions, check_report_path, parse_options
+from kafka_sink.spark.options import SinkOptions, parse_options
 from kafka_sink.spark.result_tables import figures_table, partitions_table
-from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, TransactionalCommit, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
@@ -175,9 +174,7 @@ class _Batch:
 
 
 def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) -> WriteReport:
-    check_report_path(options)
-    check_schema(df.schema, options)
-    ensure_topic_of(options)
+    options = prepared(df.schema, options)
     started_ms = SYSTEM_CLOCK.monotonic_ms()
     if options.txn_app_id is None:
         result = _write_at_least_once(df, options, batch)
@@ -261,6 +258,8 @@ def _write_atomically(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Re
         raise RuntimeError("an exactly-once write without a progress topic passed the check of options")
     client = shared_client(options.producer_properties)
     sink = AtomicSink(DriverSteps(client, name, topic, timeout_ms=options.transaction_timeout_ms))
+    # The tasks that place the rows by their keys also turn them into payloads.
+    placed_options = replace(options, formats=())
     last: list[TaskCommit] = []
     written_ms = 0
 
@@ -271,7 +270,7 @@ def _write_atomically(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Re
             from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
 
             try:
-                return write_in_drivers_transaction(batches, options, plan, version, writer)
+                return write_in_drivers_transaction(batches, placed_options, plan, version, writer)
             except UnwritableRowsError as error:
                 # If it were raised, Spark would retry the task and report only the last attempt.
                 return error
@@ -291,12 +290,16 @@ def _number_of(options: SinkOptions) -> tuple[str, int]:
 
 
 def _by_partition(df: DataFrame, options: SinkOptions) -> DataFrame:
-    """The rows with the partition of each; the rows of one partition are in one task. They are checkpointed, because a
-    stage that Spark runs again would write to the same transaction a second time, and brokers treat such records as
-    duplicates."""
-    from pyspark.sql.types import IntegerType, StructField, StructType
+    """The rows as payloads with the partition of each; the rows of one partition are in one task. They are
+    checkpointed, because a stage that Spark runs again would write to the same transaction a second time, and brokers
+    treat such records as duplicates."""
+    from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-    fields = [item for item in df.schema.fields if item.name != "partition"]
+    fields = [
+        StructField(item.name, BinaryType()) if item.name in options.formatted else item
+        for item in df.schema.fields
+        if item.name != "partition"
+    ]
 
     def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with worker_process.task(tuned=options.tune_python_workers):

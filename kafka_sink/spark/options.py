@@ -16,6 +16,7 @@ from pathlib import Path
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.references import PROVIDERS, UnresolvedReferenceError, has_reference
+from kafka_sink.formats.column_format import FORMATS, ColumnFormat
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 
@@ -143,6 +144,34 @@ class SinkOptions:
         "exactly once, a batch must still end within kafka.transaction.timeout.ms",
         validator=c.between(1, 2**31 - 1),
     )
+    key_format: str | None = c.key(
+        "key.format",
+        c.STRING,
+        None,
+        "write the column key, of any type, in this format; default: a string or binary column as it is",
+        validator=c.one_of(*FORMATS),
+    )
+    key_schema: str | None = c.key(
+        "key.schema",
+        c.STRING,
+        None,
+        "with key.format=avro: the schema as JSON, or a file with it on the driver; default: derived from the column",
+        validator=c.Validator("a schema", bool),
+    )
+    value_format: str | None = c.key(
+        "value.format",
+        c.STRING,
+        None,
+        "write the column value, such as struct('*'), in this format; default: a string or binary column as it is",
+        validator=c.one_of(*FORMATS),
+    )
+    value_schema: str | None = c.key(
+        "value.schema",
+        c.STRING,
+        None,
+        "with value.format=avro: the schema as JSON, or a file with it on the driver; default: derived from the column",
+        validator=c.Validator("a schema", bool),
+    )
     include_headers: bool | None = c.key(
         "includeHeaders",
         c.BOOLEAN,
@@ -206,9 +235,17 @@ class SinkOptions:
         "Spark's Python processes answer the JVM at once and do not run the garbage collector over imported modules "
         "after every task; false leaves them as Spark has set them up",
     )
+    #: The formats of the columns, once these are known.
+    formats: tuple[ColumnFormat, ...] = ()
     producer_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: The checkpoint location of the streaming query, if it is set as an option and not in Spark's configuration.
     checkpoint_location: str | None = None
+
+    @property
+    def formatted(self) -> frozenset[str]:
+        """The columns that are written in a format."""
+        named = {"key": self.key_format, "value": self.value_format}
+        return frozenset(column for column, name in named.items() if name is not None)
 
     @property
     def transaction_timeout_ms(self) -> int | None:
@@ -250,6 +287,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
     kafka_values = {name: value for name, value in kafka_values.items() if name not in c.no_effect(ProducerConfig)}
     merged = replace(parsed, producer_properties={**SINK_DEFAULTS, **kafka_values}, checkpoint_location=checkpoint)
     _check_topic(merged)
+    _check_formats(merged)
     _check_guarantee(merged, is_stream=is_stream)
     if is_async and merged.delivery_guarantee == EXACTLY_ONCE:
         raise ConfigError(
@@ -303,6 +341,16 @@ def _check_topic(options: SinkOptions) -> None:
             "option topicReplicationFactor has no effect without topicPartitions, which creates a missing topic; set "
             "both, or remove it"
         )
+
+
+def _check_formats(options: SinkOptions) -> None:
+    """:raises ConfigError: if a schema is given for a column without a format."""
+    for column, name, schema in (
+        ("key", options.key_format, options.key_schema),
+        ("value", options.value_format, options.value_schema),
+    ):
+        if schema is not None and name is None:
+            raise ConfigError(f"option {column}.schema has no effect without {column}.format; set both, or remove it")
 
 
 def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:

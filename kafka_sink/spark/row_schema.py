@@ -57,9 +57,11 @@ class _Column:
 
 _COLUMNS: Mapping[str, _Column] = {
     "value": _Column(
-        _is_bytes, "string or binary", "cast it, or convert the row to JSON: to_json(struct('*')) as value"
+        _is_bytes,
+        "string or binary",
+        "cast it, convert the row to JSON: to_json(struct('*')) as value, or set option value.format",
     ),
-    "key": _Column(_is_bytes, "string or binary", "cast it: col('key').cast('string')"),
+    "key": _Column(_is_bytes, "string or binary", "cast it: col('key').cast('string'), or set option key.format"),
     "topic": _Column(_is_text, "string", "cast it: col('topic').cast('string')"),
     "partition": _Column(lambda kind: isinstance(kind, IntegerType), "int", "cast it: col('partition').cast('int')"),
     "headers": _Column(
@@ -74,7 +76,7 @@ _COLUMNS: Mapping[str, _Column] = {
 }
 
 
-def _check_column(name: str, kind: DataType) -> None:
+def _check_column(name: str, kind: DataType, options: SinkOptions) -> None:
     """:raises SchemaError: if the sink has no column *name*, or expects another type than *kind*."""
     column = _COLUMNS.get(name)
     if column is None:
@@ -82,6 +84,9 @@ def _check_column(name: str, kind: DataType) -> None:
             f"column '{name}' would not be written{nearest(name, _COLUMNS)}; the columns are {', '.join(_COLUMNS)}: "
             "drop it, or put it into value"
         )
+    if name in options.formatted:
+        # Whether the type has a counterpart is known to the format.
+        return
     if not column.accepts(kind):
         raise SchemaError(f"column '{name}' is {kind.simpleString()}, expected {column.expected}; {column.remedy}")
 
@@ -106,7 +111,9 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
             "select it, for example to_json(struct('*')) as value"
         )
     for name, kind in present.items():
-        _check_column(name, kind)
+        _check_column(name, kind, options)
+    if options.key_format is not None and "key" not in present:
+        raise SchemaError(f"option key.format={options.key_format}, but there is no column 'key'; add it, or remove it")
     if options.topic is None and "topic" not in present:
         raise SchemaError("no topic: set option('topic', …), or add a string column 'topic'")
     if options.include_headers is not None and options.include_headers != ("headers" in present):

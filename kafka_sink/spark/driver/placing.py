@@ -18,11 +18,12 @@ from kafka_sink.producer.kafka_producer import ANY_PARTITION
 from kafka_sink.producer.plugins.partitioner import key_partitions
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.task.arrow_columns import TopicChunk, in_task, topic_chunks
+from kafka_sink.spark.task.payloads import with_payloads
 from kafka_sink.spark.task.shared_client import shared_client
 
 
 def with_partitions(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Iterator[pa.RecordBatch]:
-    """*batches* with the partition of every row in the last column.
+    """*batches* as payloads, with the partition of every row in the last column.
 
     :raises ApiError: if a topic does not exist.
     :raises RowError: if a row cannot be written.
@@ -31,7 +32,7 @@ def with_partitions(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> 
     dealt = 0 if context is None else context.partitionId()
     counts: dict[str, int] = {}
     rows_before = 0
-    for batch in batches:
+    for batch in with_payloads(batches, options.formats):
         placed = np.empty(batch.num_rows, dtype=np.int32)
         for part in _chunks(batch, options.topic, rows_before):
             count = counts.get(part.topic) or counts.setdefault(part.topic, _count(part.topic, options))
@@ -40,9 +41,13 @@ def with_partitions(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> 
             placed[slice(None) if part.rows is None else part.rows] = places
         rows_before += batch.num_rows
         others = [name for name in batch.schema.names if name != "partition"]
-        yield pa.record_batch(
-            [*(batch.column(name) for name in others), pa.array(placed)], names=[*others, "partition"]
-        )
+        columns = [_for_spark(batch.column(name)) for name in others]
+        yield pa.record_batch([*columns, pa.array(placed)], names=[*others, "partition"])
+
+
+def _for_spark(column: pa.Array) -> pa.Array:
+    """Spark reads bytes with offsets of 32 bits, as it hands them out itself."""
+    return column.cast(pa.binary()) if pa.types.is_large_binary(column.type) else column
 
 
 def _chunks(batch: pa.RecordBatch, topic: str | None, rows_before: int) -> Iterator[TopicChunk]:

@@ -27,6 +27,7 @@ from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
 from kafka_sink.spark.task.arrow_columns import in_task, topic_chunks
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, rounded_ms
 from kafka_sink.spark.task.kept_networks import KeptNetworks, key_of
+from kafka_sink.spark.task.payloads import with_payloads
 from kafka_sink.spark.task.rate_limit import RateLimit
 
 #: From this number of partitions on, one of Spark's Arrow batches has only a few rows per partition.
@@ -99,7 +100,7 @@ class _TaskAttempt:
             raise self._explained(error) from error
 
     def _send_all(self, batches: Iterator[pa.RecordBatch]) -> None:
-        gathered = _Gathered(batches)
+        gathered = _Gathered(with_payloads(batches, self._options.formats))
         for batch in self._paced(gathered):
             producer = self._open() if self._producer is None else self._producer
             try:

@@ -1,0 +1,73 @@
+"""Decides on the driver, before any task, by which schema the key and the value are written.
+
+Called in Spark's planner process or in the user's. A schema is derived from the column, or given in an option. Columns
+that do not fit are refused here. It never reads a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql.types import DataType, StructType
+
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.formats.column_format import ColumnFormat
+from kafka_sink.spark.options import SinkOptions
+
+#: What a schema in an option begins with; anything else but a primitive type's name is the name of a file.
+_BEGINNINGS: Final = ("{", "[", '"')
+
+#: A schema is a few kilobytes; a file of this size is another one.
+_MAX_SCHEMA_BYTES: Final = 1 << 20
+
+
+def with_formats(schema: StructType, options: SinkOptions) -> SinkOptions:
+    """*options* with the formats of the columns of *schema*.
+
+    :raises ConfigError: if a schema cannot be read, or does not fit the column; the text names the column by its path.
+    """
+    wanted = {"key": (options.key_format, options.key_schema), "value": (options.value_format, options.value_schema)}
+    formats = [
+        _format_of(column, schema[column].dataType, given)
+        for column, (name, given) in wanted.items()
+        if name is not None
+    ]
+    return replace(options, formats=tuple(formats))
+
+
+def _format_of(column: str, kind: DataType, given: str | None) -> ColumnFormat:
+    # Only writes with a format load Arrow in this process.
+    from kafka_sink.formats.avro.derived import derive_schema
+    from kafka_sink.formats.avro.encoder import AvroEncoder
+    from kafka_sink.spark.arrow_types import arrow_type
+
+    arrow = arrow_type(kind, column)
+    text = derive_schema(arrow, column) if given is None else _schema_text(f"{column}.schema", given)
+    # Refuses what the tasks could not write.
+    AvroEncoder(text, arrow, column)
+    return ColumnFormat(column, text)
+
+
+def _schema_text(option: str, given: str) -> str:
+    """The schema that *given* is, or that the file of this name holds."""
+    from kafka_sink.formats.avro.schema import PRIMITIVES
+
+    if given.startswith(_BEGINNINGS) or given in PRIMITIVES:
+        return given
+    path = Path(given.removeprefix("file:"))
+    try:
+        size = path.stat().st_size
+        if size > _MAX_SCHEMA_BYTES:
+            raise ConfigError(
+                f"option {option}: the file {given} has {size} bytes, and a schema at most {_MAX_SCHEMA_BYTES}; name "
+                "the file of the schema"
+            )
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise ConfigError(
+            f"option {option}: the file {given} cannot be read on the driver ({reason}); name the file of an Avro "
+            "schema, or give the schema itself as JSON"
+        ) from None

@@ -1,0 +1,252 @@
+"""Columns of any type written as Avro on a real Spark, in every way to write; fastavro reads what was written."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+import kafka_sink
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.exactly_once.model import UnwritableRowsError
+from kafka_sink.formats.avro.derived import derive_schema
+from kafka_sink.spark.arrow_types import arrow_type
+from tests.support import ways
+from tests.support.readback import read_topic
+from tests.support.spark_version import HAS_DATA_SOURCES, requires_data_sources
+
+NewTopic = Callable[..., str]
+ROWS = 300
+AVRO = {"key.format": "avro", "value.format": "avro"}
+
+
+def orders(numbers: DataFrame) -> DataFrame:
+    """Rows with a primitive key and a struct with parts, of which some are null; one value in 50 is null."""
+    # A file's columns may be null, and then the schema says so.
+    numbers = numbers.select(f.coalesce("id", f.lit(0)).alias("id"))
+    line = f.struct(f.concat(f.lit("sku-"), f.col("id")).alias("sku"), (f.col("id") % 5).cast("int").alias("count"))
+    columns = (
+        f.col("id"),
+        f.when(f.col("id") % 3 > 0, f.concat(f.lit("customer-ü-"), f.repeat("id", 4))).alias("customer"),
+        (f.col("id") / 8).alias("weight"),
+        f.col("id").cast("decimal(12,2)").alias("price"),
+        f.timestamp_micros(f.col("id") * 1_000_003).alias("at"),
+        f.date_add(f.lit("2026-01-01").cast("date"), (f.col("id") % 400).cast("int")).alias("day"),
+        f.when(f.col("id") % 4 > 0, f.array(line, line)).alias("lines"),
+        f.create_map(f.lit("first"), f.col("id").cast("string")).alias("tags"),
+    )
+    value = f.when(f.col("id") % 50 > 0, f.struct(*columns))
+    return numbers.select(f.col("id").alias("key"), value.alias("value"))
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a test writes to."""
+
+    cluster: Any
+    topic: str
+    folder: Path
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.cluster.bootstrap_servers, "topic": self.topic, **AVRO}
+
+
+def numbers_of(spark: SparkSession) -> DataFrame:
+    return spark.range(0, ROWS, numPartitions=3)
+
+
+def by_df_write(spark: SparkSession, target: Target) -> None:
+    orders(numbers_of(spark)).write.format("kafkalite").mode("append").options(**target.options).save()
+
+
+def by_write(spark: SparkSession, target: Target, **arguments: Any) -> None:
+    report = kafka_sink.write(orders(numbers_of(spark)), options=target.options, **arguments)
+    assert report.rows == ROWS
+
+
+def by_stream(spark: SparkSession, target: Target, options: Mapping[str, str], batch: Any = None) -> None:
+    source = target.folder / "source"
+    source.mkdir()
+    for part in range(2):
+        ids = range(part * ROWS // 2, (part + 1) * ROWS // 2)
+        (source / f"{part}.json").write_text("".join(json.dumps({"id": each}) + "\n" for each in ids))
+    frame = orders(spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(source)))
+    stream = frame.writeStream.option("checkpointLocation", str(target.folder / "checkpoint"))
+    stream = (
+        stream.format("kafkalite").options(**target.options, **options) if batch is None else stream.foreachBatch(batch)
+    )
+    stream.trigger(availableNow=True).start().awaitTermination(120)
+
+
+def by_foreach_batch(spark: SparkSession, target: Target) -> None:
+    by_stream(spark, target, {}, kafka_sink.foreach_batch(options=target.options, app_id=target.topic))
+
+
+WAYS = [
+    pytest.param(by_df_write, marks=[requires_data_sources, pytest.mark.way(ways.DF_WRITE)], id="df.write"),
+    pytest.param(by_write, marks=pytest.mark.way(ways.AT_LEAST_ONCE), id="write"),
+    pytest.param(
+        lambda spark, target: by_write(spark, target, app_id=target.topic, version=0),
+        marks=pytest.mark.way(ways.ATOMIC),
+        id="write-atomic",
+    ),
+    pytest.param(
+        lambda spark, target: by_write(spark, target, app_id=target.topic, version=0, atomic=False),
+        marks=pytest.mark.way(ways.PARALLEL),
+        id="write-parallel",
+    ),
+    pytest.param(
+        lambda spark, target: by_stream(spark, target, {}),
+        marks=[requires_data_sources, pytest.mark.way(ways.AT_LEAST_ONCE_STREAM)],
+        id="stream",
+    ),
+    pytest.param(
+        lambda spark, target: by_stream(
+            spark, target, {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": target.topic}
+        ),
+        marks=[requires_data_sources, pytest.mark.way(ways.EXACTLY_ONCE_STREAM)],
+        id="stream-exactly-once",
+    ),
+    pytest.param(by_foreach_batch, marks=pytest.mark.way(ways.FOREACH_BATCH), id="foreach_batch"),
+]
+
+
+def decoded(payload: bytes | None, schema: str) -> Any:
+    if payload is None:
+        return None
+    source = io.BytesIO(payload)
+    row = fastavro.schemaless_reader(source, fastavro.parse_schema(json.loads(schema)), None)
+    assert source.read() == b""
+    return row
+
+
+def plain(value: Any) -> Any:
+    """A row of Spark as fastavro reads it; Spark's times have no zone here."""
+    if hasattr(value, "asDict"):
+        return {name: plain(each) for name, each in value.asDict().items()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return value
+
+
+@pytest.mark.behaviour("Avro", "Structs and primitive keys are written as Avro in every way to write, every row once")
+@pytest.mark.parametrize("write", WAYS)
+def test_rows_arrive_as_avro(
+    write: Callable[[SparkSession, Target], None],
+    spark: SparkSession,
+    cluster: Any,
+    new_topic: NewTopic,
+    tmp_path: Path,
+) -> None:
+    target = Target(cluster, new_topic(3), tmp_path)
+    write(spark, target)
+    frame = orders(numbers_of(spark))
+    schema = derive_schema(arrow_type(frame.schema["value"].dataType, "value"), "value")
+    messages = read_topic(cluster.bootstrap_servers, target.topic)
+    found = {decoded(each.key, '"long"'): decoded(each.value, schema) for each in messages}
+    assert len(messages) == len(found) == ROWS
+    # Spark hands out local times without a zone; as text both are the same moment.
+    at = f.col("value").withField("at", f.date_format("value.at", "yyyy-MM-dd HH:mm:ss.SSSSSS"))
+    expected = {row.key: plain(row.value) for row in frame.withColumn("value", at).collect()}
+    for row in found.values():
+        if row is not None:
+            row["at"] = row["at"].strftime("%Y-%m-%d %H:%M:%S.%f")
+    assert found == expected
+
+
+GIVEN = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "org.shop",
+    "fields": [
+        {"name": "source", "type": "string", "default": "spark"},
+        {"name": "id", "type": "double"},
+        {"name": "colour", "type": {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}},
+    ],
+}
+
+
+def write(df: DataFrame, cluster: Any, topic: str, **options: str) -> None:
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, "value.format": "avro", **options}
+    if HAS_DATA_SOURCES:
+        df.write.format("kafkalite").options(**given).mode("append").save()
+    else:
+        kafka_sink.write(df, options=given)
+
+
+def coloured(spark: SparkSession, *colours: str) -> DataFrame:
+    rows = spark.createDataFrame([(number, colour) for number, colour in enumerate(colours)], "id int, colour string")
+    return rows.coalesce(1).select(f.struct("*").alias("value"))
+
+
+@pytest.mark.behaviour("Avro", "A given schema, inline or in a file, decides types, order and defaults")
+@pytest.mark.parametrize("place", ["inline", "file"])
+def test_given_schema_is_written(
+    place: str, spark: SparkSession, cluster: Any, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    topic, file = new_topic(), tmp_path / "order.avsc"
+    file.write_text(json.dumps(GIVEN, indent=2))
+    schema = json.dumps(GIVEN) if place == "inline" else str(file)
+    write(coloured(spark, "RED", "BLUE"), cluster, topic, **{"value.schema": schema})
+    found = [decoded(each.value, json.dumps(GIVEN)) for each in read_topic(cluster.bootstrap_servers, topic)]
+    assert sorted(found, key=lambda row: row["id"]) == [
+        {"source": "spark", "id": 0.0, "colour": "RED"},
+        {"source": "spark", "id": 1.0, "colour": "BLUE"},
+    ]
+
+
+@pytest.mark.behaviour("Avro", "A value that does not fit fails the write with the row, and nothing of a batch is left")
+def test_row_that_does_not_fit_is_named_and_nothing_stays(
+    spark: SparkSession, cluster: Any, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    rows, options = coloured(spark, "RED", "BLUE", "GREEN"), {"value.schema": json.dumps(GIVEN)}
+    expected = (
+        "row 2 of this task has 'GREEN' in column 'value.colour', which is none of the enum's symbols (RED, BLUE)"
+    )
+    with pytest.raises(Exception) as caught:
+        write(rows, cluster, topic, **options)
+    assert expected in str(caught.value)
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, "value.format": "avro", **options}
+    with pytest.raises(UnwritableRowsError) as refused:
+        kafka_sink.write(rows, options=given, app_id=topic, version=0)
+    assert expected in str(refused.value)
+    assert read_topic(cluster.bootstrap_servers, topic) == []
+
+
+@pytest.mark.behaviour("Avro", "Schemas and columns that do not fit are refused on the driver, before any task")
+@pytest.mark.parametrize(
+    ("columns", "options", "expected"),
+    [
+        ("struct(1 as a) as value", {}, "value is struct<a:int>, expected string or binary; cast it, convert the row"),
+        ("struct(1 as `a b`) as value", {"value.format": "avro"}, "column 'value.a b' has a name that Avro does not"),
+        ("map(1, 2) as value", {"value.format": "avro"}, "column 'value' is a map with keys of type int32"),
+        (
+            "struct(interval '1' year as span) as value",
+            {"value.format": "avro"},
+            "column 'value.span' is interval year, which has no counterpart in Avro",
+        ),
+        ("'v' as value", {"key.format": "avro"}, "option key.format=avro, but there is no column 'key'"),
+        ("'v' as value", {"value.format": "xml"}, "option value.format: 'xml' is not allowed, expected one of avro"),
+        ("'v' as value", {"value.schema": "string"}, "option value.schema has no effect without value.format"),
+        ("1 as value", {"value.format": "avro", "value.schema": "string"}, "column 'value' is int32, which cannot be"),
+        ("1 as value", {"value.format": "avro", "value.schema": "/no/such"}, "the file /no/such cannot be read on the"),
+        ("1 as value", {"value.format": "avro", "value.schema": "{"}, "the Avro schema is no JSON"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_any_task(
+    columns: str, options: dict[str, str], expected: str, spark: SparkSession
+) -> None:
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", **options}
+    with pytest.raises(ConfigError) as caught:
+        kafka_sink.write(spark.sql(f"select {columns}"), options=given)
+    assert expected in str(caught.value).replace("column 'value' is struct", "value is struct")
