@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "fakes/interrupted_producer.py": {"_free", "_incomplete", "_queues"},
     "fakes/producing.py": {"_queue"},
     "fakes/sender_world.py": {"_settings"},
+    "golden/make_avro_golden.py": {"_jdf", "_jvm"},
     "property/test_client_hostile_answers.py": {"_nodes", "_states"},
     "property/test_delivery.py": {"_batches"},
     "sim/mutations.py": {"_pool"},
