@@ -1,10 +1,12 @@
 """``kafkalite groups``: lists, describes and deletes consumer groups of any cluster, and moves their offsets.
 
-Runs on the main thread. It never joins a group, and changes no group that has members.
+Runs on the main thread. It never joins a group, and changes no group that has members, nor the progress of a sink.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -13,7 +15,9 @@ from kafka_sink.cli import options, output
 from kafka_sink.cli.group import CommandGroup
 from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient
 from kafka_sink.client.group_admin import GroupAdmin, GroupDescription
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
+from kafka_sink.exactly_once.progress import latest_batch
 
 
 @click.group(cls=CommandGroup)
@@ -45,9 +49,12 @@ def list_(as_json: bool, bootstrap_servers: str, timeout_ms: int, properties: di
 def describe(
     names: tuple[str, ...], as_json: bool, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]
 ) -> None:
-    """Show committed offset, lag and assigned member of groups for each partition."""
+    """Show committed offset, lag and assigned member of groups for each partition.
+
+    The offset of an exactly-once sink's group is a number of batches: instead of a lag, its last batch is shown.
+    """
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
-        found = [(admin.describe(name), admin.offsets(name)) for name in names]
+        found = [(admin.describe(name), admin.committed(name)) for name in names]
     wanted = {place for group, committed in found for place in (*committed, *_assigned(group))}
     with AdminClient(bootstrap_servers, {"default.api.timeout.ms": timeout_ms, **properties}) as topics:
         known = {place for place in wanted if place.topic in set(topics.list_topics(include_internal=True))}
@@ -58,6 +65,13 @@ def describe(
         return
     columns = ("group", "state", "topic", "partition", "offset", "end offset", "lag", "member", "client", "host")
     output.print_table(columns, [row for document in documents for row in _rows(document)])
+    for document in documents:
+        for sink in document["sinks"]:
+            click.echo(
+                f"{document['group']} is an exactly-once sink: batch {sink['last_batch']} of {sink['topic']} was "
+                f"committed {timedelta(seconds=sink['age_s'])} ago by {sink['writer']}; its offset counts batches, so "
+                "there is no lag"
+            )
 
 
 @groups.command()
@@ -115,7 +129,9 @@ def reset_offsets(
         _connect(bootstrap_servers, timeout_ms, properties) as admin,
         AdminClient(bootstrap_servers, {"default.api.timeout.ms": timeout_ms, **properties}) as topics,
     ):
-        before = admin.offsets(name)
+        committed = admin.committed(name)
+        _refuse_sink(name, committed)
+        before = {place: each.offset for place, each in committed.items()}
         places = _places(topics, before, topic_names, partitions)
         if not places:
             raise click.UsageError(f"Group {name} has no committed offsets: give --topic.")
@@ -140,6 +156,33 @@ def _show_changes(before: dict[TopicPartition, int], after: dict[TopicPartition,
         return
     columns = ("topic", "partition", "before", "after")
     output.print_table(columns, [[_shown(value) for value in each.values()] for each in changes])
+
+
+def _refuse_sink(name: str, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    for sink in _sinks(committed):
+        raise click.ClickException(
+            f"group {name} is the progress of an exactly-once sink, whose last batch is {sink['last_batch']}: with "
+            "another offset it would lose or repeat batches. To begin anew, delete the group and the query's "
+            "checkpoint."
+        )
+
+
+def _sinks(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict[str, Any]]:
+    """The topics whose offsets in the group are the progress of a sink, with its last batch."""
+    found = {place.topic: latest_batch(each) for place, each in committed.items() if place.partition == 0}
+    now_s = SYSTEM_CLOCK.wall_ms() // 1000
+    return [
+        {
+            "topic": topic,
+            "last_batch": batch.version,
+            "writer": batch.writer,
+            "decided_s": batch.decided_s,
+            # The clock of the driver may be ahead.
+            "age_s": max(now_s - batch.decided_s, 0),
+        }
+        for topic, batch in found.items()
+        if batch is not None
+    ]
 
 
 def _refuse_members(admin: GroupAdmin, name: str, *, known: bool) -> None:
@@ -173,12 +216,15 @@ def _assigned(group: GroupDescription) -> dict[TopicPartition, int]:
 
 
 def _document(
-    group: GroupDescription, committed: dict[TopicPartition, int], ends: dict[TopicPartition, int]
+    group: GroupDescription, committed: Mapping[TopicPartition, OffsetAndMetadata], ends: dict[TopicPartition, int]
 ) -> dict[str, Any]:
     assigned = _assigned(group)
+    sinks = _sinks(committed)
+    without_lag = {sink["topic"] for sink in sinks}
     entries = []
     for place in sorted({*committed, *assigned}):
-        at, end = committed.get(place), ends.get(place)
+        at = committed[place].offset if place in committed else None
+        end = None if place.topic in without_lag else ends.get(place)
         member = group.members[assigned[place]] if place in assigned else None
         entries.append(
             {
@@ -198,6 +244,7 @@ def _document(
         "assignor": group.assignor,
         "coordinator": group.coordinator,
         "members": len(group.members),
+        "sinks": sinks,
         "partitions": entries,
     }
 

@@ -22,7 +22,7 @@ from kafka_sink.client.outcomes import CoordinatorKey, CoordinatorRequest, Done,
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ErrorCode, error_for
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kafka_sink.protocol.messages.describe_groups import (
@@ -111,8 +111,12 @@ class GroupAdmin:
 
     def offsets(self, group_id: str) -> dict[TopicPartition, int]:
         """The committed offsets of the group by partition. Waits for a transaction that is changing them."""
+        return {partition: committed.offset for partition, committed in self.committed(group_id).items()}
+
+    def committed(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The same with the metadata that were committed with them."""
         found = self._requests.run(self._requests.ask(OffsetFetch(group_id, topics=None)))
-        return {partition: found[partition].offset for partition in sorted(found)}
+        return {partition: found[partition] for partition in sorted(found)}
 
     def set_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit *offsets* for the group, which must not have members.

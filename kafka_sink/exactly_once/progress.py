@@ -11,6 +11,7 @@ Used on the driver, by one thread at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.client.exchange import Exchange
@@ -29,6 +30,23 @@ _OLDER_FORMAT: Final = "kafkalite1"
 
 #: The number of partitions in the first read; enough for a list of about 10,000 transactions.
 _FIRST_READ: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LatestBatch:
+    """The last batch of a sink, decided by *writer*, at *decided_s* (seconds since 1970, by the driver's clock)."""
+
+    version: int
+    writer: str
+    decided_s: int
+
+
+def latest_batch(committed: OffsetAndMetadata) -> LatestBatch | None:
+    """What the offset of partition 0 of a progress topic says; None if no sink has committed it."""
+    fields = committed.metadata.split("|", 5)
+    if len(fields) < 6 or fields[0] not in (_FORMAT, _OLDER_FORMAT) or not fields[4].isdecimal():
+        return None
+    return LatestBatch(committed.offset - 1, fields[3], int(fields[4]))
 
 
 class ProgressStore:

@@ -50,6 +50,31 @@ def test_a_hanging_transaction_is_found_and_ended(cluster: EmbeddedCluster, caps
     a_transaction_that_hangs(CommandLine(cluster.bootstrap_servers, capsys))
 
 
+@pytest.mark.behaviour(
+    "Groups and transactions from the command line", "A sink's progress is shown as its last batch and never reset"
+)
+def test_progress_of_a_sink_is_no_lag_and_is_not_reset(
+    cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafkalite = CommandLine(cluster.bootstrap_servers, capsys)
+    topic = f"sink-{os.urandom(4).hex()}"
+    cluster.create_topic(topic, partitions=PARTITIONS)
+    world = World(cluster.bootstrap_servers, topic)
+    plan = world.parallel.plan()
+    world.steps.decide(plan, Progress(7, QUERY, plan.transaction_version, 1_700_000_000, ()))
+    (group,) = (each["group"] for each in kafkalite.json("groups", "list") if topic in each["group"])
+    (described,) = kafkalite.json("groups", "describe", group)
+    (sink,) = described["sinks"]
+    assert sink.pop("age_s") > 0
+    assert sink == {"topic": topic, "last_batch": 6, "writer": QUERY, "decided_s": 1_700_000_000}
+    assert [(each["offset"], each["lag"]) for each in described["partitions"]] == [(7, None)]
+    shown = " ".join(kafkalite("groups", "describe", group).split())
+    assert f"{group} is an exactly-once sink: batch 6 of {topic} was committed" in shown
+    refused = kafkalite("groups", "reset-offsets", group, "--to-earliest", fails=True)
+    assert "is the progress of an exactly-once sink, whose last batch is 6" in refused
+    world.client.close()
+
+
 @pytest.mark.behaviour("Exactly once: neighbours", "The command line does not abort what a sink has decided")
 def test_txn_command_follows_the_decision_of_the_sink(
     cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
