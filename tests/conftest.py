@@ -105,6 +105,9 @@ def figure(record_property: Callable[[str, object], None]) -> Figure:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    # Each process of a run (pytest-xdist) has a summary of its own part, and only the first has all of them.
+    if hasattr(config, "workerinput"):
+        return
     noted: dict[str, list[str]] = {}
     passed: dict[str, list[str]] = {}
     for outcome, reports in terminalreporter.stats.items():

@@ -28,7 +28,8 @@ def test_pages_have_the_tables_of_the_last_runs(
     "Versions", "Each way to write works on every Spark in the table of versions, or it says what it needs"
 )
 def test_no_cell_of_the_table_is_empty_or_failed(runs: list[ways.Run]) -> None:
-    assert {"3.5", "4.0", "4.3"} <= {run.spark.rpartition(".")[0] for run in runs}
+    assert {"3.5", "4.0", "4.1", "4.2", "4.3"} <= {run.spark.rpartition(".")[0] for run in runs}
+    assert {"3.11", "3.12", "3.13"} <= {run.python.rpartition(".")[0] for run in runs}
     for run in runs:
         for way in ways.WAYS:
             cell = run.cells[way]
