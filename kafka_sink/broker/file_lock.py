@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from types import TracebackType
 
+from kafka_sink.common.files import OWNER_ONLY
 from kafka_sink.common.threads import at_fork
 
 
@@ -27,7 +28,7 @@ class FileLock:
 
     def __init__(self, path: Path, *, shared: bool = False, wait: bool = False, create: bool = True) -> None:
         flags = os.O_RDWR | os.O_CREAT if create and not path.is_dir() else os.O_RDONLY
-        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, flags | os.O_CLOEXEC, OWNER_ONLY)
         try:
             kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
             fcntl.flock(self._fd, kind if wait else kind | fcntl.LOCK_NB)

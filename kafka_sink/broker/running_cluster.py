@@ -31,6 +31,7 @@ from kafka_sink.broker.temporary_directory import TemporaryDirectory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.files import make_own_directory
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric
 
@@ -84,6 +85,7 @@ class RunningCluster:
             undo.callback(self._temporary.remove)
         directory = local.data_dir if self._temporary is None else self._temporary.path
         assert directory is not None
+        make_own_directory(directory)
         self._membership = Membership(directory, filesystem, config, clock, local.ids, shared=local.shared)
         undo.callback(self._membership.release)
         self.state, self.logs = self._membership.state, self._membership.logs

@@ -1,8 +1,30 @@
-"""Files that other threads or processes read while they are written. Any thread."""
+"""Files that other threads or processes read while they are written, and files that other users must not read. Any
+thread."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
+from typing import Final
+
+#: The permissions of files with records, progress or secrets.
+OWNER_ONLY: Final = 0o600
+_DIRECTORY_OF_OWNER: Final = 0o700
+
+
+def make_own_directory(path: Path) -> None:
+    """Create *path* for its owner only, and its parents, unless it exists: then its permissions are left as they are.
+
+    :raises OSError: if it cannot be created.
+    """
+    path.mkdir(mode=_DIRECTORY_OF_OWNER, parents=True, exist_ok=True)
+
+
+def make_own_file(path: Path) -> None:
+    """Create *path* for its owner only, unless it exists. :raises OSError: if it cannot be created."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY))
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import resource
 import socket
 import struct
 import time
@@ -16,6 +18,8 @@ from confluent_kafka import Producer
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.common.config import parse
+from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.producer_record import ProducerRecord
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
 from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
@@ -45,6 +49,7 @@ from kafka_sink.protocol.messages.produce import (
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.records.compression import CompressionType
 from tests.fakes.record_batches import make_batch
+from tests.support.broker_process import BrokerProcess
 from tests.support.readback import read_topic
 
 TOPIC = "t"
@@ -523,3 +528,23 @@ def test_the_longest_names_are_answered_with_a_code(
 
 def vars_of(body: Struct) -> list[object]:
     return [getattr(body, each.name) for each in body.SCHEMA.fields]
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux")
+@pytest.mark.behaviour("Faults: hostile clients", "Silent connections do not use up the files that logs need")
+def test_silent_connections_leave_files_for_logs(tmp_path: Path) -> None:
+    process = BrokerProcess(tmp_path / "data")
+    process.start()
+    try:
+        properties = {"bootstrap.servers": process.bootstrap_servers, "linger.ms": 0, "max.block.ms": 20_000}
+        with KafkaProducer(properties) as producer, contextlib.ExitStack() as silent:
+            producer.send(ProducerRecord("before", b"x")).get(20_000)
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (256, 256))
+            for _ in range(300):
+                silent.enter_context(socket.create_connection(("127.0.0.1", process.port), timeout=20))
+            for number in range(5):
+                producer.send(ProducerRecord(f"after-{number}", b"x")).get(20_000)
+        with KafkaProducer(properties) as producer:
+            producer.send(ProducerRecord("later", b"x")).get(20_000)
+    finally:
+        process.kill()

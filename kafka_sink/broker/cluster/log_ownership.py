@@ -24,6 +24,7 @@ from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.file_lock import FileLock
 from kafka_sink.broker.log.log_manager import DELETED_SUFFIX, LogManager
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
+from kafka_sink.common.files import make_own_directory, make_own_file
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 
@@ -156,7 +157,7 @@ class LogOwnership:
 
     def _take(self, partition: TopicPartition, topic: TopicState) -> bool:
         try:
-            self._path(partition).mkdir(parents=True, exist_ok=True)
+            make_own_directory(self._path(partition))
             lock = self._lock_of(partition)
             if lock is None:
                 return False
@@ -200,6 +201,7 @@ class LogOwnership:
         found = _read_topic_id(path)
         if topic_id is not None and found in (topic_id, None):
             if found is None:
+                make_own_file(path / METADATA_FILE)
                 (path / METADATA_FILE).write_text(f"version: 0\ntopic_id: {topic_id}\n", encoding="ascii")
             return False
         if topic_id is None and found in self._cluster.image.names:

@@ -25,6 +25,7 @@ from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.common.clock import Clock
+from kafka_sink.common.files import make_own_directory
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread
@@ -39,7 +40,7 @@ class NodeFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._held: dict[int, FileLock] = {}
-        directory.mkdir(parents=True, exist_ok=True)
+        make_own_directory(directory)
 
     def hold(self, node_id: int) -> None:
         """Register that *node_id* runs in this process. :raises OSError: if it runs in another process."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from kafka_sink.broker.file_lock import FileLock
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
+from kafka_sink.common.files import make_own_file
 
 FILE_NAME: Final = "coordinators.sqlite"
 _FORMAT: Final = 1
@@ -80,6 +81,8 @@ class CoordinatorStore:
         self._lock_path = directory / ".coordinators.lock"
         self._lock = threading.Lock()
         try:
+            # The files beside it get its permissions from SQLite.
+            make_own_file(self._path)
             # Used by any thread that holds the lock.
             self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:

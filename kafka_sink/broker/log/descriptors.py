@@ -11,25 +11,16 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import resource
 import threading
 from collections import OrderedDict
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from kafka_sink.common.files import OWNER_ONLY
 from kafka_sink.common.threads import at_fork
 
-#: The minimum with which a log can be rolled, copied and read at the same time.
-_FEWEST: Final = 16
-_MOST: Final = 1 << 15
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-
-
-def allowed_descriptors() -> int:
-    """Half of the process's limit on open files; the other half is for connections."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MOST if soft == resource.RLIM_INFINITY else min(max(soft // 2, _FEWEST), _MOST)
 
 
 class Descriptor:
@@ -73,7 +64,7 @@ class Descriptors:
         entry = Descriptor(path, self)
         with self._lock:
             self._make_room()
-            entry.fd = os.open(path, _FLAGS | os.O_CREAT, 0o644)
+            entry.fd = os.open(path, _FLAGS | os.O_CREAT, OWNER_ONLY)
             self._open[entry] = None
         return entry
 

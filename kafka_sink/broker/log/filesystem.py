@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from kafka_sink.broker.log.descriptors import Descriptors, allowed_descriptors
+from kafka_sink.broker.log.descriptors import Descriptors
+from kafka_sink.broker.open_files import most_log_files
 from kafka_sink.common.buffers import Buffer
+from kafka_sink.common.files import make_own_directory, make_own_file
 
 # Linux's limit on the number of buffers of one writev.
 _IOV_MAX: Final = 1024
@@ -147,13 +149,13 @@ class OsFileSystem:
 
     def __init__(self, open_files: int | None = None) -> None:
         """*open_files*: the maximum number of open log files; by default half of the process's limit."""
-        self._descriptors = Descriptors(open_files or allowed_descriptors())
+        self._descriptors = Descriptors(open_files or most_log_files())
 
     def open(self, path: Path) -> LogFile:
         return _OsLogFile(path, self._descriptors)
 
     def make_directories(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        make_own_directory(path)
 
     def list_directory(self, path: Path) -> list[str]:
         try:
@@ -169,6 +171,8 @@ class OsFileSystem:
 
     def replace_file(self, path: Path, data: bytes) -> None:
         temporary = path.with_name(path.name + ".tmp")
+        temporary.unlink(missing_ok=True)
+        make_own_file(temporary)
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()

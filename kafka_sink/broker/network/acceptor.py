@@ -20,6 +20,7 @@ from kafka_sink.broker.network.connection_quotas import (
     TooManyConnectionsError,
 )
 from kafka_sink.broker.network.processor import AcceptedConnection, Processor
+from kafka_sink.broker.open_files import is_reserved
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.network.listener import remote_address
@@ -68,6 +69,7 @@ class Acceptor:
         self._current_processor_index = 0
         self._throttled: list[tuple[int, int, Socket]] = []
         self._sequence = itertools.count()
+        self._has_told = False
 
     def stop(self) -> None:
         """Make :meth:`run` return."""
@@ -113,12 +115,25 @@ class Acceptor:
             if connection is not None:
                 self._assign(connection)
 
+    def _refuse_for_lack_of_files(self, sock: Socket) -> None:
+        sock.close()
+        if not self._has_told:
+            self._has_told = True
+            self._log.warning(
+                "rejecting connections: almost all files that this process may open are in use; close idle clients, "
+                "or raise the limit (ulimit -n)"
+            )
+
     def _admit(self, sock: Socket) -> AcceptedConnection | None:
-        """Count the connection; None if it is rejected or has to be closed later."""
+        """Count the connection; None if it is rejected or has to be closed later. The last descriptors of the process
+        are kept for logs: a broker without them cannot serve anybody."""
         try:
             address = remote_address(sock).host
         except OSError:
             sock.close()
+            return None
+        if is_reserved(sock.fileno()):
+            self._refuse_for_lack_of_files(sock)
             return None
         try:
             self._quotas.inc(self._listener_name, address)

@@ -10,17 +10,12 @@ Used by the single thread on which Spark runs a worker's tasks, and by a thread 
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import os
 import threading
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.locks import leaves
-from kafka_sink.common.references import referenced_files
 from kafka_sink.common.threads import at_fork, start_thread
 from kafka_sink.producer.kafka_producer import ClientNetwork
 
@@ -31,11 +26,6 @@ MOST_IDLE_MS: Final = 30_000
 MOST_AGE_MS: Final = 30_000
 
 _log = logging.getLogger(__name__)
-
-_SALT: Final = os.urandom(16)
-
-#: Properties that name a file whose content may change under the same name.
-_FILES: Final = ("ssl.keystore.location", "ssl.truststore.location")
 
 
 class KeptNetworks:
@@ -54,7 +44,7 @@ class KeptNetworks:
 
     @leaves("_changed")
     def take(self, key: bytes) -> ClientNetwork | None:
-        """The connections of the last task with this :func:`key_of`; None if there are none that can be reused."""
+        """The connections of the last task with this key; None if there are none that can be reused."""
         with self._changed:
             network, _ = self._kept.pop(key, (None, 0))
         if network is None:
@@ -97,21 +87,3 @@ def _close(network: ClientNetwork) -> None:
         network.client.close()
     except Exception:
         _log.exception("could not close unused connections")
-
-
-def key_of(properties: Mapping[str, str]) -> bytes:
-    """A key for a set of producer properties and the current state of the files that they name, also in references:
-    after a certificate or a password was renewed, connections made before must not be reused. Secrets cannot be read
-    from the key."""
-    digest = hashlib.blake2b(key=_SALT)
-    for name, value in sorted(properties.items()):
-        digest.update(f"{len(name)} {name} {len(value)} {value}\n".encode())
-    named = [Path(properties[name]) for name in _FILES if properties.get(name)]
-    named += [path for value in properties.values() for path in referenced_files(value)]
-    for path in named:
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        digest.update(f"{path} {status.st_mtime_ns} {status.st_size} {status.st_ino}\n".encode())
-    return digest.digest()

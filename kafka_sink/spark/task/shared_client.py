@@ -12,11 +12,12 @@ from kafka_sink.common.config import read_one
 from kafka_sink.common.threads import at_fork
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.spark.task.property_digest import digest_of
 
 
 class _SharedClients:
     def __init__(self) -> None:
-        self.by_properties: dict[tuple[tuple[str, str], ...], CoordinatorClient] = {}
+        self.by_properties: dict[bytes, CoordinatorClient] = {}
         at_fork(self, _SharedClients.forget)
 
     def forget(self) -> None:
@@ -28,7 +29,7 @@ _clients = _SharedClients()
 
 def shared_client(properties: Mapping[str, str]) -> CoordinatorClient:
     """The client of this process for a producer's *properties*; max.block.ms is its time-out."""
-    key = tuple(sorted(properties.items()))
+    key = digest_of(properties)
     client = _clients.by_properties.get(key)
     if client is None:
         timeout_ms = read_one(ProducerConfig, "max.block.ms", properties)

@@ -26,8 +26,9 @@ from kafka_sink.producer.staging.column_staging import piece_bytes
 from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
 from kafka_sink.spark.task.arrow_columns import in_task, topic_chunks
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, rounded_ms
-from kafka_sink.spark.task.kept_networks import KeptNetworks, key_of
+from kafka_sink.spark.task.kept_networks import KeptNetworks
 from kafka_sink.spark.task.payloads import with_payloads
+from kafka_sink.spark.task.property_digest import digest_with_files
 from kafka_sink.spark.task.rate_limit import RateLimit
 
 #: From this number of partitions on, one of Spark's Arrow batches has only a few rows per partition.
@@ -78,7 +79,7 @@ class _TaskAttempt:
         self._number = context.attemptNumber() if context is not None else 0
         self._options = options
         self._open_producer = open_producer
-        self._connections = key_of(options.producer_properties)
+        self._connections = digest_with_files(options.producer_properties)
         self._started_ms = SYSTEM_CLOCK.monotonic_ms()
         self._tracker = DeliveryTracker(SYSTEM_CLOCK)
         self._rows_in = 0

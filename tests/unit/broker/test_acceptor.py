@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kafka_sink.broker.network import acceptor
 from kafka_sink.broker.network.acceptor import SELECT_TIMEOUT_MS, Acceptor
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from kafka_sink.broker.network.processor import AcceptedConnection
@@ -184,3 +185,19 @@ def test_acceptor_survives_exceptions_and_closes_all_at_its_end(
     assert "uncaught exception; the acceptor continues" in caplog.text
     assert bench.listener.closed
     assert servers[-1].fileno() == -1, "throttled sockets are closed at the end"
+
+
+@pytest.mark.behaviour("Acceptor", "The last files that may be open are not used for connections")
+def test_connections_leave_files_for_logs(
+    made: list[Bench], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made.append(bench := Bench())
+    served, *rest = [bench.client() for _ in range(3)]
+    descriptors = [sock.fileno() for sock in rest]
+    monkeypatch.setattr(acceptor, "is_reserved", lambda descriptor: descriptor in descriptors)
+    bench.acceptor.run_once()
+    assert [item.sock for queue in bench.queues for item in queue.got] == [served]
+    assert [sock.fileno() for sock in rest] == [-1, -1]
+    assert bench.quotas.counts().get("PLAINTEXT", 0) == 1
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "almost all files that this process may open are in use" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import threading
 from pathlib import Path
@@ -195,3 +196,28 @@ def test_cluster_shows_its_nodes() -> None:
         assert repr(cluster) == f"EmbeddedCluster(bootstrap_servers='{cluster.bootstrap_servers}')"
         html = cluster._repr_html_()
         assert all(f"<td>PLAINTEXT</td><td>{address}</td>" in html for address in cluster.bootstrap_servers.split(","))
+
+
+@pytest.mark.behaviour("EmbeddedCluster", "Data and progress on the disk can be read by their owner only")
+@pytest.mark.parametrize("exists", [False, True])
+def test_files_of_the_broker_are_their_owners(exists: bool, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    if exists:
+        data.mkdir(mode=0o755)
+    before = os.umask(0o022)
+    try:
+        with EmbeddedCluster(2, data_dir=data) as cluster:
+            cluster.create_topic("t", 2)
+            with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "x"}) as producer:
+                producer.init_transactions()
+                producer.begin_transaction()
+                producer.send(ProducerRecord("t", b"x"))
+                producer.commit_transaction()
+            during = {path: path.stat().st_mode for path in data.rglob("*")}
+    finally:
+        os.umask(before)
+    after = {path: path.stat().st_mode for path in data.rglob("*")}
+    readable = {path.name for path, mode in {**during, **after}.items() if mode & 0o077}
+    assert readable == set()
+    assert {".log", ".sqlite", ".json"} <= {path.suffix for path in after}
+    assert (data.stat().st_mode & 0o077 == 0) != exists

@@ -324,3 +324,18 @@ def test_keys_behind_references_are_used_once_they_change(tmp_path: Path, caplog
     assert contexts.current() is after
     assert "pw} cannot be resolved on" in caplog.text
     assert "s3cr3t" not in caplog.text and "n3w" not in caplog.text
+
+
+def test_a_file_that_vanishes_while_it_is_read_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_text(AUTHORITY.pem)
+    read_bytes = Path.read_bytes
+
+    def read_and_remove(path: Path) -> bytes:
+        data = read_bytes(path)
+        path.unlink()
+        return data
+
+    monkeypatch.setattr(Path, "read_bytes", read_and_remove)
+    contexts = TlsContexts(parse(SslConfig, {"ssl.truststore.location": str(file)}), server=False)
+    assert contexts.current() is contexts.current()

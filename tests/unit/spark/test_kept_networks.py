@@ -13,7 +13,8 @@ from kafka_sink.common import config as common_config
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.spark.task import kept_networks
-from kafka_sink.spark.task.kept_networks import MOST_AGE_MS, MOST_IDLE_MS, KeptNetworks, key_of
+from kafka_sink.spark.task.kept_networks import MOST_AGE_MS, MOST_IDLE_MS, KeptNetworks
+from kafka_sink.spark.task.property_digest import digest_with_files as key_of
 from tests.fakes.brokers import FakeBrokers
 from tests.fakes.clock import FakeClock
 from tests.fakes.selectable import FakeSelectable
