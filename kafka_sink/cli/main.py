@@ -23,7 +23,7 @@ EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
-COMMANDS: Final = ("broker", "topics", "groups", "txn", "produce", "consume", "verify", "check", "completion")
+COMMANDS: Final = ("broker", "topics", "groups", "txn", "produce", "consume", "verify", "check", "report", "completion")
 
 
 class LazyGroup(CommandGroup):

@@ -1,0 +1,149 @@
+"""``kafkalite report``: shows the file of the option reportPath as a chart of its last writes.
+
+Runs on the main thread. It reads one file, of which it keeps the shown lines only, and connects to nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.bar import Bar
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+_BAR_COLUMNS: Final = 16
+_WIDTH: Final = 120
+_SUFFIXES: Final = (".svg", ".html")
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One line of the file. *number* is that of the micro-batch or version; None for a batch write without one. Times
+    in ms; None if there were no rows."""
+
+    number: int | None
+    is_skipped: bool
+    rows: int
+    elapsed_ms: int
+    commit_ms: int
+    ack_p50_ms: int | None
+    ack_p99_ms: int | None
+
+    @classmethod
+    def of(cls, line: dict[str, Any]) -> Write:
+        """:raises KeyError, TypeError: if the line is no report."""
+        return cls(
+            line.get("batch", line.get("version")),
+            line.get("decision") == "skipped",
+            int(line["rows"]),
+            int(line["elapsed_ms"]),
+            int(line.get("commit_ms", 0)),
+            line["ack_p50_ms"],
+            line["ack_p99_ms"],
+        )
+
+    @property
+    def rows_per_s(self) -> int:
+        return self.rows * 1000 // max(self.elapsed_ms + self.commit_ms, 1)
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--last", type=click.IntRange(min=1), default=30, show_default=True, help="Show this many writes.")
+@click.option(
+    "--output",
+    "target",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the chart to this file, as SVG or HTML by its suffix.",
+)
+def report(file: Path, last: int, target: Path | None) -> None:
+    """Show the last writes in FILE, the option reportPath of a write or a stream.
+
+    Rows per second are those of the tasks and the commit together. A gap in the numbers of micro-batches is shown:
+    these batches are not in the file, because they were skipped or the file was replaced.
+    """
+    if target is not None and target.suffix not in _SUFFIXES:
+        raise click.UsageError(f"--output {target}: expected a name that ends with {' or '.join(_SUFFIXES)}.")
+    count, writes = _read(file, last)
+    if not writes:
+        raise click.ClickException(f"{file} is empty: no write with this reportPath has been committed yet.")
+    table = _table(writes)
+    table.title = f"{file.name}: the last {len(writes)} of {count} writes (ms; p50, p99: until rows were acknowledged)"
+    console = Console(file=sys.stdout, highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    console.print(table)
+    if target is not None:
+        _save(table, target)
+        click.echo(f"wrote {target}", err=True)
+
+
+def _read(file: Path, last: int) -> tuple[int, Sequence[Write]]:
+    """The number of lines, and the writes of the last ones."""
+    writes: deque[Write] = deque(maxlen=last)
+    count = 0
+    with file.open(encoding="utf-8") as lines:
+        for count, line in enumerate(lines, 1):
+            try:
+                writes.append(Write.of(json.loads(line)))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise click.ClickException(
+                    f"{file} line {count} is no report of a write: {line.strip()[:60]!r}; give the file that the "
+                    "option reportPath names."
+                ) from None
+    return count, tuple(writes)
+
+
+def _table(writes: Sequence[Write]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    for column in ("batch", "rows", "rows/s", "", "tasks", "commit", "p50", "p99"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    most = max(*(write.rows_per_s for write in writes), 1)
+    before: int | None = None
+    for write in writes:
+        table.add_row(
+            _shown(write.number),
+            f"{write.rows:,}",
+            f"{write.rows_per_s:,}",
+            Bar(most, 0, write.rows_per_s, width=_BAR_COLUMNS),
+            f"{write.elapsed_ms:,}",
+            f"{write.commit_ms:,}",
+            _shown(write.ack_p50_ms),
+            _shown(write.ack_p99_ms),
+            _remark(write, before),
+        )
+        before = write.number
+    return table
+
+
+def _remark(write: Write, before: int | None) -> str:
+    if write.is_skipped:
+        return "skipped: committed before"
+    if write.number is None or before is None or write.number == before + 1:
+        return ""
+    if write.number <= before:
+        return "written again" if write.number == before else "begins anew"
+    return f"{write.number - before - 1} before it are not in the file"
+
+
+def _shown(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _save(table: Table, target: Path) -> None:
+    console = Console(record=True, width=_WIDTH, file=StringIO(), highlight=False, markup=False)
+    console.print(table)
+    if target.suffix == ".svg":
+        console.save_svg(str(target), title="kafkalite")
+    else:
+        console.save_html(str(target))

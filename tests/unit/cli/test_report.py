@@ -1,0 +1,73 @@
+"""``kafkalite report``: the file of reportPath as a chart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_sink.cli.main import run
+from kafka_sink.spark.driver.write_report import report_of
+from kafka_sink.spark.task.commit_message import TaskCommit
+
+
+def line(**more: Any) -> str:
+    commit = TaskCommit(0, 0, 1000, 1000, 1, 1, 1, 250, {}, {3: 980, 40: 20})
+    return json.dumps(report_of([commit], **more))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "orders.jsonl"
+    numbers = [*range(7), 9]
+    path.write_text("".join(line(batch=number, commit_ms=250) + "\n" for number in numbers))
+    return path
+
+
+@pytest.mark.behaviour("Progress and continuous triggers", "A report is shown as a chart of rates, times and gaps")
+def test_last_writes_are_shown_with_rates_and_gaps(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", str(file), "--last", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "orders.jsonl: the last 3 of 8 writes" in printed
+    rows = [row.split() for row in printed.splitlines() if row.split()[:1] in (["5"], ["6"], ["9"])]
+    assert [(row[0], row[1], row[2], *row[4:8]) for row in rows] == [
+        (number, "1,000", "2,000", "250", "250", "3", "40") for number in ("5", "6", "9")
+    ]
+    assert " ".join(rows[2][8:]) == "2 before it are not in the file"
+
+
+def test_skipped_writes_and_writes_without_number_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(line() + "\n" + json.dumps(report_of([], version=17, decision="skipped")) + "\n")
+    assert run(["report", str(path)]) == 0
+    first, second = (row.split() for row in capsys.readouterr().out.splitlines()[-3:-1])
+    assert first[0] == "-" and first[2] == "4,000"
+    assert second[:3] == ["17", "0", "0"] and second[-3:] == ["skipped:", "committed", "before"]
+
+
+@pytest.mark.parametrize(("suffix", "begins"), [(".svg", "<svg"), (".html", "<!DOCTYPE html>")])
+def test_chart_can_be_saved(file: Path, suffix: str, begins: str, capsys: pytest.CaptureFixture[str]) -> None:
+    target = file.with_suffix(suffix)
+    assert run(["report", str(file), "--output", str(target)]) == 0
+    assert target.read_text().startswith(begins) and "2,000" in target.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "code", "said"),
+    [
+        ("", [], 1, "is empty: no write with this reportPath has been committed yet"),
+        ('{"rows": 1}\n', [], 1, "line 1 is no report of a write: '{\"rows\": 1}'; give the file"),
+        ("nonsense\n", [], 1, "line 1 is no report of a write: 'nonsense'"),
+        ("[]\n", [], 1, "line 1 is no report of a write: '[]'"),
+        ("", ["--output", "chart.png"], 2, "expected a name that ends with .svg or .html"),
+    ],
+)
+def test_files_that_are_no_reports_are_named(
+    text: str, arguments: list[str], code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(text)
+    assert run(["report", str(path), *arguments]) == code
+    assert said in capsys.readouterr().err
