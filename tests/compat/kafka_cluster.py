@@ -19,7 +19,7 @@ from tests.support.ports import free_ports
 from tests.support.securities import SASL_SSL, SecureServer, kafka_arguments, kafka_server, make_keys
 
 NODES = (1, 2, 3)
-WAIT_S = 60.0
+WAIT_S = 180.0
 #: Failures are noticed within seconds, so that a test sees several; topics are never made by being asked for.
 PROPERTIES = (
     "broker.session.timeout.ms=3000",
