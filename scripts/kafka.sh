@@ -21,8 +21,9 @@
 # the NAME of a listener is its protocol: SSL, SASL_PLAINTEXT or SASL_SSL. DIR (default .work/kafka/cluster) contains
 # data and logs, and a later start reuses them. Every property=value is added to each node's server.properties. The jars
 # are downloaded once, into .work/kafka/libs (libs-V for versions other than the default); KAFKALITE_KAFKA_LIBS names a
-# folder that already contains them. KAFKALITE_KAFKA_HEAP is the heap size of one node (default 1g), KAFKA_OPTS are
-# additional Java options for nodes and tools.
+# folder that already contains them. Each jar must have its checksum in scripts/jars.sha256; versions that `versions` does
+# not print need KAFKALITE_UNKNOWN_JARS=yes. KAFKALITE_KAFKA_HEAP is the heap size of one node (default 1g), KAFKA_OPTS
+# are additional Java options for nodes and tools.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -216,6 +217,8 @@ start() {
     done
     [ "$nodes" -ge 1 ] 2>/dev/null || die "--nodes must be a number of 1 or more, got $nodes."
     prepare
+    # The properties may contain passwords, and the folder contains the data.
+    umask 077
     mkdir -p "$DIR"
     DIR=$(cd "$DIR" && pwd)
     echo "$VERSION" >"$DIR/version"
@@ -322,6 +325,7 @@ one_node() {
             ! is_ours "$DIR/node-$node/pid" || die "node $node is already running."
             VERSION=$(cat "$DIR/version")
             prepare
+            umask 077
             kafka_java_in_background "$node"
             ;;
     esac

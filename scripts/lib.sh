@@ -20,15 +20,27 @@ die() {
 # usage: print the comment at the head of the running script.
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
 
-# as_root COMMAND…: run it as root, or fail silently if that would need a password.
-as_root() {
-    if [ "$(id -u)" = 0 ]; then
-        "$@"
-    elif command -v sudo >/dev/null 2>&1 && sudo -n true >/dev/null 2>&1; then
-        sudo -n "$@"
-    else
-        return 1
+# may_be_root WHAT: whether WHAT may be done as root: by root itself, or with sudo if KAFKALITE_SUDO says yes or the user
+# at the terminal does, who is asked once.
+may_be_root() {
+    local answer=no
+    [ "$(id -u)" != 0 ] || return 0
+    command -v sudo >/dev/null 2>&1 || return 1
+    if [ -z "${KAFKALITE_SUDO:-}" ]; then
+        if { : </dev/tty; } 2>/dev/null; then
+            printf 'This needs root: %s\nUse sudo? [y/N] ' "$1" >/dev/tty
+            read -r answer </dev/tty || answer=no
+        else
+            say "this needs root: $1 (KAFKALITE_SUDO=yes permits sudo)"
+        fi
+        case "$answer" in [yY]*) KAFKALITE_SUDO=yes ;; *) KAFKALITE_SUDO=no ;; esac
     fi
+    [ "$KAFKALITE_SUDO" = yes ]
+}
+
+# as_root COMMAND…: run it as root; only after may_be_root.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
 # install_first_of PACKAGE…: install the first of these packages that the system's package manager has.
@@ -41,6 +53,7 @@ install_first_of() {
         manager=
     done
     [ -n "$manager" ] || return 1
+    [ "$manager" = brew ] || may_be_root "$manager install $1" || return 1
     if [ "$manager" = apt-get ]; then
         as_root apt-get update >"$log" 2>&1 || return 1
     fi
@@ -230,8 +243,30 @@ fetch_jars() {
             die "could not download the jars; complete log: $log"
         fi
     done
+    check_jars "$fresh"
     cp "$ivy_file" "$fresh/.complete"
     rm -rf "$target" "$WORK/ivy.$$" && mv "$fresh" "$target"
+}
+
+# check_jars DIR: end the script unless every jar in DIR has the checksum in scripts/jars.sha256. The checksums of the
+# repository, which Ivy compares, come from the same server as the jars.
+check_jars() {
+    "$PYTHON_BIN" - "$1" "$ROOT/scripts/jars.sha256" "${KAFKALITE_UNKNOWN_JARS:-no}" <<'PYTHON' || exit 1
+import hashlib, pathlib, sys
+folder, known, unknown_allowed = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3] == "yes"
+sums = {tuple(line.split()) for line in known.read_text(encoding="ascii").splitlines()}
+names = {name for _, name in sums}
+found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in sorted(folder.glob("*.jar"))}
+wrong = [name for name, digest in found.items() if name in names and (digest, name) not in sums]
+unknown = [name for name in found if name not in names]
+if wrong:
+    sys.exit(f"error: {', '.join(wrong)}: not the file whose checksum is in {known}; it was not installed.")
+if unknown and not unknown_allowed:
+    sys.exit(
+        f"error: {', '.join(unknown)}: no checksum in {known}; KAFKALITE_UNKNOWN_JARS=yes installs jars that are only "
+        "compared with the checksums of the repository, for other versions than those of scripts/kafka.sh versions."
+    )
+PYTHON
 }
 
 # start_secure_kafka NAME [property=value …]: start a Kafka with listeners for PLAINTEXT, SSL and SASL_SSL in a separate

@@ -1,0 +1,94 @@
+"""What the scripts do to the machine: nothing as root that nobody permitted, and no jar that nobody knows."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+JARS = ROOT / "scripts" / "jars.sha256"
+INSTALL = '. "$0/scripts/lib.sh"; WORK=$1; install_first_of java-x java-y'
+CHECK = '. "$0/scripts/lib.sh"; PYTHON_BIN=$2; ROOT=$3; check_jars "$1"; echo installed'
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A machine on which nobody is root, and sudo needs no password."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in {"id": "echo 1000", "apt-get": ":", "sudo": f'echo "$@" >>"{tmp_path}/sudo.log"'}.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def install(tmp_path: Path, programs: Path, terminal: str = "", **environment: str) -> str:
+    """Install a package; what was done with sudo."""
+    command = ["bash", "-c", INSTALL, str(ROOT), str(tmp_path / "work")]
+    if terminal:
+        # The first terminal that a session's leader opens is the session's own.
+        command = ["sh", "-c", 'exec "$@" < "$0"', terminal, *command]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("KAFKALITE_")}
+    environ["PATH"] = f"{programs}{os.pathsep}{environ['PATH']}"
+    stdin = None if terminal else subprocess.DEVNULL
+    subprocess.run(command, env=environ | environment, stdin=stdin, start_new_session=True, timeout=60, check=False)
+    log = tmp_path / "sudo.log"
+    return log.read_text() if log.exists() else ""
+
+
+@pytest.mark.behaviour("Package", "The scripts use sudo only if the user says so")
+def test_sudo_is_used_only_if_it_is_permitted(tmp_path: Path, programs: Path) -> None:
+    assert install(tmp_path, programs) == ""
+    assert install(tmp_path, programs, KAFKALITE_SUDO="no") == ""
+    for answer, used in ((b"n\n", False), (b"\n", False), (b"y\n", True)):
+        ours, theirs = pty.openpty()
+        try:
+            os.write(ours, answer)
+            assert bool(install(tmp_path, programs, os.ttyname(theirs))) == used
+        finally:
+            os.close(ours)
+            os.close(theirs)
+    (tmp_path / "sudo.log").unlink()
+    assert "apt-get install -y --no-install-recommends java-x" in install(tmp_path, programs, KAFKALITE_SUDO="yes")
+
+
+@pytest.mark.behaviour("Package", "The scripts install no jar without its checksum")
+def test_a_jar_with_another_checksum_is_not_installed(tmp_path: Path) -> None:
+    jars, scripts = tmp_path / "jars", tmp_path / "scripts"
+    jars.mkdir()
+    scripts.mkdir()
+    (jars / "a-1.jar").write_bytes(b"a")
+    (scripts / "jars.sha256").write_text(f"{hashlib.sha256(b'a').hexdigest()}  a-1.jar\n")
+
+    def check(**environment: str) -> tuple[str, str]:
+        done = subprocess.run(
+            ["bash", "-c", CHECK, str(ROOT), str(jars), sys.executable, str(tmp_path)],
+            env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        return done.stdout, done.stderr
+
+    assert check() == ("installed\n", "")
+    (jars / "b-1.jar").write_bytes(b"b")
+    said, problem = check()
+    assert said == "" and problem.startswith("error: b-1.jar: no checksum in ")
+    assert check(KAFKALITE_UNKNOWN_JARS="yes") == ("installed\n", "")
+    (jars / "a-1.jar").write_bytes(b"other")
+    said, problem = check(KAFKALITE_UNKNOWN_JARS="yes")
+    assert said == "" and problem.startswith("error: a-1.jar: not the file whose checksum is in ")
+
+
+def test_the_list_of_checksums_has_what_the_scripts_install() -> None:
+    lines = JARS.read_text(encoding="ascii").splitlines()
+    assert lines == sorted(set(lines), key=lambda line: line.split()[::-1])
+    names = {line.split()[1] for line in lines}
+    assert all(len(line.split()[0]) == 64 for line in lines)
+    script = (ROOT / "scripts" / "kafka.sh").read_text(encoding="utf-8")
+    (versions,) = [line for line in script.splitlines() if line.startswith("VERSIONS=")]
+    for version in versions.split('"')[1].split()[:-1]:
+        assert f"kafka_2.13-{version}.jar" in names
