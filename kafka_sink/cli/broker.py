@@ -10,6 +10,8 @@ import logging
 import os
 import resource
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final
@@ -26,6 +28,7 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.properties import load_properties
 from kafka_sink.common.version import VERSION
+from kafka_sink.registry.embedded_registry import EmbeddedRegistry
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9092
@@ -89,6 +92,11 @@ class StopSignals:
     help="Directory for the data; without it, the data is deleted when the process ends.",
 )
 @click.option(
+    "--registry-port",
+    type=click.IntRange(0, 65535),
+    help="Also run a schema registry in memory, on this port of 127.0.0.1; 0 selects a free one.",
+)
+@click.option(
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False),
@@ -112,6 +120,7 @@ def broker(
     nodes: int | None,
     node_id: int | None,
     data_dir: Path | None,
+    registry_port: int | None,
     config_file: str | None,
     metrics_file: Path | None,
     faults: tuple[str, ...],
@@ -139,13 +148,30 @@ def broker(
     )
     for text in faults:
         set_fault(cluster.faults, text)
-    with StopSignals() as stop, cluster, MetricsFile(metrics_file, cluster.prometheus, SYSTEM_CLOCK):
+    metrics = MetricsFile(metrics_file, cluster.prometheus, SYSTEM_CLOCK)
+    with StopSignals() as stop, cluster, metrics, _registry(registry_port) as registry:
         where = "a temporary directory" if data_dir is None else data_dir
         _log.info("kafkalite %s; data in %s; SIGTERM or Ctrl-C stops it", VERSION, where)
         _log_brokers(cluster, node_id)
+        if registry is not None:
+            _log.info("schema.registry.url=%s", registry.url)
         click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
         stop.wait()
         _log.info("stopping")
+
+
+@contextmanager
+def _registry(port: int | None) -> Iterator[EmbeddedRegistry | None]:
+    """A schema registry on *port*; nothing without a port."""
+    if port is None:
+        yield None
+        return
+    try:
+        registry = EmbeddedRegistry(port=port)
+    except OSError as error:
+        raise ConfigError(f"--registry-port {port}: {error.strerror}; choose another port, or 0") from None
+    with registry:
+        yield registry
 
 
 def _log_brokers(cluster: EmbeddedCluster, node_id: int | None) -> None:

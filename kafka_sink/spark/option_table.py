@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kafka_sink.common import config as c
 from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.registry.config import RegistryConfig
 from kafka_sink.spark.options import KAFKA_PREFIX, REFUSED, SINK_DEFAULTS, SinkOptions
 
 BEGIN = "<!-- options: begin -->"
@@ -17,10 +18,11 @@ END = "<!-- options: end -->"
 
 
 def option_tables() -> str:
-    """The tables in Markdown: the sink's own options, then the ``kafka.*`` options with the sink's defaults."""
+    """The tables in Markdown: the sink's own options, a schema registry's, and ``kafka.*`` with the sink's defaults."""
     own = c.markdown_table(SinkOptions)
     kafka = c.markdown_table(ProducerConfig, prefix=KAFKA_PREFIX, defaults=SINK_DEFAULTS, without=REFUSED)
-    return f"{own}\n\n{kafka}\n"
+    registry = c.markdown_table(RegistryConfig)
+    return f"{own}\n\n{registry}\n\n{kafka}\n"
 
 
 def update(page: Path) -> None:

@@ -19,6 +19,7 @@ from kafka_sink.common.references import PROVIDERS, UnresolvedReferenceError, ha
 from kafka_sink.formats.column_format import FORMATS, ColumnFormat
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.registry.config import SSL_PREFIX, RegistryConfig, registry_configs, registry_secrets
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +34,9 @@ SINK_DEFAULTS: Mapping[str, str] = {
     "send.buffer.bytes": "-1",
     "transaction.timeout.ms": "900000",
 }
+
+_OF_REGISTRY = frozenset(c.keys(RegistryConfig))
+_REGISTRY_SSL = f"{SSL_PREFIX}ssl."
 
 #: Producer options that are not supported here, each with the reason.
 REFUSED: Mapping[str, str] = {
@@ -235,6 +239,8 @@ class SinkOptions:
         "Spark's Python processes answer the JVM at once and do not run the garbage collector over imported modules "
         "after every task; false leaves them as Spark has set them up",
     )
+    #: The options of the schema registry, for the driver only.
+    registry_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: The formats of the columns, once these are known.
     formats: tuple[ColumnFormat, ...] = ()
     producer_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -265,6 +271,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
     own = {name.lower(): name for name in c.keys(SinkOptions)}
     sink_values: dict[str, str] = {}
     kafka_values: dict[str, str] = {}
+    registry_values: dict[str, str] = {}
     checkpoint: str | None = None
     is_async = False
     for name, value in options.items():
@@ -277,6 +284,8 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
             checkpoint = value if lowered == _CHECKPOINT else checkpoint
         elif lowered in own:
             sink_values[own[lowered]] = value
+        elif lowered in _OF_REGISTRY or lowered.startswith(_REGISTRY_SSL):
+            registry_values[lowered] = value
         else:
             raise _refused(name, value, list(own.values()))
     parsed = c.parse(SinkOptions, sink_values)
@@ -285,7 +294,14 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
         _warn_of_secrets(tuple(f"{KAFKA_PREFIX}{name}" for name in secrets))
     # The user was warned about these options; the tasks do not need them.
     kafka_values = {name: value for name, value in kafka_values.items() if name not in c.no_effect(ProducerConfig)}
-    merged = replace(parsed, producer_properties={**SINK_DEFAULTS, **kafka_values}, checkpoint_location=checkpoint)
+    if registered := registry_secrets(registry_values):
+        _warn_of_secrets(registered)
+    merged = replace(
+        parsed,
+        producer_properties={**SINK_DEFAULTS, **kafka_values},
+        registry_properties=registry_values,
+        checkpoint_location=checkpoint,
+    )
     _check_topic(merged)
     _check_formats(merged)
     _check_guarantee(merged, is_stream=is_stream)
@@ -315,7 +331,7 @@ def _what_was_meant(name: str, own: list[str]) -> str:
     if KAFKA_PREFIX + name in kafka:
         return f" (did you mean {KAFKA_PREFIX}{name}?)"
     return (
-        c.nearest(name, [*own, *kafka])
+        c.nearest(name, [*own, *_OF_REGISTRY, *kafka])
         or f"; remove it: the options are {', '.join(own)}, and Kafka's options as {KAFKA_PREFIX}…"
     )
 
@@ -351,6 +367,11 @@ def _check_formats(options: SinkOptions) -> None:
     ):
         if schema is not None and name is None:
             raise ConfigError(f"option {column}.schema has no effect without {column}.format; set both, or remove it")
+    registry, _ = registry_configs(options.registry_properties)
+    if options.registry_properties and not options.formatted:
+        raise ConfigError("options of a schema registry have no effect without key.format or value.format; set one")
+    if registry.use_latest and (options.key_schema or options.value_schema):
+        raise ConfigError("key.schema and value.schema have no effect with use.latest.version=true; remove one of them")
 
 
 def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:

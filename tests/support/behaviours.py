@@ -33,6 +33,7 @@ PARTS: Final = (
     "Record format",
     "Compression",
     "Avro",
+    "Schema registry",
     "BufferPool",
     "Sender",
     "Retries",

@@ -14,6 +14,8 @@ from pyspark.sql.types import DataType, StructType
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.formats.column_format import ColumnFormat
+from kafka_sink.registry.subjects import wire_header
+from kafka_sink.spark.driver.registration import Registration, registration_of
 from kafka_sink.spark.options import SinkOptions
 
 #: What a schema in an option begins with; anything else but a primitive type's name is the name of a file.
@@ -28,26 +30,35 @@ def with_formats(schema: StructType, options: SinkOptions) -> SinkOptions:
 
     :raises ConfigError: if a schema cannot be read, or does not fit the column; the text names the column by its path.
     """
+    registry = registration_of(options)
     wanted = {"key": (options.key_format, options.key_schema), "value": (options.value_format, options.value_schema)}
     formats = [
-        _format_of(column, schema[column].dataType, given)
+        _format_of(column, schema[column].dataType, given, registry)
         for column, (name, given) in wanted.items()
         if name is not None
     ]
-    return replace(options, formats=tuple(formats))
+    # The tasks do not ask the registry, so they get nothing of what is needed to ask it.
+    return replace(options, formats=tuple(formats), registry_properties={})
 
 
-def _format_of(column: str, kind: DataType, given: str | None) -> ColumnFormat:
+def _format_of(column: str, kind: DataType, given: str | None, registry: Registration | None) -> ColumnFormat:
     # Only writes with a format load Arrow in this process.
     from kafka_sink.formats.avro.derived import derive_schema
     from kafka_sink.formats.avro.encoder import AvroEncoder
     from kafka_sink.spark.arrow_types import arrow_type
 
     arrow = arrow_type(kind, column)
-    text = derive_schema(arrow, column) if given is None else _schema_text(f"{column}.schema", given)
+    latest = None if registry is None else registry.latest(column)
+    if latest is not None:
+        text = latest.schema
+    else:
+        text = derive_schema(arrow, column) if given is None else _schema_text(f"{column}.schema", given)
     # Refuses what the tasks could not write.
     AvroEncoder(text, arrow, column)
-    return ColumnFormat(column, text)
+    if registry is None:
+        return ColumnFormat(column, text)
+    schema_id = registry.id_of(column, text) if latest is None else latest.schema_id
+    return ColumnFormat(column, text, wire_header(schema_id))
 
 
 def _schema_text(option: str, given: str) -> str:

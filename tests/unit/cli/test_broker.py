@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
+import socket
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -54,6 +56,18 @@ def test_figures_are_in_their_file_at_the_end(cluster: type[FakeCluster], tmp_pa
     path = tmp_path / "broker.prom"
     assert run(["broker", "--metrics-file", str(path)]) == 0
     assert path.read_text() == "figures"
+
+
+@pytest.mark.behaviour("Schema registry", "kafkalite broker --registry-port runs a registry beside the broker")
+def test_registry_runs_beside_the_broker(cluster: type[FakeCluster], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["broker", "--registry-port", "0"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "bootstrap.servers=127.0.0.1:5,127.0.0.1:6\n"
+    assert re.search(r"schema\.registry\.url=http://127\.0\.0\.1:\d+\n", said.err)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert run(["broker", "--registry-port", str(port)]) != 0
+    assert f"--registry-port {port}: Address already in use; choose another port" in capsys.readouterr().err
 
 
 def test_broker_prints_only_ready_line_and_stops_on_signal(

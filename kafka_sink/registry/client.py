@@ -1,0 +1,202 @@
+"""Asks a schema registry: registers a schema, looks one up, and reads the latest of a subject.
+
+Called on the driver's thread, before the tasks of a write. Several addresses are tried in turn, a few times, with
+pauses. Tasks never ask a registry.
+
+Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.references import PROVIDERS, resolve
+from kafka_sink.common.tls_config import SslConfig
+from kafka_sink.network.tls_context import TlsContexts
+from kafka_sink.registry.config import SSL_PREFIX, RegistryConfig
+from kafka_sink.registry.errors import IncompatibleSchemaError, RegistryError, SchemaNotFoundError
+from kafka_sink.registry.http_exchange import Exchange, ExchangeError, HttpAnswer, Server, basic
+
+_CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+_TIMEOUT_MS: Final = 20_000
+_ROUNDS: Final = 3
+_BACKOFF: Final = ExponentialBackoff(initial_ms=200, max_ms=2_000)
+#: Of a refusal so much is shown.
+_SHOWN: Final = 1_500
+_HIGHEST_ID: Final = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class RegisteredSchema:
+    """A schema (its JSON) and its id."""
+
+    schema_id: int
+    schema: str
+
+
+class RegistryClient:
+    """A client of the registry of *config*; *tls* is used for https:// addresses."""
+
+    def __init__(
+        self,
+        config: RegistryConfig,
+        tls: SslConfig,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        timeout_ms: int = _TIMEOUT_MS,
+        backoff: ExponentialBackoff = _BACKOFF,
+    ) -> None:
+        """:raises ConfigError: if an address is invalid, or a file for TLS cannot be read."""
+        self._config = config
+        self._servers = [_server(url) for url in config.urls]
+        is_secure = any(server.scheme == "https" for server in self._servers)
+        contexts = TlsContexts(tls, server=False, prefix=SSL_PREFIX) if is_secure else None
+        self._exchange = Exchange(contexts, timeout_ms, clock)
+        self._clock = clock
+        self._backoff = backoff
+
+    def register(self, subject: str, schema: str) -> int:
+        """Register *schema* as a version of *subject* if it is none yet; its id.
+
+        :raises IncompatibleSchemaError: if the registry refuses it because of an earlier version.
+        :raises RegistryError: if it refuses it otherwise, or cannot be reached.
+        """
+        return self._id(self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", schema))
+
+    def id_of(self, subject: str, schema: str) -> int:
+        """The id of *schema*, which must be a version of *subject*.
+
+        :raises SchemaNotFoundError: if it is not.
+        :raises RegistryError: if the registry cannot be reached.
+        """
+        return self._id(self._ask("POST", f"/subjects/{quote(subject, safe='')}", schema))
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """The latest version of *subject*.
+
+        :raises SchemaNotFoundError: if there is none.
+        :raises RegistryError: if it is not Avro, or refers to other subjects; or the registry cannot be reached.
+        """
+        answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
+        schema = answer.get("schema")
+        kind = answer.get("schemaType", "AVRO")
+        if kind != "AVRO" or not isinstance(schema, str):
+            raise RegistryError(
+                f"the latest schema of subject {subject} is {kind!r}, expected AVRO; choose another one"
+            )
+        if answer.get("references"):
+            raise RegistryError(
+                f"the latest schema of subject {subject} refers to other subjects, which is not supported; register "
+                "it as one schema"
+            )
+        return RegisteredSchema(self._id(answer), schema)
+
+    def _id(self, answer: dict[str, Any]) -> int:
+        found = answer.get("id")
+        if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= _HIGHEST_ID:
+            raise RegistryError(f"the registry answered with the id {found!r}, expected a number; check its address")
+        return found
+
+    def _ask(self, method: str, path: str, schema: str | None = None) -> dict[str, Any]:
+        headers = {"Accept": f"{_CONTENT_TYPE}, application/json", "Connection": "close"}
+        body = None
+        if schema is not None:
+            headers["Content-Type"] = _CONTENT_TYPE
+            body = json.dumps({"schema": schema}).encode()
+            path += f"?normalize={str(self._config.normalize).lower()}"
+        causes: dict[str, str] = {}
+        for attempt in range(_ROUNDS):
+            if attempt:
+                self._pause(self._backoff.backoff_ms(attempt - 1))
+            for server in self._servers:
+                try:
+                    answer = self._exchange.run(server, method, path, self._authorized(server, headers), body)
+                except ExchangeError as error:
+                    causes[server.shown] = str(error)
+                    continue
+                if answer.status == 429 or answer.status >= 500:
+                    causes[server.shown] = _refusal(answer)
+                    continue
+                return _read(answer, server)
+        told = "; ".join(f"{shown}: {cause}" for shown, cause in causes.items())
+        raise RegistryError(f"the schema registry cannot be used ({told}); check schema.registry.url and the registry")
+
+    def _authorized(self, server: Server, headers: dict[str, str]) -> dict[str, str]:
+        """*headers* with what the configuration says about the one who asks."""
+        config = self._config
+        if config.bearer_token:
+            token = resolve("bearer.auth.token", config.bearer_token, PROVIDERS)
+            return {**headers, "Authorization": f"Bearer {_one_line('bearer.auth.token', token)}"}
+        if config.user_info:
+            return {**headers, "Authorization": basic(resolve("basic.auth.user.info", config.user_info, PROVIDERS))}
+        return {**headers, "Authorization": basic(server.credentials)} if server.credentials else headers
+
+    def _pause(self, duration_ms: int) -> None:
+        condition = threading.Condition()
+        with condition:
+            self._clock.wait(condition, duration_ms)
+
+
+def _server(url: str) -> Server:
+    try:
+        return Server.parse(url)
+    except ValueError:
+        shown = url.rpartition("@")[2] if "@" in url else url
+        raise ConfigError(
+            f"option schema.registry.url: {shown!r} is not an address; expected https://host:port"
+        ) from None
+
+
+def _one_line(option: str, value: str) -> str:
+    if not value.isascii() or not value.isprintable():
+        raise ConfigError(f"option {option}: the value is no token: it has characters that a header cannot have")
+    return value
+
+
+def _read(answer: HttpAnswer, server: Server) -> dict[str, Any]:
+    """The object in *answer*.
+
+    :raises RegistryError: if the registry refused the request, or it is none.
+    """
+    if 300 <= answer.status < 400:
+        raise RegistryError(
+            f"{server.shown} redirects to {answer.location[:200]!r}, which is not followed; set schema.registry.url to "
+            "the registry itself"
+        )
+    if answer.status == 409:
+        raise IncompatibleSchemaError(_refusal(answer))
+    if answer.status == 404:
+        raise SchemaNotFoundError(_refusal(answer))
+    if answer.status in (401, 403):
+        raise RegistryError(
+            f"{server.shown} refuses the credentials ({_refusal(answer)}); check basic.auth.user.info or "
+            "bearer.auth.token, and what they may do"
+        )
+    if answer.status != 200:
+        raise RegistryError(f"{server.shown} refuses the request ({_refusal(answer)})")
+    found = _json(answer.body)
+    if not isinstance(found, dict):
+        raise RegistryError(f"{server.shown} answers with no JSON object: it is no schema registry; check its address")
+    return found
+
+
+def _refusal(answer: HttpAnswer) -> str:
+    found = _json(answer.body)
+    message = found.get("message") if isinstance(found, dict) else None
+    text = message if isinstance(message, str) else ""
+    shown = "".join(each if each.isprintable() else " " for each in text[:_SHOWN])
+    return f"HTTP {answer.status}: {shown}" if shown else f"HTTP {answer.status}"
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,139 @@
+"""The options of a schema registry, under Confluent's names.
+
+Read once on the driver. References to secrets are replaced when a connection is made, so no secret is pickled.
+
+Source: https://docs.confluent.io/platform/current/schema-registry/sr-client-configs.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from kafka_sink.common import config as c
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.references import PROVIDERS, has_reference
+from kafka_sink.common.tls_config import SslConfig
+
+#: The prefix of the options for TLS, which have Kafka's names after it.
+SSL_PREFIX: Final = "schema.registry."
+
+_USER_INFO: Final = "USER_INFO"
+
+
+class SubjectNameStrategy(StrEnum):
+    """How a subject is named. The full names of Confluent's classes are accepted too."""
+
+    TOPIC = "TopicNameStrategy"
+    RECORD = "RecordNameStrategy"
+    TOPIC_RECORD = "TopicRecordNameStrategy"
+
+
+_STRATEGY: Final = c.ConfigType("a strategy", lambda text: str(text).strip().rpartition(".")[2])
+_ONE_OF_STRATEGIES: Final = c.one_of(*SubjectNameStrategy)
+
+
+@dataclass(frozen=True)
+class RegistryConfig:
+    """Where the registry is, who asks it, and what is asked."""
+
+    urls: tuple[str, ...] = c.key(
+        "schema.registry.url",
+        c.LIST,
+        (),
+        "http:// or https:// addresses of a schema registry, tried in turn; payloads then have Confluent's wire format",
+        validator=c.Validator(
+            "addresses that begin with http:// or https://",
+            lambda urls: all(url.startswith(("http://", "https://")) for url in urls),
+        ),
+    )
+    credentials_source: str = c.key(
+        "basic.auth.credentials.source",
+        c.STRING,
+        "URL",
+        "where user and password for the registry are: in its address, or in basic.auth.user.info",
+        validator=c.one_of("URL", _USER_INFO),
+    )
+    user_info: str = c.key(
+        "basic.auth.user.info", c.STRING, "", "USER:PASSWORD for the registry, or a reference to it", sensitive=True
+    )
+    bearer_token: str = c.key(
+        "bearer.auth.token", c.STRING, "", "token for the registry, or a reference to it", sensitive=True
+    )
+    auto_register: bool = c.key(
+        "auto.register.schemas",
+        c.BOOLEAN,
+        True,
+        "register the schema before the tasks begin, if the registry allows it; false: it must be registered",
+    )
+    use_latest: bool = c.key(
+        "use.latest.version",
+        c.BOOLEAN,
+        False,
+        "with auto.register.schemas=false: write by the latest schema of the subject, to which the columns must fit",
+    )
+    normalize: bool = c.key("normalize.schemas", c.BOOLEAN, False, "the registry compares schemas in their normal form")
+    key_strategy: str = c.key(
+        "key.subject.name.strategy",
+        _STRATEGY,
+        SubjectNameStrategy.TOPIC.value,
+        "name of the subject of keys",
+        validator=_ONE_OF_STRATEGIES,
+    )
+    value_strategy: str = c.key(
+        "value.subject.name.strategy",
+        _STRATEGY,
+        SubjectNameStrategy.TOPIC.value,
+        "name of the subject of values",
+        validator=_ONE_OF_STRATEGIES,
+    )
+
+    def check(self) -> None:
+        """:raises ConfigError: if options contradict each other."""
+        if not self.urls:
+            if self != RegistryConfig():
+                raise ConfigError("options of a schema registry are set without schema.registry.url; set it too")
+            return
+        if (self.credentials_source == _USER_INFO) != bool(self.user_info):
+            raise ConfigError(
+                f"basic.auth.credentials.source={_USER_INFO} and basic.auth.user.info belong together: set both, or "
+                "none"
+            )
+        if self.user_info and self.bearer_token:
+            raise ConfigError("basic.auth.user.info and bearer.auth.token exclude each other; remove one of them")
+        if self.use_latest and self.auto_register:
+            raise ConfigError(
+                "use.latest.version=true has no effect while schemas are registered; set auto.register.schemas=false"
+            )
+        if self.use_latest and {self.key_strategy, self.value_strategy} != {SubjectNameStrategy.TOPIC}:
+            raise ConfigError(
+                f"use.latest.version=true needs {SubjectNameStrategy.TOPIC}: the name of the record is in the schema "
+                "that is looked for; remove the other strategy"
+            )
+
+
+def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, SslConfig]:
+    """The options of the registry, and those of TLS with it.
+
+    :raises ConfigError: if an option is unknown or invalid, or options contradict each other.
+    """
+    of_registry = {name: value for name, value in properties.items() if name in c.keys(RegistryConfig)}
+    of_tls = {name.removeprefix(SSL_PREFIX): value for name, value in properties.items() if name not in of_registry}
+    config = c.parse(RegistryConfig, of_registry)
+    config.check()
+    if of_tls and not config.urls:
+        raise ConfigError(f"options {SSL_PREFIX}ssl.… are set without schema.registry.url; set it too")
+    return config, c.parse(SslConfig, of_tls, prefix=SSL_PREFIX)
+
+
+def registry_secrets(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of the options whose values are secrets and no references."""
+    sensitive = {name for name, (entry, _) in c.keys(RegistryConfig).items() if entry.sensitive}
+    sensitive |= {f"{SSL_PREFIX}{name}" for name, (entry, _) in c.keys(SslConfig).items() if entry.sensitive}
+    return tuple(
+        name
+        for name, value in properties.items()
+        if name in sensitive and value and not has_reference(value, PROVIDERS)
+    )

@@ -1,0 +1,190 @@
+"""A schema registry in memory on loopback, for development and tests: the REST API that clients of Avro use.
+
+One thread answers requests, one after the other, each on a connection of its own. Nothing is kept after :meth:`close`.
+
+Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import TracebackType
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from kafka_sink.common.threads import Thread, start_loop
+from kafka_sink.registry.schema_store import RefusalError, SchemaStore
+
+_CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+_MAX_BODY_BYTES: Final = 4 << 20
+#: A client that sends nothing for so long is left.
+_IDLE_S: Final = 5.0
+_POLL_S: Final = 0.05
+
+_log = logging.getLogger(__name__)
+
+Body = Mapping[str, Any]
+_Action = Callable[[SchemaStore, "re.Match[str]", Body], Any]
+
+
+def _schema_of(body: Body) -> str:
+    text = body.get("schema")
+    if body.get("schemaType", "AVRO") != "AVRO" or body.get("references") or not isinstance(text, str):
+        raise RefusalError(422, 42201, "Invalid schema: only Avro without references is kept here")
+    return text
+
+
+def _compatibility(store: SchemaStore, subject: str, schema: str) -> Any:
+    reasons = store.incompatibilities(subject, schema)
+    return {"is_compatible": not reasons, "messages": reasons}
+
+
+def _level(store: SchemaStore, found: re.Match[str], body: Body) -> Any:
+    return {"compatibilityLevel": store.level(unquote(found[1] or ""))}
+
+
+def _set_level(store: SchemaStore, found: re.Match[str], body: Body) -> Any:
+    level = str(body.get("compatibility"))
+    store.set_level(level, unquote(found[1] or ""))
+    return {"compatibility": level}
+
+
+#: Method and path, and what is answered. A subject may contain any character, as %2F.
+_ROUTES: Final[tuple[tuple[str, re.Pattern[str], _Action], ...]] = tuple(
+    (method, re.compile(path), action)
+    for method, path, action in (
+        ("GET", r"/", lambda store, found, body: {}),
+        ("GET", r"/subjects", lambda store, found, body: store.subjects()),
+        ("GET", r"/schemas/types", lambda store, found, body: ["AVRO"]),
+        ("GET", r"/schemas/ids/(\d+)", lambda store, found, body: {"schema": store.schema(found[1])}),
+        ("GET", r"/subjects/([^/]+)/versions", lambda store, found, body: store.versions(unquote(found[1]))),
+        (
+            "GET",
+            r"/subjects/([^/]+)/versions/([^/]+)",
+            lambda store, found, body: store.version(unquote(found[1]), found[2]),
+        ),
+        (
+            "POST",
+            r"/subjects/([^/]+)/versions",
+            lambda store, found, body: {"id": store.register(unquote(found[1]), _schema_of(body))},
+        ),
+        ("POST", r"/subjects/([^/]+)", lambda store, found, body: store.find(unquote(found[1]), _schema_of(body))),
+        ("DELETE", r"/subjects/([^/]+)", lambda store, found, body: store.delete(unquote(found[1]))),
+        (
+            "POST",
+            r"/compatibility/subjects/([^/]+)/versions(?:/[^/]+)?",
+            lambda store, found, body: _compatibility(store, unquote(found[1]), _schema_of(body)),
+        ),
+        ("GET", r"/config(?:/([^/]+))?", _level),
+        ("PUT", r"/config(?:/([^/]+))?", _set_level),
+        ("GET", r"/mode", lambda store, found, body: {"mode": "READWRITE"}),
+    )
+)
+
+
+def answer(store: SchemaStore, method: str, target: str, body: bytes) -> tuple[int, Any]:
+    """HTTP's status and the JSON that *store* answers to a request."""
+    path = urlsplit(target).path.rstrip("/") or "/"
+    try:
+        for each, pattern, action in _ROUTES:
+            found = pattern.fullmatch(path)
+            if found is not None and each == method:
+                return 200, action(store, found, _object(body))
+        raise RefusalError(404, 404, "HTTP 404 Not Found")
+    except RefusalError as error:
+        return error.status, {"error_code": error.code, "message": str(error)}
+
+
+def _object(body: bytes) -> Body:
+    try:
+        found = json.loads(body) if body else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise RefusalError(400, 400, "the body is no JSON object")
+    return found
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _IDLE_S
+
+    def _answer(self) -> None:
+        registry = self.server
+        if not isinstance(registry, _Server):
+            raise RuntimeError("the handler belongs to another server")
+        size = self.headers.get("Content-Length", "0")
+        if not size.isdecimal() or int(size) > _MAX_BODY_BYTES:
+            self.send_error(413)
+            return
+        body = self.rfile.read(int(size))
+        status, found = answer(registry.store, self.command, self.path, body)
+        data = json.dumps(found).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", _CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:
+        _log.debug(format, *args)
+
+
+class _Server(HTTPServer):
+    def __init__(self, address: tuple[str, int], store: SchemaStore) -> None:
+        super().__init__(address, _Handler)
+        self.store = store
+
+    def run(self) -> None:
+        """Answer requests until the server is shut down."""
+        self.serve_forever(_POLL_S)
+
+    def end_with_program(self) -> None:
+        """Called at the interpreter's exit."""
+        self.shutdown()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A client that goes away in the middle of a request is no fault of the registry.
+        _log.debug("a request to the schema registry failed", exc_info=True)
+
+
+class EmbeddedRegistry:
+    """A schema registry; use it in a ``with`` statement, and :attr:`url` as ``schema.registry.url``."""
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """*port* 0 chooses a free one.
+
+        :raises OSError: if the port is in use.
+        """
+        self._server = _Server((host, port), SchemaStore())
+        self._thread: Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """The address for clients."""
+        return f"http://{self._server.server_address[0]!s}:{self._server.server_address[1]}"
+
+    def start(self) -> None:
+        """Begin to answer requests."""
+        if self._thread is None:
+            self._thread = start_loop("schema-registry", self._server)
+
+    def close(self) -> None:
+        """Stop, and forget everything."""
+        if self._thread is not None:
+            self._server.shutdown()
+            self._thread.join()
+            self._thread = None
+        self._server.server_close()
+
+    def __enter__(self) -> EmbeddedRegistry:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()

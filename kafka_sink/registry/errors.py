@@ -1,0 +1,17 @@
+"""The errors of a schema registry and of the way to it. Addresses appear without user and password."""
+
+from __future__ import annotations
+
+from kafka_sink.common.errors import KafkaError
+
+
+class RegistryError(KafkaError):
+    """The registry refused a request, answered with something else, or could not be reached."""
+
+
+class IncompatibleSchemaError(RegistryError):
+    """The registry refused a schema because it is not compatible with an earlier one of its subject."""
+
+
+class SchemaNotFoundError(RegistryError):
+    """The registry has no such subject, version or schema."""

@@ -1,0 +1,129 @@
+"""Asks the schema registry for the ids of the schemas of a write, before any task.
+
+Called in Spark's planner process or in the user's. What was answered is kept for the life of the process, because a
+stream creates a writer for every micro-batch. Only this process asks: the tasks get the ids.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from kafka_sink.registry.config import RegistryConfig, registry_configs
+from kafka_sink.registry.errors import IncompatibleSchemaError, SchemaNotFoundError
+from kafka_sink.registry.subjects import subject_name
+from kafka_sink.spark.options import SinkOptions
+
+if TYPE_CHECKING:
+    from kafka_sink.registry.client import RegisteredSchema, RegistryClient
+
+#: Where in a schema's JSON a registry found what it refuses.
+_POINTER: Final = re.compile(r"path '((?:/\w+)+)'")
+
+
+@dataclass
+class Registration:
+    """The ids of one registry's schemas, for rows of *topic*."""
+
+    client: RegistryClient
+    config: RegistryConfig
+    _ids: dict[tuple[str, str], int] = field(default_factory=dict)
+    _latest: dict[str, RegisteredSchema] = field(default_factory=dict)
+    topic: str | None = None
+
+    def latest(self, column: str) -> RegisteredSchema | None:
+        """The latest schema of the column's subject, if the options ask for it.
+
+        :raises RegistryError: if there is none, or the registry cannot be reached.
+        """
+        if not self.config.use_latest:
+            return None
+        subject = subject_name(self._strategy(column), column, self.topic, None)
+        if subject not in self._latest:
+            try:
+                self._latest[subject] = self.client.latest(subject)
+            except SchemaNotFoundError as error:
+                raise SchemaNotFoundError(
+                    f"column '{column}': subject {subject} has no schema ({error}); register one, or set "
+                    "auto.register.schemas=true and use.latest.version=false"
+                ) from None
+        return self._latest[subject]
+
+    def id_of(self, column: str, schema: str) -> int:
+        """The id of *schema*, which is registered if the options allow it.
+
+        :raises RegistryError: if the registry refuses it, does not know it, or cannot be reached; the text names the
+            column.
+        """
+        subject = subject_name(self._strategy(column), column, self.topic, _record_of(schema))
+        if (subject, schema) not in self._ids:
+            self._ids[subject, schema] = self._ask(column, subject, schema)
+        return self._ids[subject, schema]
+
+    def _strategy(self, column: str) -> str:
+        return self.config.key_strategy if column == "key" else self.config.value_strategy
+
+    def _ask(self, column: str, subject: str, schema: str) -> int:
+        try:
+            if self.config.auto_register:
+                return self.client.register(subject, schema)
+            return self.client.id_of(subject, schema)
+        except IncompatibleSchemaError as error:
+            raise IncompatibleSchemaError(
+                f"column '{_column_of(str(error), column, schema)}': the registry refuses the schema of subject "
+                f"{subject} ({error}); change the column, or the subject's compatibility"
+            ) from None
+        except SchemaNotFoundError as error:
+            raise SchemaNotFoundError(
+                f"column '{column}': its schema is no version of subject {subject} ({error}); register it, or set "
+                f"auto.register.schemas=true. The schema is {schema:.500}"
+            ) from None
+
+
+#: By the registry's options and the topic.
+_registrations: Final[dict[tuple[Any, ...], Registration]] = {}
+
+
+def registration_of(options: SinkOptions) -> Registration | None:
+    """The registry of these options; None if they name none.
+
+    :raises ConfigError: if its options are invalid.
+    """
+    config, tls = registry_configs(options.registry_properties)
+    if not config.urls:
+        return None
+    key = (*sorted(options.registry_properties.items()), options.topic)
+    if key not in _registrations:
+        # Only writes with a registry load its client.
+        from kafka_sink.registry.client import RegistryClient
+
+        _registrations[key] = Registration(RegistryClient(config, tls), config, topic=options.topic)
+    return _registrations[key]
+
+
+def _record_of(schema: str) -> str | None:
+    from kafka_sink.formats.avro.parsing import parse_schema
+    from kafka_sink.formats.avro.schema import Record
+
+    found = parse_schema(schema)
+    return found.name if isinstance(found, Record) else None
+
+
+def _column_of(refusal: str, column: str, schema: str) -> str:
+    """The path of the column that a registry's refusal points to, as far as it can be followed."""
+    match = _POINTER.search(refusal)
+    place: Any = json.loads(schema) if match else None
+    path, before = column, ""
+    for step in match[1].split("/")[1:] if match else ():
+        place = place.get(step) if isinstance(place, Mapping) else _item(place, step)
+        if before == "fields" and isinstance(place, Mapping):
+            path += f".{place.get('name')}"
+        before = step
+    return path
+
+
+def _item(place: Any, step: str) -> Any:
+    return place[int(step)] if isinstance(place, list) and step.isdecimal() and int(step) < len(place) else None

@@ -1,0 +1,106 @@
+"""The options of a schema registry, and the names of subjects."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.registry.config import registry_configs, registry_secrets
+from kafka_sink.registry.http_exchange import Server
+from kafka_sink.registry.subjects import subject_name, wire_header
+
+URL = {"schema.registry.url": "https://one:8081, http://two"}
+
+
+def test_options_are_read_under_confluents_names() -> None:
+    config, tls = registry_configs(
+        {
+            **URL,
+            "schema.registry.ssl.truststore.certificates": "PEM",
+            "auto.register.schemas": "false",
+            "value.subject.name.strategy": "io.confluent.kafka.serializers.subject.RecordNameStrategy",
+        }
+    )
+    assert config.urls == ("https://one:8081", "http://two")
+    assert not config.auto_register
+    assert config.value_strategy == "RecordNameStrategy"
+    assert tls.ssl_truststore_certificates == "PEM"
+
+
+@pytest.mark.behaviour("Schema registry", "Options that contradict each other are refused, and secrets are not shown")
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"auto.register.schemas": "false"}, "without schema.registry.url"),
+        ({"schema.registry.ssl.keystore.key": "s3cr3t"}, "without schema.registry.url"),
+        ({"schema.registry.url": "one:8081"}, "expected addresses that begin with http:// or https://"),
+        ({**URL, "basic.auth.user.info": "me:s3cr3t"}, "basic.auth.credentials.source=USER_INFO and"),
+        ({**URL, "basic.auth.credentials.source": "USER_INFO"}, "belong together"),
+        ({**URL, "basic.auth.credentials.source": "SASL_INHERIT"}, "expected one of URL, USER_INFO"),
+        (
+            {
+                **URL,
+                "basic.auth.credentials.source": "USER_INFO",
+                "basic.auth.user.info": "me:s3cr3t",
+                "bearer.auth.token": "s3cr3t",
+            },
+            "exclude each other",
+        ),
+        ({**URL, "use.latest.version": "true"}, "set auto.register.schemas=false"),
+        (
+            {
+                **URL,
+                "use.latest.version": "true",
+                "auto.register.schemas": "false",
+                "key.subject.name.strategy": "RecordNameStrategy",
+            },
+            "use.latest.version=true needs TopicNameStrategy",
+        ),
+        ({**URL, "value.subject.name.strategy": "MyStrategy"}, "expected one of TopicNameStrategy"),
+        ({**URL, "schema.registry.ssl.truststore.typ": "PEM"}, "unknown option schema.registry.ssl.truststore.typ"),
+    ],
+)
+def test_contradicting_options_are_refused(options: dict[str, str], expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        registry_configs(options)
+    assert expected in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_secrets_are_named_unless_they_are_references() -> None:
+    given = {"basic.auth.user.info": "me:s3cr3t", "bearer.auth.token": "${env:TOKEN}", "schema.registry.url": "x"}
+    assert registry_secrets(given) == ("basic.auth.user.info",)
+    config, _ = registry_configs({**URL, "bearer.auth.token": "s3cr3t"})
+    assert "s3cr3t" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "topic", "name", "expected"),
+    [
+        ("TopicNameStrategy", "orders", None, "orders-value"),
+        ("RecordNameStrategy", None, "org.shop.Order", "org.shop.Order"),
+        ("TopicRecordNameStrategy", "orders", "org.shop.Order", "orders-org.shop.Order"),
+    ],
+)
+def test_names_of_subjects(strategy: str, topic: str | None, name: str | None, expected: str) -> None:
+    assert subject_name(strategy, "value", topic, name) == expected
+
+
+@pytest.mark.parametrize(
+    ("strategy", "topic", "name"),
+    [("TopicNameStrategy", None, "R"), ("RecordNameStrategy", "t", None), ("TopicRecordNameStrategy", None, "R")],
+)
+def test_strategy_that_lacks_something_is_refused(strategy: str, topic: str | None, name: str | None) -> None:
+    with pytest.raises(ConfigError, match=f"value.subject.name.strategy={strategy} needs"):
+        subject_name(strategy, "value", topic, name)
+
+
+def test_header_is_a_zero_and_four_bytes() -> None:
+    assert wire_header(0x01020304) == b"\x00\x01\x02\x03\x04"
+
+
+def test_addresses_are_shown_without_user_and_password() -> None:
+    server = Server.parse("https://me:s3cr3t%40@host/path/")
+    assert (server.shown, server.credentials) == ("https://host:443/path", "me:s3cr3t@")
+    assert "s3cr3t" not in repr(server)
+    assert Server.parse("http://[::1]:81").shown == "http://[::1]:81"
