@@ -86,8 +86,12 @@ def received(peer: socket.socket) -> bytes:
 class Scripted:
     """A server that sends *answers*, one a connection, and then the last one again."""
 
-    def __init__(self, *answers: bytes, drip: bool = False, context: ssl.SSLContext | None = None) -> None:
-        self._answers, self._drip, self._context = answers, drip, context
+    def __init__(
+        self, *answers: bytes, drip: bool = False, silent: bool = False, context: ssl.SSLContext | None = None
+    ) -> None:
+        self._answers, self._drip, self._silent, self._context = answers, drip, silent, context
+        #: Bytes of each answer that the system took.
+        self.sent: list[int] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.requests: list[bytes] = []
         self._closing = threading.Event()
@@ -113,8 +117,13 @@ class Scripted:
     def _answer(self, peer: socket.socket) -> None:
         self.requests.append(self._request(peer))
         found = self._answers[min(len(self.requests), len(self._answers)) - 1]
-        for at in range(0, len(found), 1 if self._drip else 65_536):
-            peer.sendall(found[at : at + (1 if self._drip else 65_536)])
+        self.sent.append(0)
+        if self._silent:
+            self._closing.wait(10 * LIMIT_MS / 1000)
+        step = 1 if self._drip else 65_536
+        for at in range(0, len(found), step):
+            peer.sendall(found[at : at + step])
+            self.sent[-1] = at + step
             if self._drip and self._closing.wait(0.02):
                 return
 
@@ -181,6 +190,19 @@ def test_a_server_that_drips_is_left_after_the_limit() -> None:
         with pytest.raises(RegistryError, match=f"no answer within {LIMIT_MS} ms"):
             client(server.url, timeout_ms=LIMIT_MS).register("s", A)
         assert len(server.requests) == 3
+
+
+def test_an_endless_answer_is_not_read_to_its_end() -> None:
+    endless = b"HTTP/1.1 200 X\r\nConnection: close\r\n\r\n" + b"x" * (16 * MAX_ANSWER_BYTES)
+    with Scripted(endless) as server, pytest.raises(RegistryError, match=f"larger than {MAX_ANSWER_BYTES} bytes"):
+        client(server.url).register("s", A)
+    # The rest of what was sent lies in the buffers of the system.
+    assert max(server.sent) < 12 * MAX_ANSWER_BYTES
+
+
+def test_a_silent_server_is_left_after_the_limit() -> None:
+    with Scripted(b"", silent=True) as server, pytest.raises(RegistryError, match=f"no answer within {LIMIT_MS} ms"):
+        client(server.url, timeout_ms=LIMIT_MS).register("s", A)
 
 
 def test_the_next_address_is_asked_when_one_is_down_or_busy() -> None:

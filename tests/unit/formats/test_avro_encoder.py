@@ -96,9 +96,10 @@ def test_decimals_gain_digits_that_the_schema_has() -> None:
     assert rows == [{"a": decimal.Decimal("-7.2500")}]
 
 
-def test_timestamps_before_1970_are_rounded_down() -> None:
+@pytest.mark.parametrize("kind", ["long", {"type": "long", "logicalType": "timestamp-millis"}])
+def test_timestamps_before_1970_are_rounded_down_to_millis(kind: Any) -> None:
+    schema = record(("a", kind))
     moment = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
-    schema = record(("a", {"type": "long", "logicalType": "timestamp-millis"}))
     payloads = AvroEncoder(schema, kind := struct(("a", pa.timestamp("us", "UTC"))), "value").encode(
         pa.array([{"a": moment}], kind)
     )

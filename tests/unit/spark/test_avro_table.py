@@ -1,0 +1,18 @@
+"""The table of types in docs/avro.md is what the code does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.spark.avro_table import BEGIN, END, type_table
+
+PAGE = Path(__file__).parents[3] / "docs" / "avro.md"
+
+
+@pytest.mark.behaviour("Avro", "The documented table of types is what columns are derived to and matched with")
+def test_page_shows_the_types_as_they_are() -> None:
+    shown = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    assert shown.strip() == type_table().strip(), "run: python -m kafka_sink.spark.avro_table docs/avro.md"
+    assert "| `bigint` | `long` | `float`, `double` |" in shown
