@@ -73,7 +73,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 # Only long tests take minutes, so only they have a longer time-out.
-if [ "${KAFKALITE_LONG:-0}" != 0 ]; then pytest_options+=(--timeout 3600 --figures "$WORK/figures.json"); fi
+if [ "${KAFKALITE_LONG:-0}" != 0 ]; then pytest_options+=(--timeout 3600 "--figures=$WORK/figures.json"); fi
 
 failed=""
 step() { # NAME COMMAND…
@@ -124,7 +124,7 @@ connect_server() {
 
 # test_spark [pytest argument …]: the tests of the sink on the Spark of the environment. Exits.
 test_spark() {
-    local tests=(tests/spark --ways "$WORK/ways.json")
+    local tests=(tests/spark "--ways=$WORK/ways.json")
     # Part of the tests says nothing about the ways as a whole.
     [ $# = 0 ] || tests=()
     export KAFKALITE_SPARK_CLASSES="$VENV/spark-classes.jsa"
