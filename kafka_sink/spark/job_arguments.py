@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -96,7 +96,8 @@ def _add_records(parser: argparse.ArgumentParser) -> None:
     records.add_argument(
         "--value",
         metavar="COLUMN",
-        help="column to use as the value (default: a line of text; for other formats the row as JSON)",
+        help="column to use as the value (default: a line of text; for other formats the row as JSON, or in the format "
+        "of the option value.format)",
     )
     records.add_argument(
         "--as-is", action="store_true", help="the columns are already those of the sink: value, key, topic, headers …"
@@ -146,18 +147,24 @@ def _to_records(rows: DataFrame, arguments: argparse.Namespace) -> DataFrame:
     for column in (arguments.key, arguments.value):
         if column is not None and column not in rows.columns:
             refuse(f"there is no column {column}; the columns are {', '.join(rows.columns)}")
+    formatted = {name.lower().removesuffix(".format") for name, _ in arguments.sink_options}
     value = arguments.value or ("value" if rows.columns == ["value"] else None)
-    columns = [f.to_json(f.struct("*")) if value is None else _bytes_of(rows, value)]
+    columns = [_whole_row(formatted) if value is None else _column(rows, value, "value" in formatted)]
     names = ["value"]
     if arguments.key:
-        columns.append(_bytes_of(rows, arguments.key))
+        columns.append(_column(rows, arguments.key, "key" in formatted))
         names.append("key")
     return rows.select(*(column.alias(name) for column, name in zip(columns, names, strict=True)))
 
 
-def _bytes_of(rows: DataFrame, name: str) -> Any:
-    is_binary = isinstance(rows.schema[name].dataType, BinaryType)
-    return f.col(f"`{name}`") if is_binary else f.col(f"`{name}`").cast("string")
+def _whole_row(formatted: Collection[str]) -> Any:
+    return f.struct("*") if "value" in formatted else f.to_json(f.struct("*"))
+
+
+def _column(rows: DataFrame, name: str, is_formatted: bool) -> Any:
+    """The column as it is if a format takes it, else as bytes or text."""
+    column = f.col(f"`{name}`")
+    return column if is_formatted or isinstance(rows.schema[name].dataType, BinaryType) else column.cast("string")
 
 
 def to_kafka(arguments: argparse.Namespace) -> dict[str, str]:

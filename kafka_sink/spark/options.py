@@ -114,6 +114,13 @@ _OF_ASYNC_PROGRESS = frozenset(
 )
 
 
+# Spark itself makes JSON of rows, in the JVM.
+_A_FORMAT = c.Validator(
+    f"one of {', '.join(FORMATS)}; for JSON set no format, and select to_json(struct('*')) as the column",
+    lambda value: value in FORMATS,
+)
+
+
 @dataclass(frozen=True)
 class SinkOptions:
     """The options of a write. ``producer_properties`` have Kafka's names without the ``kafka.`` prefix."""
@@ -153,7 +160,7 @@ class SinkOptions:
         c.STRING,
         None,
         "write the column key, of any type, in this format; default: a string or binary column as it is",
-        validator=c.one_of(*FORMATS),
+        validator=_A_FORMAT,
     )
     key_schema: str | None = c.key(
         "key.schema",
@@ -167,7 +174,7 @@ class SinkOptions:
         c.STRING,
         None,
         "write the column value, such as struct('*'), in this format; default: a string or binary column as it is",
-        validator=c.one_of(*FORMATS),
+        validator=_A_FORMAT,
     )
     value_schema: str | None = c.key(
         "value.schema",

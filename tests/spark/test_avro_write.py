@@ -19,6 +19,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.exactly_once.model import UnwritableRowsError
 from kafka_sink.formats.avro.derived import derive_schema
 from kafka_sink.spark.arrow_types import arrow_type
+from kafka_sink.spark.job_arguments import job_parser, read_records
 from tests.support import ways
 from tests.support.readback import read_topic
 from tests.support.spark_version import HAS_DATA_SOURCES, requires_data_sources
@@ -163,6 +164,21 @@ def test_rows_arrive_as_avro(
     assert found == expected
 
 
+def test_jobs_leave_columns_with_a_format_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text('{"id": 7, "name": "x"}\n')
+    given = ["--input", str(tmp_path), "--format", "json", "--schema", "id LONG, name STRING", "--key", "id"]
+    parser = job_parser(None, is_stream=False)
+    for formats, expected in (
+        ([], [("string", '{"id":7,"name":"x"}'), ("string", "7")]),
+        (["value.format=avro"], [("struct<id:bigint,name:string>", (7, "x")), ("string", "7")]),
+        (["KEY.FORMAT=avro", "topic=t"], [("string", '{"id":7,"name":"x"}'), ("bigint", 7)]),
+    ):
+        arguments = parser.parse_args([*given, *(word for each in formats for word in ("--option", each))])
+        frame = read_records(spark, arguments, is_stream=False)
+        (row,) = frame.collect()
+        assert [(field.dataType.simpleString(), row[field.name]) for field in frame.schema] == expected
+
+
 GIVEN = {
     "type": "record",
     "name": "Order",
@@ -236,7 +252,11 @@ def test_row_that_does_not_fit_is_named_and_nothing_stays(
             "column 'value.span' is interval year, which has no counterpart in Avro",
         ),
         ("'v' as value", {"key.format": "avro"}, "option key.format=avro, but there is no column 'key'"),
-        ("'v' as value", {"value.format": "xml"}, "option value.format: 'xml' is not allowed, expected one of avro"),
+        (
+            "'v' as value",
+            {"value.format": "json"},
+            "expected one of avro; for JSON set no format, and select to_json(struct('*'))",
+        ),
         ("'v' as value", {"value.schema": "string"}, "option value.schema has no effect without value.format"),
         ("1 as value", {"value.format": "avro", "value.schema": "string"}, "column 'value' is int32, which cannot be"),
         ("1 as value", {"value.format": "avro", "value.schema": "/no/such"}, "the file /no/such cannot be read on the"),
