@@ -1,4 +1,4 @@
-"""The ``ssl.*`` options that clients and brokers share, under Kafka's names; PEM only.
+"""The ``ssl.*`` options that clients and brokers share, under Kafka's names.
 
 They are read once, with the rest of the configuration, when a client or a broker is constructed. This module opens no
 file: the network reads the named files, and what references stand for, for each new connection. Keys and passwords
@@ -8,7 +8,7 @@ never appear in a ``repr``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from kafka_sink.common import config as c
 
@@ -16,18 +16,20 @@ TLS_1_2: Final = "TLSv1.2"
 TLS_1_3: Final = "TLSv1.3"
 HTTPS: Final = "https"
 
-_CONVERT_TRUST: Final = "keytool -list -rfc -keystore FILE > truststore.pem"
-_CONVERT_KEY: Final = (
-    "keytool -importkeystore -srckeystore FILE -destkeystore keystore.p12 -deststoretype PKCS12; "
-    "openssl pkcs12 -in keystore.p12 -out keystore.pem"
-)
-_PEM_TRUST: Final = c.Validator(f"PEM; to convert a JKS or PKCS12 file: {_CONVERT_TRUST}", lambda kind: kind == "PEM")
-_PEM_KEY: Final = c.Validator(f"PEM; to convert a JKS or PKCS12 file: {_CONVERT_KEY}", lambda kind: kind == "PEM")
+PEM: Final = "PEM"
+JKS: Final = "JKS"
+PKCS12: Final = "PKCS12"
 
 
-def conversion_of(is_truststore: bool) -> str:
-    """The commands that convert a JKS or PKCS12 file to PEM."""
-    return _CONVERT_TRUST if is_truststore else _CONVERT_KEY
+def _upper_case(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value.strip().upper()
+
+
+_STORE_TYPE: Final = c.ConfigType("the type of a key store", _upper_case)
+_STORE_TYPES: Final = c.one_of(PEM, JKS, PKCS12)
+_NOT_BLANK: Final = c.Validator("a value; remove the option to trust the authorities of the system", bool)
 
 
 @dataclass(frozen=True)
@@ -38,33 +40,37 @@ class SslConfig(c.ReferencesConfig):
         "ssl.truststore.location",
         c.STRING,
         "",
-        "PEM file with the certificates of the trusted authorities; reloaded for new connections when it changes",
+        "file with the certificates of the trusted authorities; reloaded for new connections when it changes",
+        validator=_NOT_BLANK,
     )
     ssl_truststore_certificates: str = c.key(
         "ssl.truststore.certificates",
         c.STRING,
         "",
         "certificates of the trusted authorities as PEM text instead of a file",
+        validator=_NOT_BLANK,
         at_connect=True,
     )
     ssl_truststore_type: str = c.key(
-        "ssl.truststore.type", c.STRING, "PEM", "format of the truststore (Kafka: JKS)", validator=_PEM_TRUST
+        "ssl.truststore.type",
+        _STORE_TYPE,
+        PEM,
+        "format of the truststore (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
+        validator=_STORE_TYPES,
     )
     ssl_truststore_password: str = c.key(
         "ssl.truststore.password",
         c.STRING,
         "",
-        "for JKS and PKCS12, which are not supported",
+        "password of a JKS or PKCS12 truststore",
         sensitive=True,
-        validator=c.Validator(
-            f"no value, because PEM truststores have no password; to convert: {_CONVERT_TRUST}", lambda text: not text
-        ),
+        at_connect=True,
     )
     ssl_keystore_location: str = c.key(
         "ssl.keystore.location",
         c.STRING,
         "",
-        "PEM file with the private key and its certificate chain, own certificate first; reloaded when it changes",
+        "file with the private key and its certificate chain, in PEM own certificate first; reloaded when it changes",
     )
     ssl_keystore_key: str = c.key(
         "ssl.keystore.key",
@@ -82,23 +88,25 @@ class SslConfig(c.ReferencesConfig):
         at_connect=True,
     )
     ssl_keystore_type: str = c.key(
-        "ssl.keystore.type", c.STRING, "PEM", "format of the keystore (Kafka: JKS)", validator=_PEM_KEY
+        "ssl.keystore.type",
+        _STORE_TYPE,
+        PEM,
+        "format of the keystore (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
+        validator=_STORE_TYPES,
     )
     ssl_keystore_password: str = c.key(
         "ssl.keystore.password",
         c.STRING,
         "",
-        "for JKS and PKCS12, which are not supported; the password of the private key is ssl.key.password",
+        "password of a JKS or PKCS12 keystore",
         sensitive=True,
-        validator=c.Validator(
-            f"no value, because PEM keystores have no password; to convert: {_CONVERT_KEY}", lambda text: not text
-        ),
+        at_connect=True,
     )
     ssl_key_password: str = c.key(
         "ssl.key.password",
         c.STRING,
         "",
-        "password of the private key, if it is encrypted",
+        "password of the private key, if it is encrypted; in a JKS keystore, if it is not the keystore's",
         sensitive=True,
         at_connect=True,
     )

@@ -19,12 +19,14 @@ from typing import Final
 from kafka_sink.common.config import resolved
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.tls_config import TLS_1_2, TLS_1_3, SslConfig, conversion_of
+from kafka_sink.common.tls_config import JKS, PEM, PKCS12, TLS_1_2, TLS_1_3, SslConfig
+from kafka_sink.network.jks import MAGIC, KeyStoreError
+from kafka_sink.network.key_stores import key_and_chain, trusted_certificates
 
 _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-#: The first bytes of JKS and JCEKS files; PKCS12 starts like any DER sequence.
-_BINARY_STORES: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", b"\x30\x82", b"\x30\x80")
+#: The first bytes of key stores that are not PEM; PKCS12 starts like any DER sequence.
+_STORE_TYPES: Final = {MAGIC: JKS, b"\x30\x82": PKCS12, b"\x30\x80": PKCS12}
 #: Time of change, size, inode and mode of each file.
 _Stamp = tuple[tuple[int, int, int, int], ...]
 
@@ -142,7 +144,8 @@ class TlsContexts:
         context.maximum_version = _VERSIONS[max(versions)]
 
     def _trust(self, context: ssl.SSLContext) -> None:
-        location, text = self._config.ssl_truststore_location, self._config.ssl_truststore_certificates
+        config = self._config
+        location, text = config.ssl_truststore_location, config.ssl_truststore_certificates
         name = f"{self._prefix}ssl.truststore.location"
         if location and text:
             raise ConfigError(f"{name} and {self._prefix}ssl.truststore.certificates are both set; remove one of them")
@@ -156,7 +159,13 @@ class TlsContexts:
             return
         # As in Java, any certificate in the truststore is trusted, even a broker's own certificate that is not a CA.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        pem = _read_pem(location, f"option {name}", is_truststore=True) if location else text
+        self._check_type("truststore", config.ssl_truststore_type, config.ssl_truststore_password)
+        pem = text
+        if location and config.ssl_truststore_type == PEM:
+            pem = _read_pem(location, f"option {name}")
+        elif location:
+            with self._explained(name, location):
+                pem = trusted_certificates(_read(location, f"option {name}"), config.ssl_truststore_password)
         try:
             context.load_verify_locations(cadata=pem)
         except (ssl.SSLError, ValueError):
@@ -178,14 +187,47 @@ class TlsContexts:
                     f"a TLS listener needs {prefix}.location: a PEM file with its private key and certificates"
                 )
             return
+        self._check_type("keystore", config.ssl_keystore_type, config.ssl_keystore_password)
+        where = f"option {prefix}.location: {location}"
+        if location and config.ssl_keystore_type == PEM:
+            _read_pem(location, f"option {prefix}.location")
+            self._load(context, location, where)
+            return
         if location:
-            _read_pem(location, f"option {prefix}.location", is_truststore=False)
-            self._load(context, location, f"option {prefix}.location: {location}")
+            with self._explained(f"{prefix}.location", location):
+                data = _read(location, f"option {prefix}.location")
+                pem = key_and_chain(data, config.ssl_keystore_password, config.ssl_key_password)
+            with _memory_file(pem) as path:
+                self._load(context, path, where)
             return
         if not (config.ssl_keystore_key and config.ssl_keystore_certificate_chain):
             raise ConfigError(f"{prefix}.key and {prefix}.certificate.chain belong together; set both")
         with _memory_file(f"{config.ssl_keystore_key}\n{config.ssl_keystore_certificate_chain}\n") as path:
             self._load(context, path, f"options {prefix}.key and {prefix}.certificate.chain")
+
+    def _check_type(self, kind: str, store_type: str, password: str) -> None:
+        """:raises ConfigError: if the type of a store does not fit the other options."""
+        option = f"option {self._prefix}ssl.{kind}"
+        is_file = bool(getattr(self._config, f"ssl_{kind}_location"))
+        if store_type != PEM and not is_file:
+            raise ConfigError(f"{option}.type={store_type} is for files; remove it, because PEM text is given")
+        if store_type == PEM and password and is_file:
+            raise ConfigError(
+                f"{option}.password is for JKS and PKCS12, and {self._prefix}ssl.{kind}.type is PEM; set the type, or "
+                f"remove the password{' (that of the private key is ssl.key.password)' if kind == 'keystore' else ''}"
+            )
+
+    @contextlib.contextmanager
+    def _explained(self, name: str, location: str) -> Iterator[None]:
+        """Name the option of a key store that cannot be read."""
+        try:
+            yield
+        except KeyStoreError as error:
+            option = name.removesuffix("location")
+            passwords = f"; check {option}password" if error.is_about_password else ""
+            if passwords and "keystore" in option:
+                passwords += f" and {self._prefix}ssl.key.password"
+            raise ConfigError(f"option {name}: {location} cannot be used: {error}{passwords}") from None
 
     def _load(self, context: ssl.SSLContext, path: str, where: str) -> None:
         password = self._config.ssl_key_password
@@ -224,16 +266,19 @@ def openssl_name(suite: str) -> str:
     return "-".join([*parts, cipher.replace("_CBC", "").replace("_", "-")])
 
 
-def _read_pem(location: str, option: str, *, is_truststore: bool) -> str:
+def _read(location: str, option: str) -> bytes:
     try:
-        data = Path(location).read_bytes()
+        return Path(location).read_bytes()
     except OSError as error:
         raise ConfigError(f"{option}: cannot read {location}: {error.strerror}") from None
+
+
+def _read_pem(location: str, option: str) -> str:
+    data = _read(location, option)
     if b"-----BEGIN " not in data:
-        binary = data.startswith(_BINARY_STORES)
-        what = "a JKS or PKCS12 file" if binary else "not a PEM file"
-        hint = conversion_of(is_truststore).replace("FILE", location)
-        raise ConfigError(f"{option}: {location} is {what}, expected PEM; to convert a Java keystore: {hint}")
+        found = next((kind for start, kind in _STORE_TYPES.items() if data.startswith(start)), "")
+        hint = f"; set {option.removeprefix('option ').removesuffix('location')}type={found}" if found else ""
+        raise ConfigError(f"{option}: {location} is {found or 'not a PEM file'}, expected PEM{hint}")
     # Comments, as keytool writes them, may have any encoding.
     return data.decode("ascii", errors="ignore")
 

@@ -22,8 +22,11 @@ from kafka_sink.common.references import PROVIDERS, has_reference
 _log = logging.getLogger(__name__)
 
 #: Fields whose references are replaced for each connection.
-_OF_KEYS = frozenset({"ssl_keystore_key", "ssl_keystore_certificate_chain", "ssl_key_password"})
-_CREDENTIALS = _OF_KEYS | {"ssl_truststore_certificates", "sasl_jaas_config", "sasl_username", "sasl_password"}
+_OF_KEYS = frozenset(
+    {"ssl_keystore_key", "ssl_keystore_certificate_chain", "ssl_keystore_password", "ssl_key_password"}
+)
+_OF_TRUST = frozenset({"ssl_truststore_certificates", "ssl_truststore_password"})
+_CREDENTIALS = _OF_KEYS | _OF_TRUST | {"sasl_jaas_config", "sasl_username", "sasl_password"}
 #: Stands for a value that only the process that connects knows.
 _UNKNOWN = "unknown"
 
@@ -312,8 +315,8 @@ def _without_unknown(config: ProducerConfig) -> ProducerConfig:
     """*config* without references, and without what cannot be checked unless they are replaced."""
     unknown = {name for name in _CREDENTIALS if has_reference(getattr(config, name), config.config_providers)}
     changes: dict[str, Any] = {"config_providers": ()}
-    if "ssl_truststore_certificates" in unknown:
-        changes["ssl_truststore_certificates"] = ""
+    if unknown & _OF_TRUST:
+        changes |= dict.fromkeys([*_OF_TRUST, "ssl_truststore_location"], "")
     if unknown & _OF_KEYS:
         changes |= dict.fromkeys([*_OF_KEYS, "ssl_keystore_location"], "")
     if "sasl_jaas_config" in unknown and config.sasl_jaas_config.startswith("${"):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 from pyspark.sql import SparkSession
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
@@ -21,6 +22,7 @@ from tests.support.spark_version import requires_data_sources
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 PASSWORD = 'al"ice\\s-s3cret'
+STORES = b"st0re-p4ss"
 IN_A_LINE = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
 
 
@@ -49,7 +51,7 @@ def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "ca.pem": authority.pem,
         "client.pem": identity.pem("k3y-p4ss"),
         "secrets.properties": (
-            f"client.key=k3y-p4ss\nalice={in_a_file(PASSWORD)}\n"
+            f"client.key=k3y-p4ss\nstores={STORES.decode()}\nalice={in_a_file(PASSWORD)}\n"
             f"alice.in.a.line={in_a_file(IN_A_LINE)}\nsasl.jaas.config={in_a_file(line)}\n"
         ),
         "tls/ca.crt": authority.pem,
@@ -58,6 +60,12 @@ def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "my_tokens.py": TOKENS,
     }.items():
         (folder / name).write_text(text)
+    encryption = BestAvailableEncryption(STORES)
+    keystore = pkcs12.serialize_key_and_certificates(b"me", identity.key, identity.chain[0], None, encryption)
+    (folder / "keystore.p12").write_bytes(keystore)
+    given = ["-storetype", "JKS", "-storepass", STORES.decode(), "-keystore", str(folder / "truststore.jks")]
+    command = ["keytool", "-importcert", "-noprompt", "-alias", "ca", "-file", str(folder / "ca.pem"), *given]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
     return folder
 
 

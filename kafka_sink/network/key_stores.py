@@ -1,0 +1,103 @@
+"""Java's key stores as PEM text: JKS, and PKCS12 with the package ``cryptography``. Bytes only; any thread.
+
+As in Java, a store is recognised by its content, so both types read both formats.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Final
+
+from kafka_sink.network.jks import MAGIC, KeyStoreError, read_jks, unprotect
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
+
+#: The first byte of a DER sequence, as PKCS12 files begin.
+_DER_SEQUENCE: Final = b"\x30"
+
+
+def trusted_certificates(data: bytes, password: str) -> str:
+    """The certificates that a truststore trusts, as PEM: its trusted certificates and, as in Java, the own certificates
+    of its private keys.
+
+    :raises KeyStoreError: if the store cannot be read, has none, or its password is wrong; the text contains nothing of
+        the store.
+    """
+    if data.startswith(MAGIC):
+        keys, trusted = read_jks(data, password)
+        found = [*trusted, *(key.chain[0] for key in keys if key.chain)]
+        pem = [ssl.DER_cert_to_PEM_cert(certificate) for certificate in found]
+    else:
+        store = _read_pkcs12(data, password)
+        own = [] if store.cert is None else [store.cert]
+        pem = [_pem(each.certificate) for each in [*store.additional_certs, *own]]
+    if not pem:
+        raise KeyStoreError("it contains no certificate")
+    return "".join(pem)
+
+
+def key_and_chain(data: bytes, password: str, key_password: str) -> str:
+    """The only private key of a keystore and its certificates, own certificate first, as PEM without a password.
+
+    :param key_password: of the key, if it is not that of the store.
+    :raises KeyStoreError: as :func:`trusted_certificates`, or if there is not exactly one private key.
+    """
+    if not data.startswith(MAGIC):
+        return _pkcs12_identity(_read_pkcs12(data, password))
+    if not password:
+        raise KeyStoreError("the password of the store is required", is_about_password=True)
+    keys, _ = read_jks(data, password)
+    if len(keys) != 1:
+        raise KeyStoreError(
+            f"it contains {len(keys)} private keys, expected one; export one alias to a store of its own"
+        )
+    key = unprotect(keys[0].protected, key_password or password)
+    return _pem_of_key(key) + "".join(ssl.DER_cert_to_PEM_cert(each) for each in keys[0].chain)
+
+
+def _read_pkcs12(data: bytes, password: str) -> PKCS12KeyAndCertificates:
+    if not data.startswith(_DER_SEQUENCE):
+        raise KeyStoreError("it is neither JKS nor PKCS12")
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError:
+        raise KeyStoreError(
+            "PKCS12 needs the package cryptography, which pip install 'kafkalite[keystores]' installs"
+        ) from None
+    try:
+        return pkcs12.load_pkcs12(data, password.encode())
+    except ValueError:
+        what = "the password of the store is wrong" if password else "the password of the store is required"
+        raise KeyStoreError(f"{what}, or the file is damaged", is_about_password=True) from None
+    except UnsupportedAlgorithm:
+        raise KeyStoreError(
+            "it is encrypted in a way that is not supported; write it again with the keytool of Java 17"
+        ) from None
+
+
+def _pkcs12_identity(store: PKCS12KeyAndCertificates) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    if store.key is None or store.cert is None:
+        raise KeyStoreError("it contains no private key with its certificate")
+    key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    last = store.cert.certificate
+    chain, others = [last], [each.certificate for each in store.additional_certs]
+    while issuers := [each for each in others if each.subject == last.issuer and each not in chain]:
+        last = issuers[0]
+        chain.append(last)
+    return key + "".join(map(_pem, chain))
+
+
+def _pem(certificate: object) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding
+    from cryptography.x509 import Certificate
+
+    assert isinstance(certificate, Certificate)
+    return certificate.public_bytes(Encoding.PEM).decode()
+
+
+def _pem_of_key(pkcs8: bytes) -> str:
+    return ssl.DER_cert_to_PEM_cert(pkcs8).replace(" CERTIFICATE", " PRIVATE KEY")
