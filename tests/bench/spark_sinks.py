@@ -35,13 +35,12 @@ KAFKA_TUNED: Final[Mapping[str, str]] = {
 }
 KAFKA_PYTHON: Final[Mapping[str, Any]] = {"acks": "all", "linger_ms": 5, "batch_size": 262_144}
 
-_HAS_DATA_SOURCES: Final = SPARK >= (4, 0)
 _FLUSH_S: Final = 300.0
 
 
 def session(jars: str, cores: int, *, with_null: bool = True) -> SparkSession:
     """A session with the sink that does nothing, unless it is to be registered later (:func:`register_null`) or this
-    Spark has no Python data sources."""
+    Spark is older than 4.1 and has no streams of Arrow batches."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master(f"local[{cores}]")
@@ -56,7 +55,7 @@ def session(jars: str, cores: int, *, with_null: bool = True) -> SparkSession:
     if jars:
         builder = builder.config("spark.jars", jars)
     spark = builder.getOrCreate()
-    if with_null and _HAS_DATA_SOURCES:
+    if with_null and SPARK >= (4, 1):
         register_null(spark)
     return spark
 
@@ -113,7 +112,7 @@ def _write_format(name: str, data: DataFrame, topic: str, bootstrap_servers: str
 
 
 def _write_kafkalite(data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
-    if _HAS_DATA_SOURCES:
+    if SPARK >= (4, 0):
         _write_format("kafkalite", data, topic, bootstrap_servers, options)
     else:
         write(data, options={"kafka.bootstrap.servers": bootstrap_servers, **options}, topic=topic)
