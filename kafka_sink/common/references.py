@@ -30,12 +30,20 @@ class UnresolvedReferenceError(ConfigError):
 
 def has_reference(value: object, providers: Collection[str]) -> bool:
     """Whether *value* is text with a reference to one of *providers*."""
-    return isinstance(value, str) and any(match["provider"] in providers for match in _REFERENCE.finditer(value))
+    return (
+        isinstance(value, str)
+        and "${" in value
+        and any(match["provider"] in providers for match in _REFERENCE.finditer(value))
+    )
 
 
 def has_other_reference(value: object, providers: Collection[str]) -> bool:
     """Whether *value* contains what looks like a reference to a provider that is not among *providers*."""
-    return isinstance(value, str) and any(match["provider"] not in providers for match in _REFERENCE.finditer(value))
+    return (
+        isinstance(value, str)
+        and "${" in value
+        and any(match["provider"] not in providers for match in _REFERENCE.finditer(value))
+    )
 
 
 def resolve(option: str, text: str, providers: Collection[str]) -> str:
