@@ -20,8 +20,10 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 
 #: Options that can be changed on running brokers.
 DYNAMIC_OPTIONS: Final = frozenset(BROKER_SYNONYMS.values())
-#: Kafka's codes of types. Integers have no width here and are reported as the larger of Kafka's two integer types.
-_TYPES: Final = {c.BOOLEAN: 1, c.STRING: 2, c.INT: 5, c.DOUBLE: 6, c.LIST: 7, c.PLUGIN: 8, c.PLUGINS: 7}
+_STRING: Final = 2
+#: Kafka's codes of types; a type that a single option has is text. Integers have no width here and are reported as the
+#: larger of Kafka's two integer types.
+_TYPES: Final = {c.BOOLEAN: 1, c.STRING: _STRING, c.INT: 5, c.DOUBLE: 6, c.LIST: 7, c.PLUGIN: 8, c.PLUGINS: 7}
 
 
 class ConfigSource(IntEnum):
@@ -96,7 +98,7 @@ def validate_dynamic(configs: Mapping[str, str]) -> None:
 def _entry(name: str, key: c.ConfigKey, levels: tuple[ConfigLevel, ...], *, read_only: bool) -> ConfigEntry:
     if key.sensitive:
         levels = tuple(ConfigLevel(level.name, None, level.source) for level in levels)
-    return ConfigEntry(name, levels, read_only, key.sensitive, _TYPES[key.type], key.doc)
+    return ConfigEntry(name, levels, read_only, key.sensitive, _TYPES.get(key.type, _STRING), key.doc)
 
 
 def _broker_levels(name: str, config: BrokerConfig, changed: Mapping[str, str]) -> tuple[ConfigLevel, ...]:
