@@ -1,7 +1,6 @@
 """The benchmarks inside Spark with few rows: their figures mean nothing here, but they must not rot.
 
-They run in the session and on the Kafka that the matrix has anyway; most of them, and their scripts, which start Sparks
-of their own, in the long run.
+They belong to the long run. They use the session and the Kafka of the matrix; their scripts start Sparks of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ TIMEOUT_S = 600
 FEW = Amounts(triggers=1, runs=1, warm_up_triggers=0, warm_up_runs=0)
 
 
+@only_long
 def test_both_formats_write_every_row_over_sasl_ssl(kafka: SecureServer, spark: SparkSession, tmp_path: Path) -> None:
     file = tmp_path / "listeners.json"
     write_listeners(kafka, file)
