@@ -88,6 +88,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
+    print_rich(table)
+
+
+def print_rich(table: Table) -> None:
+    """Print *table* in the width of the terminal; without one, in its own."""
     console = Console(file=sys.stdout, highlight=False, markup=False)
     if not console.is_terminal:
         console.width = _PIPE_WIDTH

@@ -6,7 +6,6 @@ Runs on the main thread. It reads one file, of which it keeps the shown lines on
 from __future__ import annotations
 
 import json
-import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from rich.bar import Bar
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+
+from kafka_sink.cli import output
 
 _BAR_COLUMNS: Final = 16
 _WIDTH: Final = 120
@@ -78,10 +79,7 @@ def report(file: Path, last: int, target: Path | None) -> None:
         raise click.ClickException(f"{file} is empty: no write with this reportPath has been committed yet.")
     table = _table(writes)
     table.title = f"{file.name}: the last {len(writes)} of {count} writes (ms; p50, p99: until rows were acknowledged)"
-    console = Console(file=sys.stdout, highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = _WIDTH
-    console.print(table)
+    output.print_rich(table)
     if target is not None:
         _save(table, target)
         click.echo(f"wrote {target}", err=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,20 +30,19 @@ class UnresolvedReferenceError(ConfigError):
 
 def has_reference(value: object, providers: Collection[str]) -> bool:
     """Whether *value* is text with a reference to one of *providers*."""
-    return (
-        isinstance(value, str)
-        and "${" in value
-        and any(match["provider"] in providers for match in _REFERENCE.finditer(value))
-    )
+    return any(provider in providers for provider in _named_in(value))
 
 
 def has_other_reference(value: object, providers: Collection[str]) -> bool:
     """Whether *value* contains what looks like a reference to a provider that is not among *providers*."""
-    return (
-        isinstance(value, str)
-        and "${" in value
-        and any(match["provider"] not in providers for match in _REFERENCE.finditer(value))
-    )
+    return any(provider not in providers for provider in _named_in(value))
+
+
+def _named_in(value: object) -> Sequence[str]:
+    """The providers that references in *value* name. Most values have none, and every task reads all options."""
+    if not isinstance(value, str) or "${" not in value:
+        return ()
+    return [match["provider"] for match in _REFERENCE.finditer(value)]
 
 
 def resolve(option: str, text: str, providers: Collection[str]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
@@ -43,10 +43,34 @@ class LatestBatch:
 
 def latest_batch(committed: OffsetAndMetadata) -> LatestBatch | None:
     """What the offset of partition 0 of a progress topic says; None if no sink has committed it."""
-    fields = committed.metadata.split("|", 5)
-    if len(fields) < 6 or fields[0] not in (_FORMAT, _OLDER_FORMAT) or not fields[4].isdecimal():
+    try:
+        first = _FirstPart.of(committed.metadata)
+    except ValueError:
         return None
-    return LatestBatch(committed.offset - 1, fields[3], int(fields[4]))
+    return LatestBatch(committed.offset - 1, first.writer, first.decided_s)
+
+
+class _FirstPart(NamedTuple):
+    """What the metadata of partition 0 contain: the beginning of the progress, and of the *text* with its
+    transactions, which continues in the metadata of *parts* - 1 further partitions."""
+
+    transaction_version: TransactionVersion
+    parts: int
+    writer: str
+    decided_s: int
+    offsets: str
+    text: str
+
+    @classmethod
+    def of(cls, metadata: str) -> _FirstPart:
+        """:raises ValueError: if no sink wrote *metadata*."""
+        form, *fields = metadata.split("|")
+        if form == _OLDER_FORMAT:
+            fields.insert(4, "")
+        elif form != _FORMAT:
+            raise ValueError(form)
+        version, parts, writer, decided_s, offsets, text = fields
+        return cls(TransactionVersion(int(version)), int(parts), writer, int(decided_s), offsets, text)
 
 
 class ProgressStore:
@@ -71,13 +95,9 @@ class ProgressStore:
         if first is None:
             return None
         try:
-            form, *fields = first.metadata.split("|")
-            if form == _OLDER_FORMAT:
-                fields.insert(4, "")
-            elif form != _FORMAT:
-                raise ValueError(form)
-            transaction_version, parts, writer, decided_s, offsets, text = fields
-            for partition in range(1, int(parts)):
+            begin = _FirstPart.of(first.metadata)
+            text = begin.text
+            for partition in range(1, begin.parts):
                 version, more = found[partition].metadata.split("|")
                 if int(version) != first.offset - 1:
                     raise ValueError(f"partition {partition} has version {version}")
@@ -85,11 +105,11 @@ class ProgressStore:
             transactions = decode_transactions(self._sink, text)
             return Progress(
                 first.offset,
-                writer,
-                TransactionVersion(int(transaction_version)),
-                int(decided_s),
+                begin.writer,
+                begin.transaction_version,
+                begin.decided_s,
                 transactions,
-                offsets,
+                begin.offsets,
             )
         except (ValueError, KeyError) as error:
             raise ProgressError(
@@ -157,6 +177,9 @@ class ProgressStore:
 
 def _parts_of(first: OffsetAndMetadata | None) -> int:
     """The number of offsets that contain the progress beginning with *first*; 1 if *first* is not a progress."""
-    fields = first.metadata.split("|", 3) if first is not None else []
-    is_progress = len(fields) == 4 and fields[0] in (_FORMAT, _OLDER_FORMAT) and fields[2].isdecimal()
-    return int(fields[2]) if is_progress else 1
+    if first is None:
+        return 1
+    try:
+        return _FirstPart.of(first.metadata).parts
+    except ValueError:
+        return 1

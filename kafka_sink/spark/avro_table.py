@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pyspark.sql import types as t
 
+from kafka_sink.common.files import between_marks
 from kafka_sink.formats.avro.derived import derive_schema
 from kafka_sink.formats.avro.encoder import AvroEncoder
 from kafka_sink.formats.errors import FormatError
@@ -103,8 +104,7 @@ def _shown(avro: Any) -> str:
 
 def update(page: Path) -> None:
     """Replace the text between the markers of *page* by the table."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n{type_table()}{END}{rest.partition(END)[2]}", encoding="utf-8")
+    page.write_text(between_marks(page.read_text(encoding="utf-8"), BEGIN, END, type_table()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from kafka_sink.common import config as c
+from kafka_sink.common.files import between_marks
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig
 from kafka_sink.spark.options import KAFKA_PREFIX, REFUSED, SINK_DEFAULTS, SinkOptions
@@ -27,8 +28,7 @@ def option_tables() -> str:
 
 def update(page: Path) -> None:
     """Replace the text between the markers of *page* by the tables."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n{option_tables()}{END}{rest.partition(END)[2]}", encoding="utf-8")
+    page.write_text(between_marks(page.read_text(encoding="utf-8"), BEGIN, END, option_tables()), encoding="utf-8")
 
 
 if __name__ == "__main__":

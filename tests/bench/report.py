@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
+from kafka_sink.common.files import between_marks
 from tests.bench.results import RESULTS, load
 
 ROOT: Final = Path(__file__).parents[2]
@@ -436,11 +437,9 @@ def _svg(title: str, rates: Mapping[str, int]) -> str:
 
 def with_table(page: str, lines: str) -> str:
     """*page* with what stands between the two marks replaced."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not (begin and end):
+    if END not in page.partition(BEGIN)[2]:
         raise SystemExit(f"the page has no {BEGIN} … {END}")
-    return f"{head}{BEGIN}\n{lines}{END}{tail}"
+    return between_marks(page, BEGIN, END, lines)
 
 
 def main() -> None:

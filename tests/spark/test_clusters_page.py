@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import pytest
 
 from tests.support.amounts import only_long
 from tests.support.installed import ROOT, Environment, build
+from tests.support.pages import block
 from tests.support.readback import read_topic
 from tests.support.standalone_cluster import SPARK_HOME, StandaloneCluster
 
@@ -24,12 +24,6 @@ spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 spark.executor.memory 512m
 spark.ui.enabled false
 """
-
-
-def block(having: str) -> str:
-    """The one block of code of the page with this text."""
-    (found,) = (code for code in re.findall(r"```\w+\n(.*?)```", PAGE.read_text(), re.DOTALL) if having in code)
-    return str(found)
 
 
 def replaced(text: str, old: str, new: str) -> str:
@@ -58,7 +52,7 @@ class Submission:
         job = replaced(replaced(job, "broker:9092", bootstrap_servers), '"orders"', f'"{topic}"')
         (self.folder / "orders.py").write_text(job)
         done = subprocess.run(
-            ["bash", "-euc", replaced(block(f" {way} "), "spark://master:7077", f"'{master}'")],
+            ["bash", "-euc", replaced(block(PAGE, f" {way} "), "spark://master:7077", f"'{master}'")],
             cwd=self.folder,
             env=self.environ,
             stdin=subprocess.DEVNULL,
@@ -94,7 +88,7 @@ def test_py_files_bring_the_package_to_an_executor(
 ) -> None:
     topic = new_topic(2)
     # One executor, in a JVM of its own.
-    submission.run("--py-files", "local-cluster[1,1,512]", block(REGISTER), cluster.bootstrap_servers, topic)
+    submission.run("--py-files", "local-cluster[1,1,512]", block(PAGE, REGISTER), cluster.bootstrap_servers, topic)
     assert values(cluster, topic) == list(range(1000))
 
 
@@ -105,7 +99,7 @@ def test_the_pages_commands_work_on_a_cluster(
     submission: Submission, master: str, way: str, cluster: Any, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(2)
-    job = block(REGISTER)
+    job = block(PAGE, REGISTER)
     if way == "--archives":
         job = replaced(job, REGISTER, "")
     submission.run(way, master, job, cluster.bootstrap_servers, topic)

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from tests.support.certificates import Authority
+from tests.support.pages import blocks
 from tests.support.readback import read_topic
 from tests.support.secure_cluster import address, secure_cluster, users
 from tests.support.spark_version import requires_data_sources
@@ -26,16 +27,12 @@ STORES = b"st0re-p4ss"
 IN_A_LINE = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-
-
 def in_a_file(text: str) -> str:
     return text.replace("\\", "\\\\")
 
 
-USE, *RECIPES = [code for code in blocks("python") if "my_tokens.py" not in code]
-(TOKENS,) = [code for code in blocks("python") if "my_tokens.py" in code]
+USE, *RECIPES = [code for code in blocks(PAGE, "python") if "my_tokens.py" not in code]
+(TOKENS,) = [code for code in blocks(PAGE, "python") if "my_tokens.py" in code]
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +106,7 @@ def test_the_recipes_of_the_page_work(
 
 @pytest.mark.behaviour("kafkalite check", "The command line of docs/security.md works")
 def test_the_command_line_of_the_page_works(cluster: EmbeddedCluster, etc: Path, tmp_path: Path) -> None:
-    (file,), (command,) = blocks("properties"), blocks("sh")
+    (file,), (command,) = blocks(PAGE, "properties"), blocks(PAGE, "sh")
     file = file.replace("broker:9092", address(cluster, "SASL_SSL")).replace("/etc/kafka", str(etc))
     (tmp_path / "client.properties").write_text(file)
     done = subprocess.run(

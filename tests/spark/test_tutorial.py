@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.amounts import only_long
 from tests.support.broker_process import BrokerProcess
+from tests.support.pages import block
 from tests.support.spark_version import requires_data_sources
 
 ROOT = Path(__file__).parents[2]
@@ -21,12 +22,6 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 TIMEOUT_S = 240
 
 pytestmark = requires_data_sources
-
-
-def block(page: Path, having: str) -> str:
-    """The one block of code of the page with this text."""
-    (found,) = (code for code in re.findall(r"```\w+\n(.*?)```", page.read_text(), re.DOTALL) if having in code)
-    return str(found)
 
 
 def environ() -> dict[str, str]:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from kafka_sink.common.files import between_marks
 from tests.support import figures
 
 DF_WRITE: Final = "`df.write.format`"
@@ -177,8 +178,7 @@ def _together(run: Run, ways: Iterable[str]) -> str:
 def write(runs: list[Run]) -> None:
     """Put the tables into docs/versions.md and README.md."""
     for page, lines in ((PAGE, table(runs)), (README, summary(runs))):
-        before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-        page.write_text(f"{before}{BEGIN}\n{lines}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+        page.write_text(between_marks(page.read_text(encoding="utf-8"), BEGIN, END, f"{lines}\n"), encoding="utf-8")
 
 
 def main() -> None:
