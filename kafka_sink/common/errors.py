@@ -8,8 +8,9 @@ Source: https://kafka.apache.org/protocol#protocol_error_codes (codes), apache/k
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, Self
 
 
 class ErrorCode(IntEnum):
@@ -300,15 +301,42 @@ class TransactionStateError(KafkaError):
 
 
 class RowError(KafkaError):
-    """A row of columns cannot be written: ``row`` is its index, and ``problem`` completes the text "row N …"."""
+    """Rows of columns cannot be written: ``row`` is the index of the first of them, and ``problem`` completes the text
+    "row N …".
 
-    def __init__(self, row: int, problem: str) -> None:
+    ``rows`` are the indices of the rows that are known to have this problem, in ascending order; rows with other
+    problems are not among them. ``column`` is the path of the column that the problem is in, such as ``value.price``;
+    empty if it is the row as a whole.
+    """
+
+    def __init__(self, row: int, problem: str, column: str = "") -> None:
         super().__init__(f"row {row} {problem}")
         self.row = row
         self.problem = problem
+        self.column = column
+        self.rows: Sequence[int] = (row,)
+        self._problem_of: Callable[[int], str] | None = None
+
+    @classmethod
+    def about(cls, rows: Sequence[int], problem_of: Callable[[int], str], column: str = "") -> Self:
+        """The error about all of *rows*, which are ascending; *problem_of* a row is called when its text is needed."""
+        error = cls(rows[0], problem_of(rows[0]), column)
+        error.rows, error._problem_of = rows, problem_of
+        return error
+
+    def problem_of(self, row: int) -> str:
+        """The ``problem`` of one of ``rows``."""
+        return self.problem if self._problem_of is None else self._problem_of(row)
+
+    def at(self, places: Sequence[int]) -> Self:
+        """This error with the indices *places* instead of ``rows``; equal places become one row."""
+        origins: dict[int, int] = {}
+        for place, row in zip(places, self.rows, strict=True):
+            origins.setdefault(place, row)
+        return type(self).about(list(origins), lambda place: self.problem_of(origins[place]), self.column)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.row, self.problem)
+        return type(self), (self.row, self.problem, self.column)
 
 
 class RowSerializationError(RowError, SerializationError):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 AVRO: Final = "avro"
 
@@ -18,3 +21,15 @@ class ColumnFormat:
     column: str
     schema: str
     prefix: bytes = b""
+
+
+class ColumnEncoder(Protocol):
+    """Encodes the rows of one column to payloads, in a task."""
+
+    def encode(self, rows: pa.Array, prefix: bytes = b"") -> pa.LargeBinaryArray:
+        """The payloads of *rows*, each after *prefix*; a null row has a null payload.
+
+        :raises RowSerializationError: if values do not fit the schema. It is about all rows that have the first problem
+            that was found (``rows``), and names the path of the column (``column``) and the value of each row. A caller
+            that goes on without these rows encodes the others again, so there are as many calls as problems.
+        """

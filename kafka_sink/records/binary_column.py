@@ -105,9 +105,9 @@ class BinaryColumn:
         """
         shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
         if longest > MAX_ROW_BYTES:
-            row = int(lengths.argmax())
-            raise RowSerializationError(
-                row, f"has {longest} bytes, but a key or value may have at most {MAX_ROW_BYTES}"
+            raise RowSerializationError.about(
+                np.flatnonzero(lengths > MAX_ROW_BYTES).tolist(),
+                lambda row: f"has {lengths[row]} bytes, but a key or value may have at most {MAX_ROW_BYTES}",
             )
         return cls(
             buffer,

@@ -93,11 +93,14 @@ def _require(valid: pa.Array, first: Int64s, last: Int64s, problem: str) -> None
         return
     # Entries that no row refers to (of null rows, or outside a slice) may be invalid.
     before = np.concatenate(([0], np.cumsum(missing)))
-    rows = np.flatnonzero(before[last] > before[first])
-    if len(rows):
-        row = int(rows[0])
-        entry = int(np.flatnonzero(missing[first[row] : last[row]])[0])
-        raise RowSerializationError(row, f"has a header ({entry}) that {problem}; every header needs a key")
+    rows = np.flatnonzero(before[last] > before[first]).tolist()
+    if rows:
+
+        def problem_of(row: int) -> str:
+            entry = int(np.flatnonzero(missing[first[row] : last[row]])[0])
+            return f"has a header ({entry}) that {problem}; every header needs a key"
+
+        raise RowSerializationError.about(rows, problem_of, "headers")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,13 @@ class RequiredWriter:
         """See :class:`Writer`."""
         nulls = nulls_of(array)
         if nulls is not None:
-            missing = np.flatnonzero(nulls if absent is None else nulls & ~absent)
-            if len(missing):
-                raise RowSerializationError(
-                    int(missing[0]),
+            missing = np.flatnonzero(nulls if absent is None else nulls & ~absent).tolist()
+            if missing:
+                problem = (
                     f"is null in column '{self.path}', which the schema does not allow; fill it, or make the field a "
-                    "union with null",
+                    "union with null"
                 )
+                raise RowSerializationError.about(missing, lambda _: problem, self.path)
         return self.value.pieces(array, absent)
 
 
@@ -136,8 +136,8 @@ class ItemsWriter:
         try:
             return joined(self.items.pieces(items, unused) if rows else [], rows)
         except RowSerializationError as error:
-            row = int(np.flatnonzero((first <= error.row) & (error.row < last))[0])
-            raise RowSerializationError(row, error.problem) from None
+            # No item of an empty row is refused: of the rows that begin at an item, the last one has it.
+            raise error.at((np.searchsorted(first, error.rows, side="right") - 1).tolist()) from None
 
 
 @dataclass(frozen=True, slots=True)

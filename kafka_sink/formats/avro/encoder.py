@@ -28,7 +28,7 @@ class AvroEncoder:
     def encode(self, rows: pa.Array, prefix: bytes = b"") -> pa.LargeBinaryArray:
         """The payloads of *rows*, each after *prefix*; a null row has a null payload.
 
-        :raises RowSerializationError: if a row's value does not fit the schema; the text names column and value.
+        :raises RowSerializationError: as for :class:`~kafka_sink.formats.column_format.ColumnEncoder`.
         """
         count = len(rows)
         if not count:

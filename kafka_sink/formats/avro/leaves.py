@@ -34,18 +34,22 @@ class Writer(Protocol):
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
         """The pieces of each row of *array*; rows that are *absent* have no bytes.
 
-        :raises RowSerializationError: if a row's value cannot be written; the text names the column, and the value.
+        :raises RowSerializationError: about all rows whose values cannot be written for the first reason that was
+            found; the text names the column, and the value.
         """
 
 
 def refuse_rows(wrong: Bools, absent: Absent, array: pa.Array, path: str, problem: str) -> None:
-    """:raises RowSerializationError: for the first row that is *wrong* and not *absent*."""
-    found = np.flatnonzero(wrong if absent is None else wrong & ~absent)
-    if len(found):
-        row = int(found[0])
-        shown = repr(array[row].as_py())
-        shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
-        raise RowSerializationError(row, f"has {shown} in column '{path}', {problem}")
+    """:raises RowSerializationError: about the rows that are *wrong* and not *absent*."""
+    found = np.flatnonzero(wrong if absent is None else wrong & ~absent).tolist()
+    if found:
+
+        def problem_of(row: int) -> str:
+            shown = repr(array[row].as_py())
+            shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
+            return f"has {shown} in column '{path}', {problem}"
+
+        raise RowSerializationError.about(found, problem_of, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,4 +211,7 @@ def bytes_of(array: pa.Array, path: str) -> BinaryColumn:
     try:
         return BinaryColumn.from_arrow(array)
     except RowSerializationError as error:
-        raise RowSerializationError(error.row, f"in column '{path}' {error.problem}") from None
+        problem_of = error.problem_of
+        raise RowSerializationError.about(
+            error.rows, lambda row: f"in column '{path}' {problem_of(row)}", path
+        ) from None

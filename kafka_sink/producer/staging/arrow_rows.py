@@ -86,7 +86,7 @@ def rows_to_send(rows: pa.RecordBatch | pa.Table, wall_ms: int) -> list[ArrowRow
         try:
             found.append(rows_of(batch, wall_ms))
         except RowError as error:
-            raise type(error)(before + error.row, error.problem) from None
+            raise error.at([before + row for row in error.rows]) from None
         before += batch.num_rows
     return found
 
@@ -124,8 +124,8 @@ def _check_names(names: Sequence[str]) -> None:
 def _bytes(batch: pa.RecordBatch, name: str) -> BinaryColumn:
     try:
         return BinaryColumn.from_arrow(batch.column(name))
-    except RowError:
-        raise
+    except RowError as error:
+        raise type(error).about(error.rows, error.problem_of, name) from None
     except SerializationError as error:
         raise SerializationError(f"column {name!r}: {error}") from None
 
@@ -153,19 +153,26 @@ def _timestamps(column: pa.Array, wall_ms: int) -> NDArray[np.int64]:
     raise SerializationError(f"column 'timestamp' has type {kind}, expected timestamps or integers of milliseconds")
 
 
+def _no_partitions(column: pa.Array) -> RowSerializationError:
+    valid = pc.and_(pc.greater_equal(column, 0), pc.less_equal(column, _HIGHEST_PARTITION)).fill_null(True)
+    return RowSerializationError.about(
+        np.flatnonzero(~valid.to_numpy(zero_copy_only=False)).tolist(),
+        lambda row: (
+            f"has partition {column[row]}; partitions are from 0 to {_HIGHEST_PARTITION}, and null lets the "
+            "partitioner choose"
+        ),
+        "partition",
+    )
+
+
 def _partitions(column: pa.Array) -> NDArray[np.int32]:
     if not pa.types.is_integer(column.type):
         raise SerializationError(f"column 'partition' has type {column.type}, expected integers")
     if column.null_count < len(column):
         extremes = pc.min_max(column).as_py()
-        for extreme in extremes.values():
-            # Before the cast, because a value that int32 cannot hold would become another partition.
-            if not 0 <= extreme <= _HIGHEST_PARTITION:
-                raise RowSerializationError(
-                    pc.index(column, pa.scalar(extreme, column.type)).as_py(),
-                    f"has partition {extreme}; partitions are from 0 to {_HIGHEST_PARTITION}, and null lets the "
-                    "partitioner choose",
-                )
+        # Before the cast, because a value that int32 cannot hold would become another partition.
+        if extremes["min"] < 0 or extremes["max"] > _HIGHEST_PARTITION:
+            raise _no_partitions(column)
     return np.asarray(
         column.cast(pa.int32(), safe=False).fill_null(ANY_PARTITION).to_numpy(zero_copy_only=False), dtype=np.int32
     )

@@ -89,15 +89,22 @@ class ColumnStaging:
 
     def _checked_sizes(self, topic: str, chunk: ColumnChunk) -> NDArray[np.int64]:
         """Bytes of each row's content. :raises RowError: if a row cannot be a record."""
-        if chunk.timestamps is not None and int(chunk.timestamps.min()) < 0:
-            row = int((chunk.timestamps < 0).argmax())
-            raise RowSerializationError(
-                row, f"has the timestamp {chunk.timestamps[row]} (ms); timestamps before 1970 are not valid in Kafka"
+        timestamps = chunk.timestamps
+        if timestamps is not None and int(timestamps.min()) < 0:
+            raise RowSerializationError.about(
+                np.flatnonzero(timestamps < 0).tolist(),
+                lambda row: f"has the timestamp {timestamps[row]} (ms); timestamps before 1970 are not valid in Kafka",
+                "timestamp",
             )
         sizes = content_sizes(chunk)
-        problem = size_problem(self._config, topic, int(sizes.max()) + HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES)
-        if problem is not None:
-            raise RowTooLargeError(int(sizes.argmax()), problem)
+        overhead = HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES
+        if size_problem(self._config, topic, int(sizes.max()) + overhead) is not None:
+            needed = sizes + overhead
+            limit = min(self._config.max_request_size_bytes, self._config.buffer_memory_bytes)
+            raise RowTooLargeError.about(
+                np.flatnonzero(needed > limit).tolist(),
+                lambda row: size_problem(self._config, topic, int(needed[row])) or "is too large",
+            )
         return sizes
 
     def _stage_part(

@@ -139,18 +139,23 @@ class TopicMetadata:
             return cluster
         lowest, highest = int(partitions.min()), int(partitions.max())
         if lowest < ANY_PARTITION:
-            raise RowSerializationError(
-                int(partitions.argmin()), f"names partition {lowest} of topic {topic}; a partition must not be negative"
+            raise RowSerializationError.about(
+                np.flatnonzero(partitions < ANY_PARTITION).tolist(),
+                lambda row: f"names partition {partitions[row]} of topic {topic}; a partition must not be negative",
+                "partition",
             )
         if highest >= (cluster.partition_count(topic) or 0):
             self._calls.check_may_wait(APPEND)
             cluster = self._wait_for_growth(topic, highest, deadline_ms)
         count = cluster.partition_count(topic) or 0
         if highest >= count:
-            raise RowPartitionError(
-                int(partitions.argmax()),
-                f"names partition {highest} of topic {topic}, which has only {count} (0 to {count - 1}); "
-                "correct the partition column, or add partitions to the topic",
+            raise RowPartitionError.about(
+                np.flatnonzero(partitions >= count).tolist(),
+                lambda row: (
+                    f"names partition {partitions[row]} of topic {topic}, which has only {count} (0 to "
+                    f"{count - 1}); correct the partition column, or add partitions to the topic"
+                ),
+                "partition",
             )
         return cluster
 

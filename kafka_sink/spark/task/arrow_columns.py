@@ -33,13 +33,13 @@ class TopicChunk:
 
     def in_batch(self, error: RowError) -> RowError:
         """Convert *error* from a row index in ``chunk`` to a row index in the Arrow batch."""
-        return error if self.rows is None else type(error)(int(self.rows[error.row]), error.problem)
+        return error if self.rows is None else error.at(self.rows[list(error.rows)].tolist())
 
 
 def in_task(error: RowError, rows_before: int) -> RowError:
     """Convert *error* from a row index in an Arrow batch to a row index in the task, for the user; *rows_before* counts
     the task's earlier rows."""
-    return type(error)(rows_before + error.row, f"of this task {error.problem}")
+    return type(error)(rows_before + error.row, f"of this task {error.problem}", error.column)
 
 
 def topic_chunks(batch: pa.RecordBatch, topic: str | None) -> Iterator[TopicChunk]:
@@ -54,8 +54,9 @@ def topic_chunks(batch: pa.RecordBatch, topic: str | None) -> Iterator[TopicChun
         return
     names = batch.column("topic")
     if names.null_count:
-        row = int(np.flatnonzero(names.is_null().to_numpy(zero_copy_only=False))[0])
-        raise RowSerializationError(row, "has a null topic; fill it, or set option('topic', …) for all rows")
+        nulls = np.flatnonzero(names.is_null().to_numpy(zero_copy_only=False)).tolist()
+        problem = "has a null topic; fill it, or set option('topic', …) for all rows"
+        raise RowSerializationError.about(nulls, lambda _: problem, "topic")
     encoded = names.dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     found = encoded.dictionary.to_pylist()

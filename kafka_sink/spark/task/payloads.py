@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kafka_sink.common.errors import RowError
 from kafka_sink.formats.avro.encoder import AvroEncoder
-from kafka_sink.formats.column_format import ColumnFormat
+from kafka_sink.formats.column_format import ColumnEncoder, ColumnFormat
 from kafka_sink.spark.task.arrow_columns import in_task
 
 
@@ -24,7 +24,7 @@ def with_payloads(batches: Iterator[pa.RecordBatch], formats: Sequence[ColumnFor
 
 
 def _encoded(batches: Iterator[pa.RecordBatch], formats: Sequence[ColumnFormat]) -> Iterator[pa.RecordBatch]:
-    encoders: dict[str, AvroEncoder] = {}
+    encoders: dict[str, ColumnEncoder] = {}
     rows_before = 0
     for batch in batches:
         for each in formats:

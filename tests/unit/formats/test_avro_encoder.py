@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.avro.encoder import AvroEncoder
@@ -220,3 +222,55 @@ def test_items_of_null_lists_are_not_written() -> None:
     schema = record(("l", [{"type": "array", "items": ENUM}, "null"]))
     found = AvroEncoder(schema, rows.type, "value").encode(rows).to_pylist()
     assert [read_by_fastavro(schema, each)["l"] for each in found] == [["RED"], None, ["BLUE"]]
+
+
+@pytest.mark.behaviour(
+    "Avro", "An error names all rows with the problem, so that the others can be encoded without them"
+)
+@given(st.lists(st.sampled_from(["RED", "x", None, 5, 10**6, [["RED"]], [["RED", "y"], ["z"]], [], [["y", "RED"]]])))
+def test_rows_without_those_of_errors_are_written(rows: list[Any]) -> None:
+    schema = record(("colour", ENUM), ("price", PRICE), ("all", {"type": "array", "items": SHADES}))
+    kind = struct(("colour", pa.string()), ("price", pa.decimal128(12, 2)), ("all", pa.list_(pa.list_(pa.string()))))
+    values = [value_of(each) for each in rows]
+    array, left, problems = pa.array(values, kind), list(range(len(rows))), 0
+    encoder = AvroEncoder(schema, kind, "value")
+    while True:
+        try:
+            payloads = encoder.encode(array.take(pa.array(left, pa.int64()))).to_pylist()
+            break
+        except RowSerializationError as error:
+            problems += 1
+            assert sorted(error.rows) == list(dict.fromkeys(error.rows)), rows
+            assert error.column in ("value.colour", "value.price", "value.all[][]"), rows
+            for row in error.rows:
+                assert f"column '{error.column}'" in error.problem_of(row), rows
+            left = [each for row, each in enumerate(left) if row not in error.rows]
+    good = [each for each in range(len(rows)) if alone(encoder, array, each)]
+    assert left == good, rows
+    assert problems <= 4, rows
+    assert [read_by_fastavro(schema, payload) for payload in payloads] == [values[each] for each in good], rows
+
+
+PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+SHADES = {"type": "array", "items": {"type": "enum", "name": "Shade", "symbols": ["RED"]}}
+
+
+def value_of(drawn: Any) -> dict[str, Any]:
+    """A row with *drawn* in the field of its type, and fields that can be written otherwise."""
+    row: dict[str, Any] = {"colour": "BLUE", "price": decimal.Decimal("1.00"), "all": [["RED"]]}
+    if isinstance(drawn, int):
+        row["price"] = decimal.Decimal(drawn)
+    elif isinstance(drawn, list):
+        row["all"] = drawn
+    else:
+        row["colour"] = drawn
+    return row
+
+
+def alone(encoder: AvroEncoder, array: pa.Array, row: int) -> bool:
+    """Whether *row* can be written when it is the only one."""
+    try:
+        encoder.encode(array.slice(row, 1))
+    except RowSerializationError:
+        return False
+    return True

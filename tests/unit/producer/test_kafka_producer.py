@@ -558,17 +558,22 @@ def test_an_error_of_columns_carries_the_row(cluster: EmbeddedCluster) -> None:
 
     small = [b"v"] * 4
     wrong: list[tuple[ColumnChunk, list[int] | None, type[RowError], str]] = [
-        (chunk([b"", b"", b"x" * 900, b""]), None, RowTooLargeError, r"row 2 for topic orders needs up to 9\d\d bytes"),
+        (
+            chunk([b"", b"", b"x" * 900, b"x" * 950]),
+            None,
+            RowTooLargeError,
+            r"row 2 for topic orders needs up to 9\d\d bytes",
+        ),
         (chunk(small, [0, 5, -3, -9]), None, RowSerializationError, r"row 2 has the timestamp -3"),
-        (chunk(small), [0, 1, 9, 0], RowPartitionError, r"row 2 names partition 9 of topic orders, which has only 4"),
-        (chunk(small), [0, 1, -2, 0], RowSerializationError, r"row 2 names partition -2"),
+        (chunk(small), [0, 1, 9, 8], RowPartitionError, r"row 2 names partition 9 of topic orders, which has only 4"),
+        (chunk(small), [0, 1, -2, -7], RowSerializationError, r"row 2 names partition -2"),
     ]
     with make(cluster, {"max.request.size": 500, "batch.size": 400}) as producer:
         for columns, partitions, kind, text in wrong:
             given = None if partitions is None else np.array(partitions, dtype=np.int32)
             with pytest.raises(kind, match=text) as caught:
                 producer.send_columns(TOPIC, columns, given)
-            assert caught.value.row == 2
+            assert (caught.value.row, list(caught.value.rows)) == (2, [2, 3])
             again = pickle.loads(pickle.dumps(caught.value))
             assert (type(again), again.row, str(again)) == (kind, 2, str(caught.value))
     assert stored(cluster) == []
