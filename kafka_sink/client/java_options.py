@@ -15,10 +15,6 @@ from typing import Final
 from kafka_sink.common.sasl_mechanisms import REFUSED as MECHANISMS_ELSEWHERE
 
 _OF_THE_JVM: Final = "TLS is Python's and OpenSSL's"
-_TOKENS_ARE_RENEWED: Final = "a new connection renews the token after 80 percent of its lifetime"
-_TOKENS_COME_FROM_YOU: Final = (
-    "the function of sasl.login.callback.handler.class fetches tokens and sets its own time-outs"
-)
 _TOKENS_ARE_CHECKED_BY_BROKERS: Final = "the brokers validate tokens, and clients pass them on"
 _BUILT_IN: Final = "the providers env, file and dir are built in"
 _NO_TICKETS: Final = "it is only for Kerberos"
@@ -38,14 +34,6 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "sasl.kerberos.min.time.before.relogin": _NO_TICKETS,
     "sasl.kerberos.ticket.renew.jitter": _NO_TICKETS,
     "sasl.kerberos.ticket.renew.window.factor": _NO_TICKETS,
-    "sasl.login.refresh.window.factor": _TOKENS_ARE_RENEWED,
-    "sasl.login.refresh.window.jitter": _TOKENS_ARE_RENEWED,
-    "sasl.login.refresh.min.period.seconds": _TOKENS_ARE_RENEWED,
-    "sasl.login.refresh.buffer.seconds": _TOKENS_ARE_RENEWED,
-    "sasl.login.connect.timeout.ms": _TOKENS_COME_FROM_YOU,
-    "sasl.login.read.timeout.ms": _TOKENS_COME_FROM_YOU,
-    "sasl.login.retry.backoff.ms": _TOKENS_COME_FROM_YOU,
-    "sasl.login.retry.backoff.max.ms": _TOKENS_COME_FROM_YOU,
     "sasl.oauthbearer.clock.skew.seconds": _TOKENS_ARE_CHECKED_BY_BROKERS,
     "sasl.oauthbearer.expected.audience": _TOKENS_ARE_CHECKED_BY_BROKERS,
     "sasl.oauthbearer.expected.issuer": _TOKENS_ARE_CHECKED_BY_BROKERS,
@@ -80,23 +68,7 @@ NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "sasl.login.class": f"{_NO_JAVA}; {_YOUR_TOKENS}",
     "sasl.client.callback.handler.class": f"{_NO_JAVA}; {_YOUR_TOKENS}",
     "sasl.kerberos.service.name": MECHANISMS_ELSEWHERE["GSSAPI"],
-    "sasl.oauthbearer.token.endpoint.url": _YOUR_TOKENS,
-    "sasl.oauthbearer.client.credentials.client.id": _YOUR_TOKENS,
-    "sasl.oauthbearer.client.credentials.client.secret": _YOUR_TOKENS,
-    "sasl.oauthbearer.scope": _YOUR_TOKENS,
-    "sasl.oauthbearer.header.urlencode": _YOUR_TOKENS,
-    "sasl.oauthbearer.jwt.retriever.class": _YOUR_TOKENS,
-    "sasl.oauthbearer.assertion.algorithm": _YOUR_TOKENS,
-    "sasl.oauthbearer.assertion.claim.aud": _YOUR_TOKENS,
-    "sasl.oauthbearer.assertion.claim.exp.seconds": _YOUR_TOKENS,
-    "sasl.oauthbearer.assertion.claim.iss": _YOUR_TOKENS,
-    "sasl.oauthbearer.assertion.claim.jti.include": _YOUR_TOKENS,
-    "sasl.oauthbearer.assertion.claim.nbf.seconds": _YOUR_TOKENS,
-    "sasl.oauthbearer.assertion.claim.sub": _YOUR_TOKENS,
-    "sasl.oauthbearer.assertion.file": _YOUR_TOKENS,
-    "sasl.oauthbearer.assertion.private.key.file": _YOUR_TOKENS,
-    "sasl.oauthbearer.assertion.private.key.passphrase": _YOUR_TOKENS,
-    "sasl.oauthbearer.assertion.template.file": _YOUR_TOKENS,
+    "sasl.oauthbearer.assertion.template.file": "set {prefix}sasl.oauthbearer.assertion.claim.…",
     "transaction.two.phase.commit.enable": (
         "transactions that an outside coordinator ends are not supported (KIP-939); exactly once is Spark's option "
         "deliveryGuarantee=exactly-once, or txnAppId with txnVersion"

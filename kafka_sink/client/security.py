@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 
 from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.credentials import PasswordCredentials, login_entry
+from kafka_sink.client.credentials import PasswordCredentials
 from kafka_sink.client.sasl_authenticator import SaslClientAuthenticator
 from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
+from kafka_sink.client.token_source import token_source
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import keys
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.plugins import load_plugin
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER, PLAIN
 from kafka_sink.network.authenticator import Authenticator
 from kafka_sink.network.channel_builder import (
@@ -26,15 +26,13 @@ from kafka_sink.network.channel_builder import (
 )
 from kafka_sink.network.receive import FrameReader
 from kafka_sink.network.sasl.mechanism import ClientExchange
-from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient, TokenSource, unsecured_tokens
+from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient
 from kafka_sink.network.sasl.plain import PlainClient
 from kafka_sink.network.sasl.scram import ScramClient
 from kafka_sink.network.tls_context import TlsContexts
 from kafka_sink.network.transport import TransportLayer
 
 _log = logging.getLogger(__name__)
-
-_UNSECURED_SUBJECT = "unsecuredLoginStringClaim_sub"
 
 
 def create_channel_builder(config: ClientConfig, clock: Clock, client_id: str) -> ChannelBuilder:
@@ -108,7 +106,7 @@ def _exchange(config: ClientConfig, clock: Clock) -> ClientExchange:
             f"option {config.option('sasl.mechanism')} is required with {config.option('security.protocol')}=SASL_…"
         )
     if mechanism == OAUTHBEARER:
-        tokens = _token_source(config, clock)
+        tokens = token_source(config, clock)
         if config.security_protocol == SASL_PLAINTEXT:
             _log.warning("OAUTHBEARER over SASL_PLAINTEXT sends the token unencrypted; use SASL_SSL to encrypt it")
         return lambda: OAuthBearerClient(tokens.token)
@@ -121,17 +119,3 @@ def _exchange(config: ClientConfig, clock: Clock) -> ClientExchange:
             )
         return lambda: PlainClient(*credentials())
     return lambda: ScramClient(mechanism, *credentials())
-
-
-def _token_source(config: ClientConfig, clock: Clock) -> TokenSource:
-    entry = login_entry(config)
-    option = config.option("sasl.login.callback.handler.class")
-    callback = config.sasl_login_callback_handler_class
-    if callback is not None:
-        return TokenSource(load_plugin(option, callback, {}, "__call__"), clock)
-    subject = entry.options.get(_UNSECURED_SUBJECT, "") if entry is not None else ""
-    if not subject:
-        raise ConfigError(
-            f"{config.option('sasl.mechanism')}=OAUTHBEARER needs {option}: a function that returns a token"
-        )
-    return TokenSource(unsecured_tokens(subject, clock), clock)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kafka_sink.client.oauth_config import OAuthConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.sasl_mechanisms import MECHANISMS, REFUSED
 from kafka_sink.common.tls_config import HTTPS, SslConfig
@@ -30,7 +31,7 @@ _EXPECTED: Final = f"one of {', '.join(MECHANISMS)}; " + "; ".join(f"{name}: {to
 
 
 @dataclass(frozen=True)
-class SecurityConfig(SslConfig):
+class SecurityConfig(OAuthConfig, SslConfig):
     """The SASL options, and host name verification (apache/kafka ``SaslConfigs``)."""
 
     ssl_endpoint_identification_algorithm: str = c.key(
@@ -52,8 +53,9 @@ class SecurityConfig(SslConfig):
         "sasl.jaas.config",
         c.STRING,
         "",
-        "user name and password in the form of a JAAS configuration, as in Kafka: …PlainLoginModule or "
-        '…ScramLoginModule required username="…" password="…"; any package name is accepted',
+        "credentials in the form of a JAAS configuration, as in Kafka: …PlainLoginModule or …ScramLoginModule required "
+        'username="…" password="…"; …OAuthBearerLoginModule required clientId="…" clientSecret="…"; any package name '
+        "is accepted",
         sensitive=True,
         at_connect=True,
     )
@@ -71,12 +73,4 @@ class SecurityConfig(SslConfig):
         "password, if sasl.jaas.config is not set",
         sensitive=True,
         at_connect=True,
-    )
-    sasl_login_callback_handler_class: str | object | None = c.key(
-        "sasl.login.callback.handler.class",
-        c.PLUGIN,
-        None,
-        "for OAUTHBEARER: a function, or the dotted path of one, that returns a JWT, or any token with its expiry "
-        "time (seconds since 1970); called again before the token expires. Spark's executors must be able to import "
-        "it",
     )

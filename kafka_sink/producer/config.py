@@ -14,6 +14,7 @@ from typing import Any
 
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.client.security import create_channel_builder
+from kafka_sink.client.token_source import is_java_handler
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
@@ -293,7 +294,7 @@ def check_elsewhere(config: ProducerConfig) -> None:
         config,
         ssl_truststore_location=trusted if os.access(trusted, os.R_OK) else "",
         ssl_keystore_location=own if os.access(own, os.R_OK) else "",
-        sasl_login_callback_handler_class=None if callback is None else lambda: "",
+        sasl_login_callback_handler_class=callback if callback is None or is_java_handler(callback) else lambda: "",
     )
     create_channel_builder(here, SYSTEM_CLOCK, "")
 
@@ -306,8 +307,8 @@ def inline_secrets(values: Mapping[str, Any]) -> list[str]:
         if entry.sensitive
         and values.get(name)
         and not has_reference(values[name], PROVIDERS)
-        # A login module for tokens has no secret.
-        and (name != "sasl.jaas.config" or "password" in str(values[name]).lower())
+        # A login module may have no secret.
+        and (name != "sasl.jaas.config" or any(each in str(values[name]).lower() for each in ("password", "secret")))
     ]
 
 
@@ -322,7 +323,10 @@ def _without_unknown(config: ProducerConfig) -> ProducerConfig:
     if "sasl_jaas_config" in unknown and config.sasl_jaas_config.startswith("${"):
         # The whole line is a reference: no module, and so no mechanism, is known.
         changes |= {"sasl_jaas_config": "", "sasl_username": _UNKNOWN, "sasl_password": _UNKNOWN}
-        changes["sasl_login_callback_handler_class"] = _UNKNOWN
+        if config.sasl_oauthbearer_token_endpoint_url:
+            changes |= {"sasl_oauthbearer_client_id": _UNKNOWN, "sasl_oauthbearer_client_secret": _UNKNOWN}
+        else:
+            changes["sasl_login_callback_handler_class"] = _UNKNOWN
     return replace(config, **changes)
 
 

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.references import PROVIDERS, resolve
+from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
 from kafka_sink.common.tls_config import SslConfig
+from kafka_sink.network.http_exchange import Exchange, ExchangeError, HttpAnswer, Server, basic
+from kafka_sink.network.oauth.token_endpoint import ClientCredentials, EndpointLimits, TokenEndpoint
+from kafka_sink.network.oauth.token_login import LOGINS, RefreshRules, TokenLogin, TokenUser
 from kafka_sink.network.tls_context import TlsContexts
 from kafka_sink.registry.config import SSL_PREFIX, RegistryConfig
 from kafka_sink.registry.errors import IncompatibleSchemaError, RegistryError, SchemaNotFoundError
-from kafka_sink.registry.http_exchange import Exchange, ExchangeError, HttpAnswer, Server, basic
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _TIMEOUT_MS: Final = 20_000
@@ -61,6 +64,7 @@ class RegistryClient:
         self._exchange = Exchange(contexts, timeout_ms, clock)
         self._clock = clock
         self._backoff = backoff
+        self._tokens = _tokens(config, tls, clock)
 
     def register(self, subject: str, schema: str) -> int:
         """Register *schema* as a version of *subject* if it is none yet; its id.
@@ -131,6 +135,12 @@ class RegistryClient:
     def _authorized(self, server: Server, headers: dict[str, str]) -> dict[str, str]:
         """*headers* with what the configuration says about the one who asks."""
         config = self._config
+        if self._tokens is not None:
+            try:
+                found = self._tokens.token()
+            except AuthenticationError as error:
+                raise RegistryError(str(error)) from None
+            return {**headers, **found.extensions, "Authorization": f"Bearer {found.value}"}
         if config.bearer_token:
             token = resolve("bearer.auth.token", config.bearer_token, PROVIDERS)
             return {**headers, "Authorization": f"Bearer {_one_line('bearer.auth.token', token)}"}
@@ -142,6 +152,25 @@ class RegistryClient:
         condition = threading.Condition()
         with condition:
             self._clock.wait(condition, duration_ms)
+
+
+def _tokens(config: RegistryConfig, tls: SslConfig, clock: Clock) -> TokenUser | None:
+    """The tokens of ``bearer.auth.credentials.source=OAUTHBEARER``; the extensions are headers of the registry's."""
+    if config.bearer_source != OAUTHBEARER:
+        return None
+    endpoint = TokenEndpoint("bearer.auth.issuer.endpoint.url", config.issuer_url, tls, EndpointLimits(), clock)
+    cloud = {"target-sr-cluster": config.logical_cluster, "Confluent-Identity-Pool-Id": config.identity_pool}
+    headers = {name: _one_line("bearer.auth.…", value) for name, value in cloud.items() if value}
+
+    def credentials() -> ClientCredentials:
+        client_id = resolve("bearer.auth.client.id", config.client_id, PROVIDERS)
+        secret = resolve("bearer.auth.client.secret", config.client_secret, PROVIDERS)
+        return ClientCredentials(client_id, secret, config.scope, headers)
+
+    def create() -> TokenLogin:
+        return TokenLogin(lambda: endpoint.fetch(credentials()), RefreshRules(), clock)
+
+    return LOGINS.join((config.issuer_url, astuple(credentials()), tls, id(clock)), create, clock.wall_ms())
 
 
 def _server(url: str) -> Server:

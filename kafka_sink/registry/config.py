@@ -15,6 +15,7 @@ from typing import Final
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.references import PROVIDERS, has_reference
+from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
 from kafka_sink.common.tls_config import SslConfig
 
 #: The prefix of the options for TLS, which have Kafka's names after it.
@@ -62,6 +63,25 @@ class RegistryConfig:
     bearer_token: str = c.key(
         "bearer.auth.token", c.STRING, "", "token for the registry, or a reference to it", sensitive=True
     )
+    bearer_source: str = c.key(
+        "bearer.auth.credentials.source",
+        c.STRING,
+        "STATIC_TOKEN",
+        "where the token for the registry is: in bearer.auth.token, or (OAUTHBEARER) at a token endpoint",
+        validator=c.one_of("STATIC_TOKEN", OAUTHBEARER),
+    )
+    issuer_url: str = c.key(
+        "bearer.auth.issuer.endpoint.url", c.STRING, "", "https:// address of the token endpoint, for OAUTHBEARER"
+    )
+    client_id: str = c.key("bearer.auth.client.id", c.STRING, "", "the client's id there, or a reference to it")
+    client_secret: str = c.key(
+        "bearer.auth.client.secret", c.STRING, "", "the client's secret there, or a reference to it", sensitive=True
+    )
+    scope: str = c.key("bearer.auth.scope", c.STRING, "", "what the token is asked for")
+    logical_cluster: str = c.key(
+        "bearer.auth.logical.cluster", c.STRING, "", "the registry's logical cluster in Confluent Cloud"
+    )
+    identity_pool: str = c.key("bearer.auth.identity.pool.id", c.STRING, "", "identity pool in Confluent Cloud")
     auto_register: bool = c.key(
         "auto.register.schemas",
         c.BOOLEAN,
@@ -103,6 +123,7 @@ class RegistryConfig:
             )
         if self.user_info and self.bearer_token:
             raise ConfigError("basic.auth.user.info and bearer.auth.token exclude each other; remove one of them")
+        self._check_token_endpoint()
         if self.use_latest and self.auto_register:
             raise ConfigError(
                 "use.latest.version=true has no effect while schemas are registered; set auto.register.schemas=false"
@@ -111,6 +132,25 @@ class RegistryConfig:
             raise ConfigError(
                 f"use.latest.version=true needs {SubjectNameStrategy.TOPIC}: the name of the record is in the schema "
                 "that is looked for; remove the other strategy"
+            )
+
+    def _check_token_endpoint(self) -> None:
+        of_endpoint = (self.issuer_url, self.client_id, self.client_secret)
+        if self.bearer_source != OAUTHBEARER:
+            if any((*of_endpoint, self.scope)):
+                raise ConfigError(
+                    "bearer.auth.issuer.endpoint.url, ….client.id, ….client.secret and ….scope are for "
+                    f"bearer.auth.credentials.source={OAUTHBEARER}; set it, or remove them"
+                )
+        elif not all(of_endpoint):
+            raise ConfigError(
+                f"bearer.auth.credentials.source={OAUTHBEARER} needs bearer.auth.issuer.endpoint.url, "
+                "bearer.auth.client.id and bearer.auth.client.secret; set all of them"
+            )
+        elif self.bearer_token or self.user_info:
+            raise ConfigError(
+                f"bearer.auth.credentials.source={OAUTHBEARER} excludes bearer.auth.token and basic.auth.user.info; "
+                "remove them"
             )
 
 

@@ -20,12 +20,14 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.tls_config import SslConfig
+from kafka_sink.network.http_exchange import MAX_ANSWER_BYTES
+from kafka_sink.network.oauth.token_login import LOGINS
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import RegistryConfig
 from kafka_sink.registry.errors import IncompatibleSchemaError, RegistryError, SchemaNotFoundError
-from kafka_sink.registry.http_exchange import MAX_ANSWER_BYTES
 from kafka_sink.testing import EmbeddedRegistry
 from tests.support.certificates import Authority
+from tests.support.token_server import CLIENT, SECRET, Issuer, token_server
 
 A = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
 B = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"b","type":"int"}]}'
@@ -238,6 +240,30 @@ def test_credentials_are_sent_and_never_shown(source: str, tmp_path: Path, monke
     expected = b"Bearer s3cr3t" if source == "token" else b"Basic bWU6czNjcjN0"
     assert b"\r\nAuthorization: " + expected + b"\r\n" in server.requests[0]
     assert "s3cr3t" not in str(caught.value)
+
+
+@pytest.mark.behaviour("Schema registry", "Client credentials are exchanged for the registry's token, once")
+def test_client_credentials_are_exchanged_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLIENT_SECRET", SECRET)
+    with token_server(Issuer(None)) as idp, Scripted(OK) as server:
+        config: dict[str, Any] = {
+            "bearer_source": "OAUTHBEARER",
+            "issuer_url": idp.url,
+            "client_id": CLIENT,
+            "client_secret": "${env:CLIENT_SECRET}",
+            "scope": "registry",
+            "logical_cluster": "lsrc-1",
+        }
+        for _ in range(2):
+            assert client(server.url, **config).register("s", A) == 7
+        assert len(idp.asked) == 1 and idp.asked[0].body["scope"] == ["registry"]
+        assert re.search(rb"\r\nAuthorization: Bearer [\w.-]+\r\n", server.requests[1])
+        assert b"\r\ntarget-sr-cluster: lsrc-1\r\n" in server.requests[1]
+        monkeypatch.setenv("CLIENT_SECRET", "Wr0ng")
+        with pytest.raises(RegistryError, match="HTTP 401: invalid_client") as caught:
+            client(server.url, **config).register("s", A)
+    assert "Wr0ng" not in str(caught.value)
+    LOGINS.forget()
 
 
 def test_another_servers_certificate_is_refused(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.support.pages import blocks
 from tests.support.readback import read_topic
 from tests.support.secure_cluster import address, secure_cluster, users
 from tests.support.spark_version import requires_data_sources
+from tests.support.token_server import SECRET, Issuer, TokenServer, token_server
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 PASSWORD = 'al"ice\\s-s3cret'
@@ -48,7 +49,7 @@ def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "ca.pem": authority.pem,
         "client.pem": identity.pem("k3y-p4ss"),
         "secrets.properties": (
-            f"client.key=k3y-p4ss\nstores={STORES.decode()}\nalice={in_a_file(PASSWORD)}\n"
+            f"client={SECRET}\nclient.key=k3y-p4ss\nstores={STORES.decode()}\nalice={in_a_file(PASSWORD)}\n"
             f"alice.in.a.line={in_a_file(IN_A_LINE)}\nsasl.jaas.config={in_a_file(line)}\n"
         ),
         "tls/ca.crt": authority.pem,
@@ -84,13 +85,26 @@ def strict_cluster(etc: Path) -> Iterator[EmbeddedCluster]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def idp() -> Iterator[TokenServer]:
+    """What the page calls https://login.example.com."""
+    with token_server(Issuer(None)) as running:
+        yield running
+
+
 @requires_data_sources
 @pytest.mark.behaviour("SASL", "The recipes of docs/security.md work, on the driver and on executors")
 @pytest.mark.parametrize("number", range(len(RECIPES)))
 def test_the_recipes_of_the_page_work(
-    number: int, spark: SparkSession, etc: Path, cluster: EmbeddedCluster, strict_cluster: EmbeddedCluster
+    number: int,
+    spark: SparkSession,
+    etc: Path,
+    cluster: EmbeddedCluster,
+    strict_cluster: EmbeddedCluster,
+    idp: TokenServer,
 ) -> None:
     recipe = RECIPES[number].replace("/etc/kafka", str(etc))
+    recipe = recipe.replace("https://login.example.com/oauth2/token", idp.url)
     (protocol,) = re.findall(r'security\.protocol": "(\w+)"', recipe) or ["PLAINTEXT"]
     server = strict_cluster if "keystore" in recipe else cluster
     if "my_tokens" in recipe:

@@ -50,7 +50,7 @@ def test_security_protocol_selects_the_channel_builder() -> None:
             {"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": SCRAM_LINE, "sasl_password": "s3cr3t"},
             "are both set; remove one of them",
         ),
-        ({"sasl_mechanism": "OAUTHBEARER"}, r"needs sasl\.login\.callback\.handler\.class: a function"),
+        ({"sasl_mechanism": "OAUTHBEARER"}, r"url, or sasl\.login\.callback\.handler\.class: a function"),
         ({"sasl_mechanism": "OAUTHBEARER", "sasl_login_callback_handler_class": "x.y"}, "x.y cannot be imported"),
         ({"sasl_mechanism": "GSSAPI"}, "GSSAPI: Kerberos is not supported, use SCRAM-SHA-512, OAUTHBEARER or mTLS"),
         (

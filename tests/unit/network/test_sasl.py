@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kafka_sink.common.errors import AuthenticationError, ConfigError
+from kafka_sink.network.oauth.bearer_token import Token, token_of, unsecured_tokens
 from kafka_sink.network.sasl.jaas import parse_jaas
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY
-from kafka_sink.network.sasl.oauthbearer import (
-    OAuthBearerClient,
-    OAuthBearerServer,
-    Token,
-    TokenSource,
-    unsecured_tokens,
-)
+from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient, OAuthBearerServer
 from kafka_sink.network.sasl.plain import PlainClient, PlainServer
 from kafka_sink.network.sasl.scram import (
     MAX_ITERATIONS,
@@ -196,63 +190,12 @@ def test_plain_server_accepts_right_credentials() -> None:
 # -- tokens
 
 
-def source(callback: Callable[[], Any], clock: FakeClock) -> TokenSource:
-    return TokenSource(callback, clock)
-
-
-def test_token_is_kept_and_failed_refresh_forgiven_until_expiry() -> None:
-    clock = FakeClock()
-    asked = 0
-
-    def callback() -> tuple[str, float]:
-        nonlocal asked
-        asked += 1
-        if asked == 3:
-            raise OSError("http://user:secret@idp is away")
-        return f"token-{asked}", clock.wall_ms() / 1000 + 100
-
-    tokens = source(callback, clock)
-    assert [tokens.token().value, tokens.token().value] == ["token-1", "token-1"]
-    clock.advance(79_000)
-    assert tokens.token().value == "token-1"
-    clock.advance(2_000)
-    assert tokens.token().value == "token-2"
-    clock.advance(90_000)
-    assert tokens.token().value == "token-2"
-    clock.advance(5_000)
-    assert tokens.token().value == "token-4"
-
-
-@pytest.mark.parametrize(
-    ("answer", "problem"),
-    [
-        ("no jwt", "not a JWT"),
-        (("token", 1), "expired already"),
-        (("token", 1e13), "seconds since 1970"),
-        (("", 1e10), "return the token as text"),
-        (None, "return the token as text"),
-    ],
-)
-def test_what_a_callback_returns_is_checked(answer: object, problem: str) -> None:
-    with pytest.raises(AuthenticationError, match=problem):
-        source(lambda: answer, FakeClock()).token()
-
-
-def test_a_callback_that_raises_is_named_by_its_kind_only() -> None:
-    def callback() -> str:
-        raise OSError("http://user:secret@idp is away")
-
-    with pytest.raises(AuthenticationError, match=r"the callback failed: OSError$"):
-        source(callback, FakeClock()).token()
-
-
 def test_unsecured_tokens_are_let_in_until_they_expire() -> None:
     clock = FakeClock()
-    tokens = source(unsecured_tokens("dora", clock), clock)
+    held = token_of(unsecured_tokens("dora", clock)(), clock.wall_ms())
     server = OAuthBearerServer(clock)
-    assert exchange(OAuthBearerClient(tokens.token), server) == "dora"
-    assert server.expires_ms == tokens.token().expires_ms
-    held = tokens.token()
+    assert exchange(OAuthBearerClient(lambda: held), server) == "dora"
+    assert server.expires_ms == held.expires_ms
     clock.advance(3_600_001)
     client, server = OAuthBearerClient(lambda: held), OAuthBearerServer(clock)
     answer = server.evaluate(client.initial_response())

@@ -170,7 +170,7 @@ def test_a_batch_must_fit_into_the_memory() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["ssl.protocol", "sasl.login.refresh.window.factor", "metric.reporters", "enable.metrics.push", "ssl.provider"],
+    ["ssl.protocol", "sasl.oauthbearer.sub.claim.name", "metric.reporters", "enable.metrics.push", "ssl.provider"],
 )
 def test_option_only_javas_client_has_is_warned_of_and_ignored(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert settle({name: "anything"}) == settle({})

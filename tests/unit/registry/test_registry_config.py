@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.network.http_exchange import Server
 from kafka_sink.registry.config import registry_configs, registry_secrets
-from kafka_sink.registry.http_exchange import Server
 from kafka_sink.registry.subjects import subject_name, wire_header
 
 URL = {"schema.registry.url": "https://one:8081, http://two"}
@@ -55,6 +55,19 @@ def test_options_are_read_under_confluents_names() -> None:
                 "key.subject.name.strategy": "RecordNameStrategy",
             },
             "use.latest.version=true needs TopicNameStrategy",
+        ),
+        ({**URL, "bearer.auth.credentials.source": "OAUTHBEARER"}, "needs bearer.auth.issuer.endpoint.url"),
+        ({**URL, "bearer.auth.client.secret": "s3cr3t"}, "are for bearer.auth.credentials.source=OAUTHBEARER"),
+        (
+            {
+                **URL,
+                "bearer.auth.credentials.source": "OAUTHBEARER",
+                "bearer.auth.issuer.endpoint.url": "https://idp/token",
+                "bearer.auth.client.id": "me",
+                "bearer.auth.client.secret": "s3cr3t",
+                "bearer.auth.token": "s3cr3t",
+            },
+            "excludes bearer.auth.token and basic.auth.user.info",
         ),
         ({**URL, "value.subject.name.strategy": "MyStrategy"}, "expected one of TopicNameStrategy"),
         ({**URL, "schema.registry.ssl.truststore.typ": "PEM"}, "unknown option schema.registry.ssl.truststore.typ"),

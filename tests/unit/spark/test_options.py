@@ -102,7 +102,7 @@ def test_consumer_options_are_refused_as_such(name: str) -> None:
     ("name", "instead"),
     [
         ("sasl.kerberos.service.name", "Kerberos is not supported, use SCRAM-SHA-512"),
-        ("sasl.oauthbearer.token.endpoint.url", "kafka.sasl.login.callback.handler.class"),
+        ("sasl.login.class", "kafka.sasl.login.callback.handler.class"),
         ("sasl.client.callback.handler.class", "kafka.sasl.login.callback.handler.class"),
         ("security.providers", "Java classes cannot be used"),
     ],

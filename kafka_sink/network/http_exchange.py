@@ -1,7 +1,8 @@
 """One request over HTTP: bounded in time and in size, to one server, without following redirects.
 
-Called on the driver's thread, which waits for the answer. The standard library's client does the parsing; this module
-adds a deadline for the whole exchange, because a socket's time-out begins anew with every byte.
+For schema registries and token endpoints. The calling thread waits for the answer. The standard library's client does
+the parsing; this module adds a deadline for the whole exchange, because a socket's time-out begins anew with every
+byte.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from kafka_sink.common.clock import Clock
 from kafka_sink.network.tls_context import TlsContexts
 
-#: A schema has some kilobytes.
+#: A schema has some kilobytes, and a token too.
 MAX_ANSWER_BYTES: Final = 4 << 20
 
 
@@ -65,11 +66,13 @@ def basic(credentials: str) -> str:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Makes requests with a limit of *timeout_ms* for each."""
+    """Makes requests with a limit of *timeout_ms* for each, and of *connect_timeout_ms*, if it is given, for the
+    connection."""
 
     tls: TlsContexts | None
     timeout_ms: int
     clock: Clock
+    connect_timeout_ms: int | None = None
 
     def run(self, server: Server, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         """:raises ExchangeError: if there is no whole answer in time."""
@@ -88,7 +91,8 @@ class Exchange:
                 raise ExchangeError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
             return HttpAnswer(answer.status, data, answer.headers.get("Location", ""))
         except TimeoutError:
-            raise ExchangeError(f"no answer within {self.timeout_ms} ms") from None
+            limits = sorted({self.connect_timeout_ms or self.timeout_ms, self.timeout_ms})
+            raise ExchangeError(f"no answer within {' + '.join(map(str, limits))} ms") from None
         except OSError as error:
             raise ExchangeError(error.strerror or str(error)) from None
         except http.client.HTTPException as error:
@@ -97,7 +101,7 @@ class Exchange:
             connection.close()
 
     def _connection(self, server: Server) -> http.client.HTTPConnection:
-        timeout_s = self.timeout_ms / 1000
+        timeout_s = (self.connect_timeout_ms or self.timeout_ms) / 1000
         if server.scheme == "http":
             return http.client.HTTPConnection(server.host, server.port, timeout=timeout_s)
         context = None if self.tls is None else self.tls.current()

@@ -1,0 +1,163 @@
+"""Where the tokens of a client come from: a token endpoint, a function of the user's, or nobody (unsecured tokens).
+
+Called by the constructing thread, which finds mistakes in the options, and, for each token, by the thread that fetches
+it, which reads references to secrets again. Secrets and tokens must never appear in a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import astuple
+from typing import Any, Final
+
+from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.credentials import login_entry
+from kafka_sink.client.oauth_config import FILE_RETRIEVER
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.config import parse, resolved
+from kafka_sink.common.errors import AuthenticationError, ConfigError
+from kafka_sink.common.plugins import load_plugin
+from kafka_sink.common.tls_config import SslConfig
+from kafka_sink.network.oauth.bearer_token import Token, token_of, unsecured_tokens
+from kafka_sink.network.oauth.client_assertion import Assertion
+from kafka_sink.network.oauth.token_endpoint import ClientCredentials, TokenEndpoint
+from kafka_sink.network.oauth.token_login import LOGINS, TokenLogin, TokenUser
+
+_UNSECURED_SUBJECT: Final = "unsecuredLoginStringClaim_sub"
+_EXTENSION: Final = "extension_"
+_JAVA_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
+
+
+def token_source(config: ClientConfig, clock: Clock) -> TokenUser:
+    """The tokens of *config*. All clients of a process with the same credentials share them.
+
+    :raises ConfigError: if options are missing, contradict each other, or have references that cannot be replaced.
+    """
+    callback = config.sasl_login_callback_handler_class
+    is_users = callback is not None and not is_java_handler(callback)
+    if config.sasl_oauthbearer_token_endpoint_url:
+        if is_users:
+            raise ConfigError(
+                f"options {config.option('sasl.login.callback.handler.class')} and "
+                f"{config.option('sasl.oauthbearer.token.endpoint.url')} are both set; remove one of them"
+            )
+        return _from_endpoint(config, clock)
+    if is_users:
+        function = load_plugin(config.option("sasl.login.callback.handler.class"), callback, {}, "__call__")
+        return TokenLogin(_from_function(function, clock), config.refresh_rules, clock).join()
+    entry = login_entry(config)
+    subject = entry.options.get(_UNSECURED_SUBJECT, "") if entry is not None and callback is None else ""
+    if not subject:
+        raise ConfigError(
+            f"{config.option('sasl.mechanism')}=OAUTHBEARER needs "
+            f"{config.option('sasl.oauthbearer.token.endpoint.url')}, or "
+            f"{config.option('sasl.login.callback.handler.class')}: a function that returns a token"
+        )
+    return TokenLogin(_from_function(unsecured_tokens(subject, clock), clock), config.refresh_rules, clock).join()
+
+
+def is_java_handler(callback: object) -> bool:
+    """Whether *callback* is the name of Kafka's own class for client credentials, in any package."""
+    return isinstance(callback, str) and callback.rpartition(".")[2] == _JAVA_HANDLER
+
+
+def _from_function(function: Callable[[], Any], clock: Clock) -> Callable[[], Token]:
+    def fetch() -> Token:
+        try:
+            return token_of(function(), clock.wall_ms())
+        except Exception as error:
+            # The text of another error may contain a secret.
+            cause = str(error) if isinstance(error, AuthenticationError) else type(error).__name__
+            raise AuthenticationError(f"no OAUTHBEARER token: the callback failed: {cause}") from None
+
+    return fetch
+
+
+def _from_endpoint(config: ClientConfig, clock: Clock) -> TokenUser:
+    option = config.option("sasl.oauthbearer.token.endpoint.url")
+    url = config.sasl_oauthbearer_token_endpoint_url
+    endpoint = TokenEndpoint(option, url, _tls(config), config.endpoint_limits, clock)
+    if config.sasl_oauthbearer_jwt_retriever_class == FILE_RETRIEVER and not endpoint.is_file:
+        raise ConfigError(f"option {option}: {url} is not a file, which {FILE_RETRIEVER} needs; expected file:///path")
+
+    def credentials() -> ClientCredentials:
+        return ClientCredentials("", "", extensions=_extensions(config)) if endpoint.is_file else _credentials(config)
+
+    def create() -> TokenLogin:
+        return TokenLogin(lambda: endpoint.fetch(credentials()), config.refresh_rules, clock)
+
+    identity = (url, astuple(credentials()), _tls(config), config.endpoint_limits, config.refresh_rules, id(clock))
+    return LOGINS.join(identity, create, clock.wall_ms())
+
+
+def _credentials(config: ClientConfig) -> ClientCredentials:
+    present = resolved(config, config.option_prefix)
+    jaas = _jaas(config)
+    client_id = present.sasl_oauthbearer_client_id or jaas.get("clientId", "")
+    secret = present.sasl_oauthbearer_client_secret or jaas.get("clientSecret", "")
+    assertion = _assertion(present)
+    if assertion is None and not (client_id and secret):
+        raise ConfigError(
+            f"{config.option('sasl.oauthbearer.token.endpoint.url')} needs the client's "
+            f"{'secret' if client_id else 'id'}: set {config.option('sasl.oauthbearer.client.credentials.client.id')} "
+            "and ….client.secret, or clientId and clientSecret in sasl.jaas.config, or sasl.oauthbearer.assertion.…"
+        )
+    return ClientCredentials(
+        client_id,
+        secret,
+        (present.sasl_oauthbearer_scope or jaas.get("scope", "")).strip(),
+        _extensions(config),
+        assertion,
+        present.sasl_oauthbearer_header_urlencode,
+    )
+
+
+def _assertion(config: ClientConfig) -> Assertion | None:
+    """How an assertion is made; a file is preferred to a new one, as in Kafka."""
+    if config.sasl_oauthbearer_assertion_file:
+        return Assertion(config.sasl_oauthbearer_assertion_file, prefix=config.option_prefix)
+    key_file, issuer = config.sasl_oauthbearer_assertion_private_key_file, config.sasl_oauthbearer_assertion_claim_iss
+    if bool(key_file) != bool(issuer):
+        raise ConfigError(
+            f"{config.option('sasl.oauthbearer.assertion.private.key.file')} and "
+            f"{config.option('sasl.oauthbearer.assertion.claim.iss')} belong together; set both, or none"
+        )
+    if not key_file:
+        return None
+    return Assertion(
+        key_file=key_file,
+        key_password=config.sasl_oauthbearer_assertion_private_key_passphrase,
+        algorithm=config.sasl_oauthbearer_assertion_algorithm,
+        issuer=issuer,
+        subject=config.sasl_oauthbearer_assertion_claim_sub,
+        audience=config.sasl_oauthbearer_assertion_claim_aud,
+        lifetime_s=config.sasl_oauthbearer_assertion_claim_exp_seconds,
+        not_before_s=config.sasl_oauthbearer_assertion_claim_nbf_seconds,
+        has_id=config.sasl_oauthbearer_assertion_claim_jti_include,
+        prefix=config.option_prefix,
+    )
+
+
+def _jaas(config: ClientConfig) -> dict[str, str]:
+    entry = login_entry(config)
+    return {} if entry is None else dict(entry.options)
+
+
+def _extensions(config: ClientConfig) -> dict[str, str]:
+    """The SASL extensions in the login module's options, such as ``extension_logicalCluster`` (KIP-342)."""
+    found = {
+        name.removeprefix(_EXTENSION): value for name, value in _jaas(config).items() if name.startswith(_EXTENSION)
+    }
+    for name, value in found.items():
+        if not (name.isascii() and name.isalpha()) or not value.isascii() or not value.isprintable() or name == "auth":
+            raise ConfigError(
+                f"option {config.option('sasl.jaas.config')}: {_EXTENSION}{name} is no SASL extension; expected "
+                "letters as its name, and printable text"
+            )
+    return found
+
+
+def _tls(config: ClientConfig) -> SslConfig:
+    """Which certificates the endpoint may have: the ``ssl.*`` options of the login module, as in Kafka."""
+    given = {name: value for name, value in _jaas(config).items() if name.startswith("ssl.")}
+    return parse(SslConfig, given, prefix=f"{config.option('sasl.jaas.config')}: ")

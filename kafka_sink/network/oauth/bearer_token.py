@@ -1,0 +1,102 @@
+"""A bearer token, and what is read from it: bytes and claims, no clock, no connection. Any thread.
+
+Claims are read and not verified: brokers verify them. Tokens never appear in a text.
+
+Source: RFC 6750, RFC 7519, KIP-255, KIP-342.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import AuthenticationError
+
+_YEAR_MS: Final = 366 * 24 * 3600 * 1000
+_UNSECURED_LIFETIME_MS: Final = 3600 * 1000
+
+
+@dataclass(frozen=True)
+class Token:
+    """A bearer token, the time from which it is valid, and its expiry, both in ms since 1970."""
+
+    value: str = field(repr=False)
+    expires_ms: int
+    extensions: Mapping[str, str] = field(default_factory=dict)
+    starts_ms: int | None = None
+
+
+def token_of(answer: Any, now_ms: int) -> Token:
+    """The token in *answer*: a JWT, or a tuple of any token and its expiry in seconds since 1970. A third element may
+    contain SASL extensions (KIP-342), which Confluent Cloud needs.
+
+    :raises AuthenticationError: if it is not a valid token; the text completes "no token: ".
+    """
+    value, *rest = answer if isinstance(answer, tuple | list) else (answer,)
+    if not isinstance(value, str) or not value:
+        raise AuthenticationError(
+            "it must return the token as text, or a tuple of the token and its expiry time in seconds since 1970"
+        )
+    if not value.isascii() or not value.isprintable() or " " in value:
+        raise AuthenticationError("its token has characters that a token cannot have")
+    claims = {} if rest else claims_of(value)
+    expires_ms = _milliseconds(rest[0] if rest else claims.get("exp", 0))
+    if expires_ms <= now_ms:
+        raise AuthenticationError("its token has expired already, or has no expiry time; check this machine's clock")
+    if expires_ms - now_ms > _YEAR_MS:
+        raise AuthenticationError(
+            "its token expires more than a year from now: give the expiry time in seconds since 1970"
+        )
+    starts_ms = min(_milliseconds(claims["iat"]), now_ms) if claims.get("iat") else None
+    return Token(value, expires_ms, dict(rest[1]) if len(rest) > 1 else {}, starts_ms)
+
+
+def claims_of(token: str, *, unsecured: bool = False) -> dict[str, Any]:
+    """The claims of a JWT, not verified; with *unsecured* the JWT must not have a signature.
+
+    :raises AuthenticationError: if it is not a JWT.
+    """
+    parts = token.split(".")
+    if len(parts) != 3:
+        raise AuthenticationError(_NOT_A_JWT)
+    try:
+        header, claims = (json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in parts[:2])
+    except (binascii.Error, ValueError, RecursionError):
+        raise AuthenticationError(_NOT_A_JWT) from None
+    if not isinstance(header, dict) or not isinstance(claims, dict):
+        raise AuthenticationError(_NOT_A_JWT)
+    if unsecured and (header.get("alg") != "none" or parts[2]):
+        raise AuthenticationError("only unsecured tokens are accepted")
+    return claims
+
+
+def unsecured_tokens(subject: str, clock: Clock) -> Callable[[], Any]:
+    """A callback that creates unsigned tokens for *subject*, which brokers accept only for development."""
+
+    def make() -> tuple[str, float]:
+        now_ms = clock.wall_ms()
+        expires_ms = now_ms + _UNSECURED_LIFETIME_MS
+        claims = {"sub": subject, "iat": now_ms / 1000, "exp": expires_ms / 1000}
+        return f"{encoded({'alg': 'none'})}.{encoded(claims)}.", expires_ms / 1000
+
+    return make
+
+
+def encoded(part: Mapping[str, Any]) -> str:
+    """A header or claims as a part of a JWT."""
+    return base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
+
+
+_NOT_A_JWT: Final = "its token is not a JWT, so the expiry time must be given with it"
+
+
+def _milliseconds(seconds: Any) -> int:
+    try:
+        return int(float(seconds) * 1000)
+    except (TypeError, ValueError, OverflowError):
+        raise AuthenticationError("the times of its token are not numbers of seconds since 1970") from None

@@ -1,0 +1,229 @@
+"""Fetches tokens from the token endpoint of an identity provider, with the grant ``client_credentials``.
+
+Called by the thread that needs a token, which waits: for each answer at most the time-outs, and for all attempts
+together ``sasl.login.retry.backoff.max.ms`` besides. Redirects are not followed. Secrets and tokens appear in no text.
+
+Source: RFC 6749, 4.4; KIP-768, KIP-1139; apache/kafka ``HttpJwtRetriever``, ``ClientSecretRequestFormatter``,
+``Retry``.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import SplitResult, quote_plus, unquote, urlsplit
+
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import AuthenticationError, ConfigError
+from kafka_sink.common.tls_config import SslConfig
+from kafka_sink.network.http_exchange import Exchange, ExchangeError, HttpAnswer, Server
+from kafka_sink.network.oauth.bearer_token import Token, token_of
+from kafka_sink.network.oauth.client_assertion import Assertion
+from kafka_sink.network.tls_context import TlsContexts
+
+_ASSERTION_TYPE: Final = quote_plus("urn:ietf:params:oauth:client-assertion-type:jwt-bearer")
+#: Of a refusal so much is shown.
+_SHOWN: Final = 500
+_MAX_TOKEN_FILE_BYTES: Final = 1 << 20
+#: A further attempt does not help (apache/kafka ``HttpJwtRetriever.UNRETRYABLE_HTTP_CODES``).
+_FINAL: Final = frozenset({*range(300, 408), *range(409, 416), 501, 505})
+
+
+@dataclass(frozen=True)
+class ClientCredentials:
+    """Who asks for a token, and for what. An *assertion* is preferred to a secret, as in Kafka."""
+
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str = ""
+    extensions: Mapping[str, str] = field(default_factory=dict)
+    assertion: Assertion | None = None
+    header_urlencode: bool = False
+
+    def request(self, now_ms: int) -> tuple[dict[str, str], str]:
+        """Headers and body of the request for a token.
+
+        :raises ConfigError: if an assertion cannot be made.
+        """
+        headers = {
+            "Accept": "application/json",
+            "Cache-Control": "no-cache",
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Connection": "close",
+        }
+        if self.assertion is not None:
+            text = quote_plus(self.assertion.text(now_ms))
+            body = f"client_assertion_type={_ASSERTION_TYPE}&client_assertion={text}&grant_type=client_credentials"
+            if self.client_id:
+                body += f"&client_id={quote_plus(self.client_id)}"
+        else:
+            pair = (self.client_id, self.client_secret)
+            plain = ":".join(map(quote_plus, pair) if self.header_urlencode else pair)
+            headers["Authorization"] = f"Basic {base64.b64encode(plain.encode()).decode()}"
+            body = "grant_type=client_credentials"
+        return headers, body + (f"&scope={quote_plus(self.scope)}" if self.scope else "")
+
+
+@dataclass(frozen=True)
+class EndpointLimits:
+    """How long an endpoint is waited for, ms."""
+
+    connect_timeout_ms: int = 10_000
+    read_timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 10_000
+
+
+class TokenEndpoint:
+    """The endpoint at *url*, the value of *option*; *tls* says which certificates it may have.
+
+    :raises ConfigError: if the address cannot be used, or is neither https nor on this machine.
+    """
+
+    def __init__(self, option: str, url: str, tls: SslConfig, limits: EndpointLimits, clock: Clock) -> None:
+        self._option = option
+        self._parts = _checked(option, url)
+        self._tls = tls
+        self._limits = limits
+        self._clock = clock
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file with a token, for which nobody has credentials."""
+        return self._parts.scheme == "file"
+
+    def fetch(self, credentials: ClientCredentials) -> Token:
+        """A token for *credentials*. Network failures, and answers that may be better the next time, are tried again
+        until ``sasl.login.retry.backoff.max.ms`` have passed.
+
+        :raises AuthenticationError: if there is none; the text has the endpoint's reason, and no secret.
+        :raises ConfigError: if a file with certificates, a key or the token cannot be read.
+        """
+        if self.is_file:
+            return self._token(self._read_file(), {}, credentials)
+        contexts = TlsContexts(self._tls, server=False, prefix="") if self._parts.scheme == "https" else None
+        exchange = Exchange(contexts, self._limits.read_timeout_ms, self._clock, self._limits.connect_timeout_ms)
+        deadline_ms = self._clock.monotonic_ms() + self._limits.retry_backoff_max_ms
+        attempt = 0
+        while True:
+            try:
+                return self._ask(exchange, credentials)
+            except _TemporaryError as error:
+                left_ms = deadline_ms - self._clock.monotonic_ms()
+                if left_ms <= 0:
+                    raise AuthenticationError(
+                        f"no OAUTHBEARER token: {self._shown} cannot be used ({error}); check {self._option}, the "
+                        "identity provider, and the way to it"
+                    ) from None
+                self._pause(max(min(self._limits.retry_backoff_ms << min(attempt, 32), left_ms), 1))
+                attempt += 1
+
+    @property
+    def _shown(self) -> str:
+        return f"{self._parts.scheme}://{self._parts.netloc}{self._parts.path}"
+
+    def _ask(self, exchange: Exchange, credentials: ClientCredentials) -> Token:
+        headers, body = credentials.request(self._clock.wall_ms())
+        parts = self._parts
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        server = Server(self._shown, parts.scheme, parts.hostname or "", port, "", "")
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        try:
+            answer = exchange.run(server, "POST", path, headers, body.encode())
+        except ExchangeError as error:
+            raise _TemporaryError(str(error)) from None
+        found = _json(answer.body)
+        if answer.status in (200, 201):
+            return self._token(found.get("access_token") or found.get("id_token"), found, credentials)
+        reason = _refusal(answer, found).replace(credentials.client_secret or "\0", "[hidden]")
+        if answer.status not in _FINAL:
+            raise _TemporaryError(reason)
+        what = f"check {self._option}" if answer.status not in (400, 401, 403) else "check the client's id and secret"
+        raise AuthenticationError(f"no OAUTHBEARER token: {self._shown} refuses the request ({reason}); {what}")
+
+    def _token(self, value: Any, answer: Mapping[str, Any], credentials: ClientCredentials) -> Token:
+        now_ms = self._clock.wall_ms()
+        if not isinstance(value, str) or not value:
+            raise AuthenticationError(
+                f"no OAUTHBEARER token: the answer of {self._shown} has no access_token; check {self._option}"
+            )
+        seconds = answer.get("expires_in")
+        is_opaque = value.count(".") != 2 and isinstance(seconds, int | float)
+        try:
+            token = token_of((value, now_ms / 1000 + seconds) if is_opaque and seconds else value, now_ms)
+        except AuthenticationError as error:
+            raise AuthenticationError(f"no OAUTHBEARER token: {self._shown}: {error}") from None
+        return Token(token.value, token.expires_ms, credentials.extensions, token.starts_ms)
+
+    def _read_file(self) -> str:
+        path = unquote(self._parts.path)
+        try:
+            with Path(path).open(encoding="ascii") as file:
+                return file.read(_MAX_TOKEN_FILE_BYTES).strip()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise ConfigError(
+                f"option {self._option}: {path} cannot be read: {why}; put the token on every machine that connects"
+            ) from None
+
+    def _pause(self, duration_ms: int) -> None:
+        condition = threading.Condition()
+        with condition:
+            self._clock.wait(condition, duration_ms)
+
+
+class _TemporaryError(Exception):
+    """The endpoint may answer better the next time; the text says why it did not."""
+
+
+def _checked(option: str, url: str) -> SplitResult:
+    expected = "expected https://host/path of the token endpoint"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ConfigError(f"option {option}: the value is not an address; {expected}") from None
+    if parts.username is not None:
+        raise ConfigError(f"option {option}: the address must not contain a user name or a password; {expected}")
+    if parts.scheme == "file" and parts.path and not parts.netloc:
+        return parts
+    if parts.scheme not in ("http", "https") or not host or not url.isascii() or not url.isprintable() or " " in url:
+        raise ConfigError(f"option {option}: {url!r} is not an address; {expected}")
+    if parts.scheme == "http" and not _is_loopback(host):
+        raise ConfigError(
+            f"option {option}: {url} would send the client's secret unencrypted; use https:// (http:// is for this "
+            "machine only)"
+        )
+    return parts
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _refusal(answer: HttpAnswer, found: Mapping[str, Any]) -> str:
+    """What the endpoint says of its refusal (RFC 6749, 5.2, and the names of some providers)."""
+    if answer.status in (301, 302, 303, 307, 308):
+        return f"HTTP {answer.status}: it redirects to another address, which is not followed"
+    named = [found.get(name) for name in ("error", "error_description", "errorCode", "errorSummary")]
+    text = ": ".join(each for each in named if isinstance(each, str))[:_SHOWN]
+    return f"HTTP {answer.status}: {text}" if text else f"HTTP {answer.status}"
