@@ -14,14 +14,16 @@ import difflib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass
+from functools import cache
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.references import (
     PROVIDERS,
     UnresolvedReferenceError,
-    has_other_reference,
     has_reference,
+    providers_in,
     resolve,
 )
 
@@ -157,14 +159,17 @@ def key(
     return dataclasses.field(default=default, metadata={_META: entry}, repr=not sensitive, kw_only=True)
 
 
-def keys(config: type[Any]) -> dict[str, tuple[ConfigKey, Field[Any]]]:
+def keys(config: type[Any]) -> Mapping[str, tuple[ConfigKey, Field[Any]]]:
     """Property name → (key, dataclass field) of *config*, in declaration order."""
-    found: dict[str, tuple[ConfigKey, Field[Any]]] = {}
-    for item in dataclasses.fields(config):
-        entry = item.metadata.get(_META)
-        if entry is not None:
-            found[entry.name] = (entry, item)
-    return found
+    return _keys(config)  # type: ignore[arg-type]  # mypy takes classes for unhashable
+
+
+@cache
+def _keys(config: type[Any]) -> Mapping[str, tuple[ConfigKey, Field[Any]]]:
+    fields = dataclasses.fields(config)
+    return MappingProxyType(
+        {item.metadata[_META].name: (item.metadata[_META], item) for item in fields if _META in item.metadata}
+    )
 
 
 def as_properties(config: Any) -> dict[str, Any]:
@@ -240,7 +245,7 @@ def with_values(properties: Mapping[str, Any], config: ReferencesConfig) -> dict
     """
     providers = config.config_providers
     return {
-        name: resolve(name, value, providers) if has_reference(value, providers) else value
+        name: value if providers_in(value).isdisjoint(providers) else resolve(name, value, providers)
         for name, value in properties.items()
     }
 
@@ -305,13 +310,14 @@ def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", p
 
 def _read(entry: ConfigKey, value: Any, shown_as: str, providers: Collection[str]) -> Any:
     """*value* as the type of *entry*; references are replaced unless that is done for each connection."""
-    if providers and has_other_reference(value, providers):
+    named = providers_in(value)
+    if providers and not named <= set(providers):
         _log.warning(
             "option %s contains a reference to a provider that is not among %s; it is used as it is",
             shown_as,
             ", ".join(providers),
         )
-    if entry.at_connect or not has_reference(value, providers):
+    if entry.at_connect or named.isdisjoint(providers):
         return entry.read(value, shown_as)
     return entry.read(resolve(shown_as, value, providers), shown_as, hidden=True)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Final
 
@@ -22,27 +22,23 @@ from kafka_sink.common.properties import load_properties
 
 #: ``${provider:[path:]key}``: the path ends at the first colon, so a key may contain colons.
 _REFERENCE: Final = re.compile(r"\$\{(?P<provider>[A-Za-z]\w*):(?:(?P<path>[^:}]*):)?(?P<key>[^}]*)\}")
+_NONE: Final[Set[str]] = frozenset()
 
 
 class UnresolvedReferenceError(ConfigError):
     """A reference to a secret cannot be replaced in this process."""
 
 
+def providers_in(value: object) -> Set[str]:
+    """The providers that references in *value* name: none in most values, which every task reads again."""
+    if not isinstance(value, str) or "${" not in value:
+        return _NONE
+    return {match["provider"] for match in _REFERENCE.finditer(value)}
+
+
 def has_reference(value: object, providers: Collection[str]) -> bool:
     """Whether *value* is text with a reference to one of *providers*."""
-    return any(provider in providers for provider in _named_in(value))
-
-
-def has_other_reference(value: object, providers: Collection[str]) -> bool:
-    """Whether *value* contains what looks like a reference to a provider that is not among *providers*."""
-    return any(provider not in providers for provider in _named_in(value))
-
-
-def _named_in(value: object) -> Sequence[str]:
-    """The providers that references in *value* name. Most values have none, and every task reads all options."""
-    if not isinstance(value, str) or "${" not in value:
-        return ()
-    return [match["provider"] for match in _REFERENCE.finditer(value)]
+    return not providers_in(value).isdisjoint(providers)
 
 
 def resolve(option: str, text: str, providers: Collection[str]) -> str:
